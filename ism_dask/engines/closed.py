@@ -1,0 +1,101 @@
+"""Kernels with a constant slope: Phi does not depend on W and comes from thin sums."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ism_dask.engines.base import Engine, Problem
+from ism_dask.gamma import FactoredGamma
+from ism_dask.shards import Piece
+from ism_dask.solver import Evaluation
+from ism_dask.typing import Array
+
+# Column sums of U below this share of what they could be are rounding: Gamma is centred.
+_CENTRED = 1e-6
+
+
+class Closed(Engine):
+    """O(n d r) and one pass: with `S = X^T U`, Phi is `coupling * S S^T`, and degrees if any.
+
+    Each term of the kernel has a slope s and rows weighted by rho (1, or the inverse widths of
+    a local kernel), so that `Psi = s diag(rho) Gamma diag(rho)`.
+    """
+
+    name = "closed"
+    error = 0.0
+
+    @classmethod
+    def refusal(cls, problem: Problem) -> str | None:
+        """Refuse kernels whose slope varies, and a Gamma without factors."""
+        if not all(term.constant_slope for _, term in problem.kernel.terms):
+            return "the slope of the kernel depends on beta"
+        if not isinstance(problem.gamma, FactoredGamma):
+            return "this target gives Gamma no thin factors"
+        return None
+
+    @cached_property
+    def _phi(self) -> Array:
+        problem = self.problem
+        d = problem.d
+        total = np.zeros((d, d))
+        column = 0
+        for weight, term in problem.kernel.terms:
+            local = column if term.local else None
+            column += term.local
+            S, sums, size = problem.shards.fold(_factor_sums, problem.gamma, local)
+            signs = problem.gamma.signs
+            slope = weight * term.flat_slope
+            total += slope * term.pairing.coupling * (S * signs) @ S.T
+            if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
+                gram = problem.shards.fold(_degree_gram, problem.gamma, local, signs * sums)
+                total += slope * term.pairing.degree * gram
+        return 0.5 * (total + total.T)
+
+    def phi0(self) -> Array:
+        """Return Phi: it is the same everywhere."""
+        return self._phi
+
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and Phi at W."""
+        return Evaluation(self.objective(W), self._phi)
+
+    def gradient(self, W: Array) -> Evaluation:
+        """Return J and Phi W."""
+        product = self._phi @ W
+        return Evaluation(float(np.vdot(W, product)), product)
+
+    def objective(self, W: Array) -> float:
+        """Return `tr W^T Phi W`, which is J as f is proportional to beta."""
+        return self.gradient(W).objective
+
+
+def _weighted_factor(piece: Piece, gamma: FactoredGamma, local: int | None) -> Array:
+    U = gamma.factor(piece.facts[0])
+    rows = U if local is None else U * piece.facts[1][:, local, None]
+    return rows.astype(piece.X.dtype)
+
+
+def _factor_sums(
+    piece: Piece, gamma: FactoredGamma, local: int | None
+) -> tuple[Array, Array, float]:
+    U = _weighted_factor(piece, gamma, local)
+    size = float(np.abs(U).sum(axis=0, dtype=np.float64).max())
+    return (piece.X.T @ U).astype(np.float64), U.sum(axis=0, dtype=np.float64), size
+
+
+def _degree_gram(piece: Piece, gamma: FactoredGamma, local: int | None, sums: Array) -> Array:
+    degrees = _weighted_factor(piece, gamma, local) @ sums
+    return weighted_gram(piece.X, degrees)
+
+
+def weighted_gram(X: Array, weights: Array) -> Array:
+    """Return `X^T diag(weights) X` (d, d) of X (b, d) by one symmetric product for each sign."""
+    total = np.zeros((X.shape[1], X.shape[1]))
+    for sign in (1.0, -1.0):
+        chosen = sign * weights > 0
+        if chosen.any():
+            rows = X[chosen] * np.sqrt(sign * weights[chosen]).astype(X.dtype)[:, None]
+            total += sign * (rows.T @ rows)
+    return total

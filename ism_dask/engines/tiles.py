@@ -1,0 +1,282 @@
+"""One stripe of kernel tiles: made, used and dropped, nothing larger than a tile kept.
+
+A stripe is the rows of one shard against the rows of it and of later ones. Tiles on the diagonal
+count half, so that everything here is symmetric: `cross + cross^T`, sums over both sides, and
+twice the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ism_dask.gamma import Gamma
+from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.shards import Piece
+from ism_dask.typing import Array
+
+# Elementwise work happens on blocks that stay in a core's second-level cache ...
+_BLOCK = 512
+# ... and the product with X on groups of rows, long enough for BLAS to run at full speed. On the
+# diagonal half of a group's square is wasted, so groups are short there.
+_GROUP = 1024
+_DIAGONAL_GROUP = 256
+
+Partial: TypeAlias = tuple[Array | None, Array, float]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The small things that a stripe needs: they travel with the task."""
+
+    kernel: Kernel
+    gamma: Gamma
+    n_rows: int
+
+    @property
+    def unit(self) -> float:
+        """What `coupling * Psi` is counted in: the constants of the first term."""
+        weight, term = self.kernel.terms[0]
+        return weight * _factor(term)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A piece with what its rows bring to every tile.
+
+    `gamma` is what Gamma makes of its facts; for each term of the kernel, `operands` holds the
+    factors of beta and `inverse_widths` the (b,) inverse widths, None for terms without.
+    """
+
+    piece: Piece
+    gamma: Array
+    operands: tuple[Array, ...]
+    inverse_widths: tuple[Array | None, ...]
+
+    @classmethod
+    def left(cls, piece: Piece, model: Model) -> _Side:
+        """Return the piece as rows of tiles."""
+        return cls._of(piece, model, model.gamma.as_rows(piece.facts[0], piece.X.dtype), 0)
+
+    @classmethod
+    def right(cls, piece: Piece, model: Model) -> _Side:
+        """Return the piece as columns of tiles."""
+        return cls._of(piece, model, model.gamma.as_columns(piece.facts[0], piece.X.dtype), 1)
+
+    @classmethod
+    def _of(cls, piece: Piece, model: Model, gamma: Array, side: int) -> _Side:
+        terms = [term for _, term in model.kernel.terms]
+        pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
+        local = iter(piece.facts[1].T if any(term.local for term in terms) else ())
+        widths = tuple(next(local) if term.local else None for term in terms)
+        return cls(piece, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
+
+
+@dataclass(frozen=True)
+class _Area:
+    """Rows `top:bottom` of the head against columns `left:right` of the tail.
+
+    The first `square` columns are on the diagonal: they are the rows themselves.
+    """
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    square: int
+
+    @property
+    def height(self) -> int:
+        return self.bottom - self.top
+
+    @property
+    def width(self) -> int:
+        return self.right - self.left
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.top, self.bottom)
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.left, self.right)
+
+    def blocks(self) -> Iterator[_Area]:
+        """Cut into blocks that fit the cache."""
+        edge = self.left + self.square
+        for top in range(self.top, self.bottom, _BLOCK):
+            for left in range(self.left, self.right, _BLOCK):
+                yield _Area(
+                    top,
+                    min(top + _BLOCK, self.bottom),
+                    left,
+                    min(left + _BLOCK, self.right),
+                    min(max(edge - left, 0), _BLOCK),
+                )
+
+    def within(self, M: Array, group: _Area) -> Array:
+        """Return the part of M, which belongs to `group`, that is this block."""
+        return M[
+            self.top - group.top : self.bottom - group.top,
+            self.left - group.left : self.right - group.left,
+        ]
+
+
+class _Buffers:
+    """Buffers of a stripe: allocating them for each block would cost more than the arithmetic."""
+
+    def __init__(self, dtype: np.dtype[np.floating]) -> None:
+        self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
+        self._wide = np.empty(0, dtype)
+        self.ones = np.ones(_BLOCK, dtype)
+
+    def block(self, which: int, area: _Area) -> Array:
+        return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
+
+    def wide(self, height: int, width: int) -> Array:
+        if self._wide.size < height * width:
+            self._wide = np.empty(height * width, self._wide.dtype)
+        return self._wide[: height * width].reshape(height, width)
+
+
+_Collect: TypeAlias = Callable[[Array, _Area, Piece], None]
+
+
+class _Stripe:
+    """A walk over the tiles of a stripe, which sums degrees (n,) and J in float64."""
+
+    def __init__(self, head: Piece, model: Model) -> None:
+        self.model = model
+        self.head = head
+        self.left = _Side.left(head, model)
+        self.buffers = _Buffers(head.X.dtype)
+        self.degrees = np.zeros(model.n_rows)
+        self.objective = 0.0
+
+    def walk(self, tail: Iterator[Piece], collect: _Collect | None) -> None:
+        """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
+        for piece in tail:
+            right = _Side.right(piece, self.model)
+            for area in _groups(self.head, piece):
+                M = self.buffers.wide(area.height, area.width) if collect else None
+                for block in area.blocks():
+                    self._block(right, block, None if M is None else block.within(M, area))
+                if collect and M is not None:
+                    collect(M, area, piece)
+
+    def _block(self, right: _Side, area: _Area, into: Array | None) -> None:
+        """Add one block of every term to the sums, and to `into` where there is one."""
+        gamma = self.model.gamma.tile(
+            self.left.gamma[area.rows],
+            right.gamma[..., area.columns],
+            out=self.buffers.block(0, area),
+        )
+        if area.square:
+            gamma[:, : area.square] *= 0.5
+        for index, (weight, term) in enumerate(self.model.kernel.terms):
+            beta = term.pairing.beta(
+                self.left.operands[index][area.rows],
+                right.operands[index][area.columns],
+                out=self.buffers.block(1, area),
+            )
+            scale = _scale(self.left.inverse_widths[index], right.inverse_widths[index], area)
+            if term.value_per_shape is None:
+                value = term.value(beta, scale, out=self.buffers.block(2, area))
+                value *= gamma
+                self.objective += 2 * weight * float(self._row_sums(value).sum())
+                if into is None:
+                    continue
+            shape = term.shape(beta, scale, out=beta)
+            direct = into is not None and index == 0
+            np.multiply(shape, gamma, out=into if direct else shape)
+            if into is not None and not direct:
+                into += (weight * _factor(term) / self.model.unit) * shape
+            self._gather(into if direct else shape, weight, term, area, right.piece)
+
+    def _gather(
+        self, tile: Array, weight: float, term: PointwiseKernel, area: _Area, tail: Piece
+    ) -> None:
+        """Add what `tile` (Gamma times the shape) says of J and of the degrees."""
+        ratio, degree = term.value_per_shape, weight * term.amplitude * term.pairing.degree
+        if ratio is None and not degree:
+            return
+        rows = self._row_sums(tile)
+        if ratio is not None:
+            self.objective += 2 * weight * ratio * float(rows.sum())
+        if degree:
+            start = self.head.start
+            self.degrees[start + area.top : start + area.bottom] += degree * rows
+            columns = self.buffers.ones[: area.height] @ tile
+            self.degrees[tail.start + area.left : tail.start + area.right] += degree * columns
+
+    def _row_sums(self, tile: Array) -> Array:
+        return (tile @ self.buffers.ones[: tile.shape[1]]).astype(np.float64)
+
+
+def _scale(rows: Array | None, columns: Array | None, area: _Area) -> Array | None:
+    if rows is None or columns is None:
+        return None
+    return np.multiply.outer(rows[area.rows], columns[area.columns])
+
+
+def _factor(term: PointwiseKernel) -> float:
+    return term.amplitude * term.pairing.coupling
+
+
+def _groups(head: Piece, tail: Piece) -> Iterator[_Area]:
+    """Cut head x tail into groups of rows; on the diagonal, its upper triangle."""
+    diagonal = head.start == tail.start
+    size = _DIAGONAL_GROUP if diagonal else _GROUP
+    height, width = len(head.X), len(tail.X)
+    for top in range(0, height, size):
+        bottom = min(top + size, height)
+        yield _Area(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
+
+
+def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+    """Return the half of `X^T (coupling Psi) X` (d, d) of a stripe, its degrees (n,) and J."""
+    P = np.zeros_like(head.X)
+    product = np.empty((_GROUP, head.X.shape[1]), head.X.dtype)
+
+    def collect(M: Array, area: _Area, piece: Piece) -> None:
+        rows = product[: len(M)]
+        np.matmul(M, piece.X[area.columns], out=rows)
+        P[area.rows] += rows
+
+    stripe = _Stripe(head, model)
+    stripe.walk(tail, collect)
+    return model.unit * (head.X.T @ P).astype(np.float64), stripe.degrees, stripe.objective
+
+
+def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+    """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
+    Z = head.facts[-1]
+    moved = np.zeros((model.n_rows, Z.shape[1]))
+
+    def collect(M: Array, area: _Area, piece: Piece) -> None:
+        start = head.start + area.top
+        moved[start : start + len(M)] += M @ piece.facts[-1][area.columns]
+        start = piece.start + area.left
+        moved[start : start + M.shape[1]] += M.T @ Z[area.rows]
+
+    stripe = _Stripe(head, model)
+    stripe.walk(tail, collect)
+    return model.unit * moved, stripe.degrees, stripe.objective
+
+
+def objective_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+    """Return J of a stripe, and the degrees that came along."""
+    stripe = _Stripe(head, model)
+    stripe.walk(tail, None)
+    return None, stripe.degrees, stripe.objective
+
+
+def stripe_bytes(rows: int, d: int, k: int, n_rows: int, itemsize: int) -> int:
+    """Return the most bytes that a stripe takes beside the raw shards handed to it."""
+    blocks = 3 * _BLOCK**2 + _GROUP * rows
+    shards = 3 * rows * (d + 4 * k)  # head, tail and P, with their projections
+    partial = 8 * (2 * d * d + 2 * n_rows * (1 + k))  # before and after the cast and the sum
+    return itemsize * (blocks + shards + _GROUP * d + d * d) + partial

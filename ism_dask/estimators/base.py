@@ -1,0 +1,163 @@
+"""What the estimators share: parameters, the fit of W, and the projection of new rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ism_dask.eigen import canonical_signs
+from ism_dask.engines import Problem, choose
+from ism_dask.estimators.preparation import Prepared, prepare, project
+from ism_dask.gamma import Dependence
+from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.shards import RowSource, is_dask
+from ism_dask.solver import Solution, State, Status, Stopping, solve
+
+
+class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
+
+    kernel: str | Kernel
+    engine: str
+    engine_tol: float
+    standardize: bool
+    tol: float
+    angle_tol: float | None
+    max_iter: int
+    random_state: Any
+    on_iteration: Callable[[State], None] | None
+
+    def transform(self, X: Any) -> Any:
+        """Return the new features of X.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+
+        Returns
+        -------
+        (n, q) array; for a Dask array a lazy Dask array.
+        """
+        check_is_fitted(self)
+        X = rows_of(X)
+        learned = (self.mean_, self.scale_, self.components_)
+        if is_dask(X):
+            self._check_width(X)
+            kind = np.float32 if X.dtype == np.float32 else np.float64
+            X = X.rechunk({1: -1})
+            q = len(self.components_)
+            return X.map_blocks(project, *learned, dtype=kind, chunks=(X.chunks[0], (q,)))
+        if isinstance(X, RowSource):
+            self._check_width(X)
+            step = X.chunk_rows
+            starts = range(0, X.shape[0], step)
+            reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
+            return np.concatenate([project(rows, *learned) for rows in reads])
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return project(X, *learned)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _take_width(self, X: Any) -> None:
+        """Take over the shape of rows that scikit-learn cannot look at."""
+        n, d = X.shape
+        if n < 2 or d < 2:
+            raise ValueError(f"X must have 2 rows and 2 features or more; got {n} x {d}")
+        self.n_features_in_ = int(d)
+
+    def _check_width(self, X: Any) -> None:
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+
+    def _fit_projection(
+        self, X: Any, dependence: Dependence, n_components: int | None, default: int
+    ) -> None:
+        """Learn W from rows X (n, d), already validated, and set the fitted attributes.
+
+        `default` is what `n_components` is where it is None and d allows.
+        """
+        self._check_parameters()
+        kernel = as_kernel(self.kernel)
+        prepared = prepare(X, standardize=self.standardize)
+        q = self._count(n_components, default, prepared)
+        sample = prepared.sample(check_random_state(self.random_state or 0))
+        resolved = kernel.resolve(sample)
+        engine = choose(self.engine, Problem.of(prepared.shards, resolved, dependence))
+        stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
+        solution = solve(engine, q, stopping, on_iteration=self.on_iteration)
+        self._keep(solution, prepared)
+        # Anchors of a local kernel are told in the features of the user.
+        self.kernel_ = resolved if prepared.whole else kernel.resolve(prepared.lift(sample.T).T)
+        self.engine_ = engine.name
+        self.engine_error_ = engine.error
+        if solution.status is not Status.CONVERGED:
+            warnings.warn(
+                f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
+                f"change of the eigenvalues was {solution.history[-1].change:.2g}, `tol` is "
+                f"{self.tol:g}. The best W so far is kept; raise `max_iter` or `tol`",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _keep(self, solution: Solution, prepared: Prepared) -> None:
+        self.components_ = canonical_signs(prepared.lift(solution.W)).T
+        self.mean_ = prepared.affine.mean
+        self.scale_ = prepared.affine.scale
+        self.eigenvalues_ = solution.eigenvalues
+        self.eigengap_ = solution.eigengap
+        self.objective_ = solution.objective
+        self.residual_ = solution.residual
+        self.n_iter_ = solution.n_iter
+        self.converged_ = solution.status is Status.CONVERGED
+        self.history_ = solution.history
+
+    def _count(self, n_components: int | None, default: int, prepared: Prepared) -> int:
+        """Return q: as asked, or the default where there is room for it."""
+        d = self.n_features_in_
+        room = prepared.shards.n_columns - 1
+        if room < 1:
+            raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
+        if n_components is None:
+            return min(default, room)
+        if not isinstance(n_components, Integral) or not 1 <= n_components < d:
+            raise ValueError(
+                f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
+                f"got {n_components!r}"
+            )
+        if n_components > room:
+            raise ValueError(
+                f"`n_components` is {n_components}, but of the {d} features only {room + 1} "
+                f"directions vary over these rows; at most {room} can be asked for"
+            )
+        return int(n_components)
+
+    def _check_parameters(self) -> None:
+        for name, low, high in (("tol", 0, np.inf), ("engine_tol", 0, 1)):
+            number = getattr(self, name)
+            if not isinstance(number, Real) or not low < number < high:
+                raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
+        if self.angle_tol is not None and not (
+            isinstance(self.angle_tol, Real) and self.angle_tol > 0
+        ):
+            raise ValueError(f"`angle_tol` must be None or above 0; got {self.angle_tol!r}")
+        if not isinstance(self.max_iter, Integral) or self.max_iter < 1:
+            raise ValueError(f"`max_iter` must be a whole number from 1 up; got {self.max_iter!r}")
+
+
+def rows_of(X: Any) -> Any:
+    """Return the rows of an opened data set, and anything else as it is."""
+    rows = getattr(X, "X", None)
+    return rows if isinstance(rows, RowSource) else X

@@ -1,0 +1,57 @@
+"""The Hilbert-Schmidt independence criterion of given rows, as a plain function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state, check_X_y
+
+from ism_dask.engines import Problem, choose
+from ism_dask.estimators.preparation import prepare
+from ism_dask.gamma import dependence
+from ism_dask.kernels import Kernel, as_kernel
+
+
+def hsic(
+    X: Any,
+    y: Any,
+    *,
+    kernel: str | Kernel = "gaussian",
+    target: str = "auto",
+    standardize: bool = False,
+    random_state: Any = None,
+) -> float:
+    """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
+
+    With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this is
+    `estimator.objective_ / (n - 1)^2`. No n x n matrix is made.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    y : (n,) labels, or (n,) or (n, t) numbers
+    kernel : str or Kernel, default "gaussian"
+        For X; a median width is that of X as given here.
+    target : {"auto", "classes", "linear", "gaussian"}, default "auto"
+        The kernel of y, as in `SupervisedIKDR`.
+    standardize : bool, default False
+    random_state : int, RandomState or None, default None
+        As in `SupervisedIKDR`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import hsic
+    >>> X, y = load_wine(return_X_y=True)
+    >>> round(hsic(X, y, standardize=True), 4)
+    0.0432
+    """
+    X, y = check_X_y(
+        X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2
+    )
+    prepared = prepare(X, standardize=standardize)
+    sample = prepared.sample(check_random_state(random_state or 0))
+    problem = Problem.of(prepared.shards, as_kernel(kernel).resolve(sample), dependence(y, target))
+    J = choose("auto", problem).objective(np.eye(problem.d))
+    return J / (len(X) - 1) ** 2

@@ -1,0 +1,107 @@
+"""From what the user gives to rows that the mathematics sees, and back for W."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask.shards import Affine, Piece, RowSource, Shards, cut, is_dask
+from ism_dask.typing import Array
+
+# Pairwise distances are looked at on this many rows; more are sampled.
+SAMPLE_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Standardised rows, without constant columns, in their row space where d > n.
+
+    Attributes
+    ----------
+    shards : Shards
+        (n, r) rows.
+    affine : Affine
+        Which d columns they came from, and how.
+    basis : (kept, r) array or None
+        Orthonormal basis of the row space, where the rows are coordinates in it.
+    """
+
+    shards: Shards
+    affine: Affine
+    basis: Array | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows have all features of the user as their columns."""
+        return self.basis is None and bool(self.affine.kept.all())
+
+    def lift(self, columns: Array) -> Array:
+        """Return (r, k) columns as (d, k) columns of the original features."""
+        varying = columns if self.basis is None else self.basis @ columns
+        lifted = np.zeros((len(self.affine.kept), columns.shape[1]))
+        lifted[self.affine.kept] = varying
+        return lifted
+
+    def sample(self, random_state: np.random.RandomState) -> Array:
+        """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
+        n = self.shards.n_rows
+        chosen = np.arange(n)
+        if n > SAMPLE_ROWS:
+            chosen = np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
+        return self.shards.rows(chosen)
+
+
+def prepare(X: Any, *, standardize: bool) -> Prepared:
+    """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d)."""
+    raw = cut(X)
+    affine = _statistics(raw) if standardize else _unchanged(raw)
+    shards = raw.standardised(affine)
+    n, d = shards.n_rows, shards.n_columns
+    if d > n:
+        rows = shards.rows(np.arange(n))
+        basis, _ = scipy.linalg.qr(rows.T, mode="economic")
+        return Prepared(cut(rows @ basis), affine, basis)
+    if isinstance(X, RowSource) or is_dask(X):
+        return Prepared(shards, affine)
+    # In memory, standardising once is cheaper than in every tile.
+    return Prepared(cut(affine.apply(X, raw.dtype)) if standardize else raw, affine)
+
+
+def project(X: Array, mean: Array, scale: Array, components: Array) -> Array:
+    """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and (q, d)."""
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    weights = (components / scale).T
+    return np.asarray(X @ weights.astype(dtype) - (mean @ weights).astype(dtype))
+
+
+def _unchanged(raw: Shards) -> Affine:
+    d = raw.n_raw_columns
+    return Affine(np.zeros(d), np.ones(d), np.ones(d, dtype=bool))
+
+
+def _statistics(raw: Shards) -> Affine:
+    """Return mean and population deviation in two passes over the rows, sums in float64."""
+    n = raw.n_rows
+    mean = raw.fold(_column_sums) / n
+    if not np.isfinite(mean).all():
+        bad = np.flatnonzero(~np.isfinite(mean))
+        raise ValueError(
+            f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
+            "fill or drop these rows first"
+        )
+    variance = raw.fold(_column_squares, mean) / n
+    # A constant column has a variance of rounding only: its mean times epsilon, squared.
+    eps = np.finfo(np.float64).eps
+    kept = variance > n * eps * variance + (n * mean * eps) ** 2
+    return Affine(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
+
+
+def _column_sums(piece: Piece) -> Array:
+    return np.asarray(piece.X.sum(axis=0, dtype=np.float64))
+
+
+def _column_squares(piece: Piece, mean: Array) -> Array:
+    return np.asarray(((piece.X - mean) ** 2).sum(axis=0))

@@ -1,0 +1,247 @@
+"""Gamma, the dependence that W is to bring out, never held as an n x n matrix.
+
+A Gamma is a small header that travels with a task, and `facts`: a few numbers for each row, cut
+into shards like X. Any tile of it is made from the facts of the rows it spans.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import gen_batches
+from sklearn.utils.multiclass import type_of_target
+
+from ism_dask.kernels.widths import median_distance
+from ism_dask.typing import Array
+
+# Rows at a time, and rows at most for the median, where all pairs of y are looked at.
+_BATCH = 2048
+_MEDIAN_ROWS = 5000
+
+
+class Gamma(ABC):
+    """An n x n symmetric matrix told by a few facts for each row."""
+
+    @abstractmethod
+    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return what the rows of `facts` (b, f) bring to a tile, as a (b, ...) array."""
+
+    @abstractmethod
+    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return what the same rows bring as columns of a tile, as a (..., b) array."""
+
+    @abstractmethod
+    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
+        """Fill `out` (a, b) from a stretch of `as_rows` (a, ...) and of `as_columns` (..., b)."""
+
+
+class FactoredGamma(Gamma):
+    """A Gamma that is `U diag(signs) U^T` with a tall and thin U."""
+
+    @property
+    @abstractmethod
+    def signs(self) -> Array:
+        """The (r,) signs, or weights, of the columns of U."""
+
+    @abstractmethod
+    def factor(self, facts: Array) -> Array:
+        """Return the rows of U (b, r) that belong to `facts` (b, f)."""
+
+
+@dataclass(frozen=True)
+class ClassGamma(FactoredGamma):
+    """`H Y Y^T H` of one-hot Y: a table by class, and for each row its class.
+
+    Attributes
+    ----------
+    frequencies : (c,) array
+        The share of each class among the rows.
+    """
+
+    frequencies: Array
+
+    @property
+    def table(self) -> Array:
+        """The (c, c) value of Gamma for each pair of classes."""
+        p = self.frequencies
+        return np.eye(len(p)) - p[:, None] - p + p @ p
+
+    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the classes."""
+        return facts[:, 0].astype(np.intp)
+
+    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the columns of the table."""
+        return self.table.astype(dtype).take(facts[:, 0], axis=1)
+
+    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
+        """Fill the tile by looking classes up: several times faster than the thin product."""
+        return np.take(columns, rows, axis=0, out=out, mode="clip")
+
+    @property
+    def signs(self) -> Array:
+        """All positive."""
+        return np.ones(len(self.frequencies))
+
+    def factor(self, facts: Array) -> Array:
+        """Return the rows of `Y - frequencies`."""
+        return np.asarray(np.eye(len(self.frequencies))[facts[:, 0]] - self.frequencies)
+
+
+@dataclass(frozen=True)
+class FactorGamma(FactoredGamma):
+    """`U diag(signs) U^T`, the facts of a row being its row of U.
+
+    Attributes
+    ----------
+    weights : (r,) array
+        The signs.
+    """
+
+    weights: Array
+
+    @property
+    def signs(self) -> Array:
+        """The weights."""
+        return self.weights
+
+    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return U with its signs."""
+        return (facts * self.weights).astype(dtype)
+
+    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return `U^T`."""
+        return facts.T.astype(dtype)
+
+    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
+        """Fill the tile by one thin product."""
+        return np.matmul(rows, columns, out=out)
+
+    def factor(self, facts: Array) -> Array:
+        """Return the facts themselves."""
+        return facts
+
+
+@dataclass(frozen=True)
+class GaussianGamma(Gamma):
+    """`H K H` of a gaussian K of y; the facts of a row are y and its mean of K.
+
+    Attributes
+    ----------
+    rate : float
+        `1 / 2 sigma^2`.
+    mean : float
+        The mean of K over all pairs.
+    """
+
+    rate: float
+    mean: float
+
+    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the facts: y is small, and stays in float64."""
+        return facts
+
+    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the facts as columns."""
+        return facts.T
+
+    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
+        """Fill the tile with `k(y_i, y_j) - m_i - m_j + m`."""
+        kernel = _gaussian(rows[:, :-1], columns[:-1], self.rate)
+        out[...] = kernel - rows[:, -1:] - columns[-1] + self.mean
+        return out
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """A Gamma with the facts of all rows, as a target of `TARGETS` makes it.
+
+    Attributes
+    ----------
+    gamma : Gamma
+    facts : (n, f) array
+    classes : (c,) array or None
+        The distinct labels, where y are classes.
+    """
+
+    gamma: Gamma
+    facts: Array
+    classes: Array | None = None
+
+
+def class_dependence(y: Array) -> Dependence:
+    """Return the Gamma of class labels y (n,)."""
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"`y` has one class only ({classes[0]!r}); a projection that tells classes apart "
+            "needs two or more"
+        )
+    narrow = codes.astype(np.min_scalar_type(len(classes)))
+    return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
+
+
+def linear_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
+    U = _standardised(y)
+    return Dependence(FactorGamma(np.ones(U.shape[1])), U)
+
+
+def gaussian_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
+    U = _standardised(y)
+    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
+    rate = 0.5 / median_distance(thinned) ** 2
+    batches = gen_batches(len(U), _BATCH)
+    means = np.concatenate([_gaussian(U[batch], U.T, rate).mean(axis=1) for batch in batches])
+    return Dependence(GaussianGamma(rate, float(means.mean())), np.column_stack([U, means]))
+
+
+TARGETS: dict[str, Callable[[Array], Dependence]] = {
+    "classes": class_dependence,
+    "linear": linear_dependence,
+    "gaussian": gaussian_dependence,
+}
+
+
+def dependence(y: Array, target: str = "auto") -> Dependence:
+    """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
+
+    "auto" takes labels as classes and numbers that are not whole under the linear kernel.
+    """
+    name = (
+        ("linear" if type_of_target(y).startswith("continuous") else "classes")
+        if (target == "auto")
+        else target
+    )
+    if name not in TARGETS:
+        known = ", ".join(["auto", *TARGETS])
+        raise ValueError(f"`target` must be one of {known}; got {target!r}")
+    return TARGETS[name](y)
+
+
+def _standardised(y: Array) -> Array:
+    try:
+        numbers = np.asarray(y, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(
+            f"`y` must be numbers for this `target`; got {np.asarray(y).dtype} values. "
+            'Labels go with target="classes"'
+        ) from error
+    columns = numbers.reshape(len(numbers), -1)
+    deviations = columns.std(axis=0)
+    if not deviations.all():
+        raise ValueError("`y` is constant; there is nothing that X could depend on")
+    return (columns - columns.mean(axis=0)) / deviations
+
+
+def _gaussian(rows: Array, columns: Array, rate: float) -> Array:
+    """Return the gaussian kernel (a, b) of numbers `rows` (a, t) and `columns` (t, b)."""
+    squared = np.zeros((len(rows), columns.shape[1]))
+    for row, column in zip(rows.T, columns, strict=True):
+        squared += (row[:, None] - column) ** 2
+    return np.asarray(np.exp(-rate * squared))

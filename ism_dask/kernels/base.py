@@ -1,0 +1,190 @@
+"""What a kernel of the ISM family is: sums of functions f of beta, with slopes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
+
+import numpy as np
+
+from ism_dask.kernels.pairing import Pairing
+from ism_dask.typing import Array
+
+
+class Kernel(ABC):
+    """A kernel of the ISM family, or a conic sum of such.
+
+    Kernels add and scale: `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
+    """
+
+    @property
+    @abstractmethod
+    def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
+        """The positive weights and pointwise kernels whose sum this is."""
+
+    @abstractmethod
+    def resolve(self, sample: Array) -> Kernel:
+        """Return the kernel with what depends on the data fixed by `sample` (m, d)."""
+
+    def flat(self) -> Kernel:
+        """Return the kernel whose slope is the constant that the start uses."""
+        return _conic_sum([(weight, term.flattened()) for weight, term in self.terms])
+
+    def __add__(self, other: object) -> Kernel:
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return _conic_sum([*self.terms, *other.terms])
+
+    def __mul__(self, weight: object) -> Kernel:
+        if not isinstance(weight, Real):
+            return NotImplemented
+        factor = positive("a kernel's weight", float(weight))
+        return _conic_sum([(factor * own, term) for own, term in self.terms])
+
+    __rmul__ = __mul__
+
+
+class PointwiseKernel(Kernel):
+    """A single f of beta.
+
+    Attributes
+    ----------
+    pairing : Pairing
+        How beta is made.
+    local : bool
+        Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
+    amplitude : float
+        The constant of `f' = amplitude * shape`, which tiles apply once and not to each entry.
+    value_per_shape : float or None
+        The c of `f = c shape`, where f has one: the objective then comes with Phi for nothing.
+    constant_slope : bool
+        Whether f' does not depend on beta, so that Phi does not depend on W.
+    """
+
+    pairing: ClassVar[Pairing]
+    local: ClassVar[bool] = False
+    constant_slope: ClassVar[bool] = False
+
+    @abstractmethod
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return f(beta), elementwise; `out` may be beta itself."""
+
+    @abstractmethod
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `f'(beta) / amplitude`, elementwise; `out` may be beta itself."""
+
+    @property
+    @abstractmethod
+    def amplitude(self) -> float:
+        """The constant factor of f'."""
+
+    def slope(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return f'(beta), elementwise."""
+        return self.amplitude * self.shape(beta, scale)
+
+    @property
+    @abstractmethod
+    def flat_slope(self) -> float:
+        """f'(0) without `scale`, or the sign of f' beside 0 where f'(0) = 0."""
+
+    @property
+    def value_per_shape(self) -> float | None:
+        """The c of `f = c shape`, or None."""
+        return None
+
+    @property
+    def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
+        """The kernel alone, with weight 1."""
+        return ((1.0, self),)
+
+    def resolve(self, sample: Array) -> PointwiseKernel:
+        """Return itself: nothing depends on the data."""
+        return self
+
+    def widths(self, rows: Array) -> Array:
+        """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""
+        raise TypeError(f"{type(self).__name__} has one width for all rows")
+
+    def flattened(self) -> PointwiseKernel:
+        """Return the kernel with this one's slope at zero everywhere."""
+        return self if self.constant_slope else Flat(self)
+
+
+@dataclass(frozen=True)
+class Flat(PointwiseKernel):
+    """The first-order Taylor polynomial at beta = 0 of another kernel: the start's kernel."""
+
+    base: PointwiseKernel
+
+    constant_slope = True
+
+    @property
+    def pairing(self) -> Pairing:  # type: ignore[override]
+        """That of the base."""
+        return self.base.pairing
+
+    @property
+    def local(self) -> bool:  # type: ignore[override]
+        """That of the base."""
+        return self.base.local
+
+    @property
+    def flat_slope(self) -> float:
+        """That of the base."""
+        return self.base.flat_slope
+
+    def widths(self, rows: Array) -> Array:
+        """Return the widths of the base."""
+        return self.base.widths(rows)
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return beta times the slope."""
+        value = np.multiply(beta, self.flat_slope, out=out)
+        return value if scale is None else np.multiply(value, scale, out=value)
+
+    @property
+    def amplitude(self) -> float:
+        """The slope."""
+        return self.flat_slope
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `scale`, or ones."""
+        return filled(beta, 1.0 if scale is None else scale, out)
+
+
+@dataclass(frozen=True)
+class ConicSum(Kernel):
+    """A sum of kernels with positive weights; its Phi is the same sum of their Phis."""
+
+    parts: tuple[tuple[float, PointwiseKernel], ...]
+
+    @property
+    def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
+        """The weights and kernels."""
+        return self.parts
+
+    def resolve(self, sample: Array) -> ConicSum:
+        """Return the sum of the resolved kernels."""
+        return ConicSum(tuple((weight, term.resolve(sample)) for weight, term in self.parts))
+
+
+def _conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
+    return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
+
+
+def positive(what: str, number: object, otherwise: str = "") -> float:
+    """Return `number` as a float, or say what was expected of `what`."""
+    if isinstance(number, Real) and math.isfinite(number) and number > 0:
+        return float(number)
+    expected = f"a positive finite number {otherwise}".rstrip()
+    raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def filled(beta: Array, number: float | Array, out: Array | None) -> Array:
+    """Return an array like `beta` (`out`, if given) that holds `number`."""
+    filled = np.empty_like(beta) if out is None else out
+    filled[...] = number
+    return filled

@@ -1,0 +1,263 @@
+"""The kernels themselves, and the registry that the tests walk.
+
+A new kernel is one class here and one line in `KERNELS`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ism_dask.kernels.base import Kernel, PointwiseKernel, filled, positive
+from ism_dask.kernels.pairing import DISTANCE, INNER
+from ism_dask.kernels.widths import median_distance, neighbor_distances
+from ism_dask.typing import Array
+
+
+@dataclass(frozen=True)
+class Linear(PointwiseKernel):
+    """`f(beta) = beta` of inner products: supervised PCA."""
+
+    pairing = INNER
+    constant_slope = True
+    amplitude = 1.0
+    flat_slope = 1.0
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return beta."""
+        return np.positive(beta, out=out)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return ones."""
+        return filled(beta, 1.0, out)
+
+
+@dataclass(frozen=True)
+class Squared(PointwiseKernel):
+    """`f(beta) = -beta` of squared distances.
+
+    The paper prints it without the minus. That is not positive semi-definite and its maximum is
+    the null space of X; with the minus it is conditionally positive definite, and as Gamma is
+    centred the objective is a true HSIC.
+    """
+
+    pairing = DISTANCE
+    constant_slope = True
+    amplitude = -1.0
+    flat_slope = -1.0
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return -beta."""
+        return np.negative(beta, out=out)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return ones."""
+        return filled(beta, 1.0, out)
+
+
+@dataclass(frozen=True)
+class Polynomial(PointwiseKernel):
+    """`f(beta) = (beta + offset)^degree` of inner products."""
+
+    degree: int = 3
+    offset: float = 1.0
+
+    pairing = INNER
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if int(self.degree) != self.degree or self.degree < 1:
+            raise ValueError(f"`degree` must be a whole number from 1 up; got {self.degree!r}")
+        if not (math.isfinite(self.offset) and self.offset >= 0):
+            raise ValueError(f"`offset` must be 0 or more and finite; got {self.offset!r}")
+
+    @property
+    def amplitude(self) -> float:
+        """`p`."""
+        return float(self.degree)
+
+    @property
+    def flat_slope(self) -> float:
+        """`p c^(p-1)`, or 1 where that is 0: f' is positive beside it for even p - 1."""
+        return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `(beta + c)^p`."""
+        return _power(np.add(beta, self.offset, out=out), self.degree)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `(beta + c)^(p-1)`."""
+        return _power(np.add(beta, self.offset, out=out), self.degree - 1)
+
+
+@dataclass(frozen=True)
+class Gaussian(PointwiseKernel):
+    """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
+
+    Parameters
+    ----------
+    sigma : float or "median"
+        The width; "median" becomes the median distance between the standardised rows at fit.
+    """
+
+    sigma: float | str = "median"
+
+    pairing = DISTANCE
+
+    def __post_init__(self) -> None:
+        """Check the width."""
+        if self.sigma != "median":
+            positive("`sigma`", self.sigma, 'or "median"')
+
+    def resolve(self, sample: Array) -> Gaussian:
+        """Return the kernel with a number for sigma."""
+        return self if self.sigma != "median" else replace(self, sigma=median_distance(sample))
+
+    @property
+    def _rate(self) -> float:
+        if isinstance(self.sigma, str):
+            raise TypeError('Gaussian(sigma="median") has no width yet: call resolve(rows) first')
+        return 0.5 / self.sigma**2
+
+    value_per_shape = 1.0
+
+    @property
+    def amplitude(self) -> float:
+        """`-1 / 2 sigma^2`."""
+        return -self._rate
+
+    @property
+    def flat_slope(self) -> float:
+        """`-1 / 2 sigma^2`."""
+        return -self._rate
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `exp(-beta / 2 sigma^2)`."""
+        exponent = np.multiply(beta, -self._rate, out=out)
+        return np.exp(exponent, out=exponent)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return f itself."""
+        return self.value(beta, scale, out)
+
+
+@dataclass(frozen=True)
+class Multiquadric(PointwiseKernel):
+    """`f(beta) = -sqrt(beta + offset^2)` of squared distances.
+
+    With the minus, for the reason that `Squared` gives.
+    """
+
+    offset: float = 1.0
+
+    pairing = DISTANCE
+
+    def __post_init__(self) -> None:
+        """Check the offset: at 0 the slope at beta = 0 is infinite."""
+        positive("`offset`", self.offset)
+
+    amplitude = -0.5
+
+    @property
+    def flat_slope(self) -> float:
+        """`-1 / 2 c`."""
+        return -0.5 / self.offset
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `-sqrt(beta + c^2)`."""
+        root = np.add(beta, self.offset**2, out=out)
+        np.sqrt(root, out=root)
+        return np.negative(root, out=root)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `1 / sqrt(beta + c^2)`."""
+        root = np.add(beta, self.offset**2, out=out)
+        np.sqrt(root, out=root)
+        return np.divide(1.0, root, out=root)
+
+
+@dataclass(frozen=True)
+class RelativeGaussian(PointwiseKernel):
+    """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row has the width of its surroundings.
+
+    Parameters
+    ----------
+    neighbor : int
+        s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors.
+    anchors : (m, d) array, optional
+        The rows to measure against. Taken from the standardised data at fit: all of them up to
+        5,000 rows, a seeded sample above (the widths then grow with the thinning, all alike).
+    """
+
+    neighbor: int = 7
+    anchors: Array | None = field(default=None, repr=False, compare=False)
+
+    pairing = DISTANCE
+    local = True
+    amplitude = -0.5
+    flat_slope = -0.5
+
+    def __post_init__(self) -> None:
+        """Check the rank of the neighbour."""
+        if int(self.neighbor) != self.neighbor or self.neighbor < 1:
+            raise ValueError(f"`neighbor` must be a whole number from 1 up; got {self.neighbor!r}")
+
+    def resolve(self, sample: Array) -> RelativeGaussian:
+        """Return the kernel with `sample` as anchors, unless it has some."""
+        return self if self.anchors is not None else replace(self, anchors=sample)
+
+    def widths(self, rows: Array) -> Array:
+        """Return the (n,) distances to the `neighbor`-th nearest distinct anchor."""
+        if self.anchors is None:
+            raise TypeError("RelativeGaussian has no anchors yet: call resolve(rows) first")
+        return neighbor_distances(rows, self.anchors, self.neighbor)
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `exp(-beta scale / 2)`."""
+        exponent = np.multiply(beta, _given(scale), out=out)
+        np.multiply(exponent, -0.5, out=exponent)
+        return np.exp(exponent, out=exponent)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `f scale`."""
+        value = self.value(beta, scale, out)
+        return np.multiply(value, _given(scale), out=value)
+
+
+KERNELS: dict[str, type[PointwiseKernel]] = {
+    "linear": Linear,
+    "polynomial": Polynomial,
+    "squared": Squared,
+    "gaussian": Gaussian,
+    "multiquadric": Multiquadric,
+    "relative_gaussian": RelativeGaussian,
+}
+
+
+def as_kernel(kernel: str | Kernel) -> Kernel:
+    """Return the kernel that a name of `KERNELS`, or a kernel, stands for."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel]()
+    raise ValueError(
+        f"`kernel` must be a Kernel or one of {', '.join(sorted(KERNELS))}; got {kernel!r}"
+    )
+
+
+def _given(scale: Array | None) -> Array:
+    if scale is None:
+        raise TypeError("a local kernel needs the tile of 1 / (s_i s_j) as `scale`")
+    return scale
+
+
+def _power(base: Array, exponent: int) -> Array:
+    # Repeated products: NumPy's general power is some thirty times slower than these.
+    if exponent == 0:
+        return filled(base, 1.0, base)
+    factor = base.copy() if exponent > 1 else base
+    for _ in range(exponent - 1):
+        np.multiply(base, factor, out=base)
+    return base

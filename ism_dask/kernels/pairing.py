@@ -1,0 +1,61 @@
+"""How two projected rows become beta, and what that makes of Phi."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from ism_dask.typing import Array
+
+
+class Pairing(ABC):
+    """How beta is made of two rows, and what that makes of Phi.
+
+    `Phi = X^T (coupling * Psi + degree * diag(Psi 1)) X` for `Psi = Gamma o f'(beta)`.
+    """
+
+    coupling: ClassVar[float]
+    degree: ClassVar[float]
+
+    @abstractmethod
+    def operands(self, Z: Array) -> tuple[Array, Array]:
+        """Return (n, k) arrays L and R with `beta_ij = L_i . R_j`, up to rounding."""
+
+    def beta(self, left: Array, right: Array, out: Array | None = None) -> Array:
+        """Return the (a, b) tile of beta of rows `left` (a, k) and `right` (b, k)."""
+        return np.matmul(left, right.T, out=out)
+
+
+class Inner(Pairing):
+    """`beta_ij = x_i^T W W^T x_j`, hence `A_ij = x_j x_i^T + x_i x_j^T`."""
+
+    coupling = 1.0
+    degree = 0.0
+
+    def operands(self, Z: Array) -> tuple[Array, Array]:
+        """Return Z twice."""
+        return Z, Z
+
+
+class Distance(Pairing):
+    """`beta_ij = ||W^T (x_i - x_j)||^2`, hence `A_ij = 2 (x_i - x_j) (x_i - x_j)^T`."""
+
+    coupling = -2.0
+    degree = 2.0
+
+    def operands(self, Z: Array) -> tuple[Array, Array]:
+        """Return Z with the squared lengths beside it, so that one product gives distances."""
+        lengths = np.einsum("ij,ij->i", Z, Z)[:, None]
+        ones = np.ones_like(lengths)
+        return np.hstack([-2.0 * Z, lengths, ones]), np.hstack([Z, ones, lengths])
+
+    def beta(self, left: Array, right: Array, out: Array | None = None) -> Array:
+        """Return the tile, with the small negative numbers that cancellation leaves at zero."""
+        tile = super().beta(left, right, out)
+        return np.maximum(tile, 0.0, out=tile)
+
+
+INNER = Inner()
+DISTANCE = Distance()

@@ -1,0 +1,401 @@
+"""X cut by rows, in memory or on Dask: the only file that knows where a computation runs.
+
+A shard is a pure function of its source, so that a lost worker costs time and nothing else. The
+results of shards are added in a fixed tree: the same cut gives the same bits on any number of
+workers. One shard runs inline, several on Dask's threads, or on the cluster whose client is
+active.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Protocol, runtime_checkable
+
+import dask
+import numpy as np
+import psutil
+from dask.delayed import Delayed, delayed
+from threadpoolctl import ThreadpoolController
+
+from ism_dask.typing import Array
+
+# A tile of 2,048 x 2,048 keeps BLAS busy, and its parts stay near the core.
+ROWS_PER_SHARD = 2048
+# Wide data gets fewer rows, so that a standardised shard stays about this large.
+_SHARD_BYTES = 64 * 2**20
+# What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
+_USABLE = 0.7
+_NARROW = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows that any process can read by itself, such as an opened data set."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+class Slice:
+    """Rows of a `RowSource`, read where they are needed.
+
+    Not a dataclass: Dask would look through every field of one for collections, each time.
+    """
+
+    def __init__(self, source: RowSource, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+
+    def load(self) -> Array:
+        """Read them."""
+        return self.source.read(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """What turns raw rows into the rows that the mathematics sees: `(x - mean) / scale`.
+
+    Attributes
+    ----------
+    mean, scale : (d,) arrays
+    kept : (d,) boolean array
+        The columns that vary; the others are left out.
+    """
+
+    mean: Array
+    scale: Array
+    kept: Array
+
+    def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the (b, kept) rows in `dtype`."""
+        rows = (raw if self.kept.all() else raw[:, self.kept]).astype(dtype)
+        rows -= self.mean[self.kept].astype(dtype)
+        rows /= self.scale[self.kept].astype(dtype)
+        return rows
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A shard as a task sees it.
+
+    Attributes
+    ----------
+    start : int
+        The number of its first row.
+    X : (b, d) array
+    facts : tuple
+        What was attached to the shards with `with_rows` or `derive`, in that order.
+    """
+
+    start: int
+    X: Array
+    facts: tuple[Any, ...]
+
+    @property
+    def stop(self) -> int:
+        """One more than the number of its last row."""
+        return self.start + len(self.X)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A shard before it is loaded: every field may still be a Dask task."""
+
+    start: int
+    raw: Any
+    facts: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Loader:
+    dtype: np.dtype[Any]
+    affine: Affine | None
+    driver: int
+
+    def __call__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> Piece:
+        if os.getpid() != self.driver:
+            _pin_worker()
+        rows = raw.load() if isinstance(raw, Slice) else raw
+        X = (
+            self.affine.apply(rows, self.dtype)
+            if self.affine
+            else rows.astype(self.dtype, copy=False)
+        )
+        return Piece(start, X, facts)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows cut into shards, with what is known of them.
+
+    Make one with `cut`. Functions given to the methods must be importable by a worker, must not
+    change what they get, and see X as float32 or float64.
+    """
+
+    parts: tuple[_Part, ...]
+    n_rows: int
+    n_raw_columns: int
+    dtype: np.dtype[Any]
+    raw_itemsize: int
+    affine: Affine | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Columns that functions see."""
+        return int(self.affine.kept.sum()) if self.affine else self.n_raw_columns
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The first row of each shard, and the number of rows."""
+        return (*(part.start for part in self.parts), self.n_rows)
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest shard."""
+        return int(np.diff(self.bounds).max())
+
+    @property
+    def resident(self) -> bool:
+        """Whether tasks get whole shards handed to them rather than read them one by one."""
+        return any(isinstance(part.raw, Delayed) for part in self.parts)
+
+    def standardised(self, affine: Affine) -> Shards:
+        """Return the shards seen through `affine`."""
+        return replace(self, affine=affine)
+
+    def with_rows(self, values: Array) -> Shards:
+        """Return the shards with `values` (n, ...) attached, cut alike."""
+        slices = [values[a:b] for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        return self._attach(_placed(slices))
+
+    def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
+        """Return the shards with `function(piece, *args)` of each attached, computed once."""
+        return self._attach([self._call(_on_piece, part, function, args) for part in self.parts])
+
+    def settled(self) -> Shards:
+        """Return the shards with what `derive` attached computed now, for use in many folds."""
+        return replace(self, parts=_settle(self.parts))
+
+    def fold(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such."""
+        return self._sum([self._call(_on_piece, part, function, args) for part in self.parts])
+
+    def fold_pairs(self, function: Callable[..., Any], *args: Any, group: int | None = None) -> Any:
+        """Return the sum of `function(head, tail, *args)` over the upper triangle of shard pairs.
+
+        `head` is a piece, `tail` an iterator over pieces from the head itself on: each pair of
+        shards is seen once, by one call of `function` for each head and `group` of tails.
+        """
+        size = group or len(self.parts)
+        calls = [
+            self._call(_on_stripe, head, function, args, self.parts[first : first + size])
+            for index, head in enumerate(self.parts)
+            for first in range(index, len(self.parts), size)
+        ]
+        return self._sum(calls)
+
+    def rows(self, indices: Array) -> Array:
+        """Return the rows numbered `indices` (m,), rising, as functions see them."""
+        picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
+        calls = [
+            self._call(_on_piece, part, _take, (pick - part.start,))
+            for part, pick in zip(self.parts, picks, strict=True)
+            if len(pick)
+        ]
+        return np.concatenate(_computed(calls))
+
+    def _attach(self, column: Sequence[Any]) -> Shards:
+        parts = zip(self.parts, column, strict=True)
+        return replace(self, parts=tuple(replace(p, facts=(*p.facts, c)) for p, c in parts))
+
+    @property
+    def _inline(self) -> bool:
+        return len(self.parts) == 1 and not self.resident and _cluster() is None
+
+    def _call(self, caller: Callable[..., Any], part: _Part, *rest: Any) -> Any:
+        loader = _Loader(self.dtype, self.affine, os.getpid())
+        arguments = (loader, _fields(part), *(_plain(item) for item in rest))
+        if not self._inline:
+            return delayed(caller, pure=False)(*arguments)
+        with single_threaded_blas():
+            return caller(*arguments)
+
+    def _sum(self, calls: list[Any]) -> Any:
+        while len(calls) > 1:
+            join = added if self._inline else delayed(added, pure=False)
+            calls = [
+                join(*calls[i : i + 2]) if i + 1 < len(calls) else calls[i]
+                for i in range(0, len(calls), 2)
+            ]
+        return _computed(calls)[0]
+
+
+def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
+    """Return `Shards` of a NumPy array, a Dask array of any row chunking, or a `RowSource`.
+
+    Parameters
+    ----------
+    X : (n, d) array-like
+    rows_per_shard : int, optional
+        Default: 2,048, fewer for very wide data, and whole chunks of a `RowSource`.
+    """
+    n, d = (int(size) for size in X.shape)
+    dtype = tile_dtype(X.dtype)
+    rows = rows_per_shard or _default_rows(X, d, dtype)
+    starts = range(0, n, rows)
+    if isinstance(X, RowSource):
+        raws: list[Any] = [Slice(X, start, min(start + rows, n)) for start in starts]
+    elif is_dask(X):
+        raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
+    else:
+        raws = _placed([X[start : start + rows] for start in starts])
+    parts = tuple(_Part(start, raw) for start, raw in zip(starts, raws, strict=True))
+    return Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
+
+
+def is_dask(X: Any) -> bool:
+    """Say whether X is a Dask array."""
+    return dask.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
+
+
+def tile_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the precision of tiles: float32 for what float32 holds exactly, else float64."""
+    return np.dtype(np.float32 if np.dtype(dtype) in _NARROW else np.float64)
+
+
+def task_budget() -> int:
+    """Return the bytes that one task may take, where the tasks will run."""
+    client = _cluster()
+    if client is None:
+        cores = psutil.cpu_count(logical=True) or 1
+        return int(psutil.virtual_memory().available * _USABLE / cores)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [w["memory_limit"] / w["nthreads"] for w in workers if w["memory_limit"]]
+    return int(min(limits) * _USABLE) if limits else sys.maxsize
+
+
+def added(left: Any, right: Any) -> Any:
+    """Return the sum of two results: numbers, arrays, or tuples of such; None stays None."""
+    if isinstance(left, tuple):
+        return tuple(added(a, b) for a, b in zip(left, right, strict=True))
+    return None if left is None else left + right
+
+
+def _default_rows(X: Any, d: int, dtype: np.dtype[Any]) -> int:
+    rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
+    if isinstance(X, RowSource):
+        # Half a chunk costs as much to read as a whole one.
+        return X.chunk_rows * max(1, rows // X.chunk_rows)
+    return rows
+
+
+def _take(piece: Piece, indices: Array) -> Array:
+    return piece.X[indices]
+
+
+def _fields(part: _Part) -> tuple[int, Any, tuple[Any, ...]]:
+    return part.start, part.raw, part.facts
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, tuple) and item and isinstance(item[0], _Part):
+        return [_fields(part) for part in item]
+    return item
+
+
+def _on_piece(
+    loader: _Loader,
+    part: tuple[int, Any, tuple[Any, ...]],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> Any:
+    return function(loader(*part), *args)
+
+
+def _on_stripe(
+    loader: _Loader,
+    head: tuple[int, Any, tuple[Any, ...]],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    tail: Sequence[tuple[int, Any, tuple[Any, ...]]],
+) -> Any:
+    first = loader(*head)
+    pieces = (first if part[0] == head[0] else loader(*part) for part in tail)
+    return function(first, pieces, *args)
+
+
+def _cluster() -> Any:
+    """Return the active distributed client, or None; nothing is imported to find out."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def _where() -> dict[str, Any]:
+    return {"scheduler": "threads"} if _cluster() is None else {}
+
+
+def _placed(slices: list[Any]) -> list[Any]:
+    """Return `slices` where tasks find them: here, or as tasks of the cluster that remake them."""
+    client = _cluster()
+    if client is None:
+        return slices
+    # These go to the scheduler once, inside the tasks, for `scatter` could not remake them.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        return list(client.persist([delayed(_itself, pure=False)(item) for item in slices]))
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _settle(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
+    client = _cluster()
+    facts = [part.facts for part in parts]
+    if not any(isinstance(fact, Delayed) for row in facts for fact in row):
+        return parts
+    with single_threaded_blas():
+        run = dask.compute if client is None else dask.persist
+        (kept,) = run(facts, **_where())
+    return tuple(replace(p, facts=tuple(row)) for p, row in zip(parts, kept, strict=True))
+
+
+def _computed(calls: list[Any]) -> list[Any]:
+    if not any(isinstance(call, Delayed) for call in calls):
+        return calls
+    with single_threaded_blas():
+        return list(dask.compute(*calls, **_where()))
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    # Finding the libraries takes milliseconds: once for the process.
+    return ThreadpoolController()
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Keep BLAS to one thread in this process meanwhile: tasks are the parallelism.
+
+    To be entered and left by the same thread, the one that waits for the tasks.
+    """
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _pin_worker() -> None:
+    """Keep BLAS to one thread in a worker process for good."""
+    _blas().limit(limits=1, user_api="blas")

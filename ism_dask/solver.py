@@ -1,0 +1,227 @@
+"""The Iterative Spectral Method: W becomes the leading eigenvectors of Phi(W) until it stays.
+
+The solver knows neither Dask nor storage. What it iterates on is an `Operator`; who watches or
+keeps the iterations is a callback.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from ism_dask.eigen import Spectrum, leading, sine
+from ism_dask.typing import Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for."""
+
+    objective: float
+    matrix: Array
+
+
+class Operator(Protocol):
+    """The questions the solver asks of an engine."""
+
+    def phi0(self) -> Array:
+        """Return the (d, d) matrix of the start, which does not depend on W."""
+
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and the (d, d) matrix Phi at W (d, k)."""
+
+    def gradient(self, W: Array) -> Evaluation:
+        """Return J and the (d, k) product Phi(W) W, half the gradient of J."""
+
+
+class Status(Enum):
+    """How a solution ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop: relative eigenvalue change, sine of the largest angle (if any), count."""
+
+    tol: float = 0.01
+    angle_tol: float | None = None
+    max_iter: int = 100
+
+    def met(self, change: float, angle: float) -> bool:
+        """Say whether the iteration has settled."""
+        return change < self.tol and (self.angle_tol is None or angle < self.angle_tol)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the history, of the W that the iteration ended with."""
+
+    iteration: int
+    objective: float
+    eigenvalues: tuple[float, ...]
+    change: float
+    angle: float
+    seconds: float
+    ascent: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A subspace with what is known of it."""
+
+    W: Array
+    eigenvalues: Array
+    gap: float
+    objective: float
+
+
+@dataclass(frozen=True)
+class State:
+    """All that the iteration needs to go on from here: the current W and the best so far."""
+
+    iteration: int
+    current: Candidate
+    best: Candidate
+    history: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What came out.
+
+    Attributes
+    ----------
+    W : (d, q) array
+        Orthonormal columns, the best seen by the objective.
+    eigenvalues : (q,) array
+        Of the Phi whose leading eigenvectors W are, falling.
+    eigengap : float
+        The smallest chosen eigenvalue minus the largest not chosen.
+    objective : float
+        J(W).
+    residual : float
+        `||Phi W - W (W^T Phi W)|| / ||Phi W||` at W itself: 0 at a stationary point.
+    """
+
+    W: Array
+    eigenvalues: Array
+    eigengap: float
+    objective: float
+    residual: float
+    n_iter: int
+    status: Status
+    history: tuple[Record, ...]
+
+
+def solve(
+    operator: Operator,
+    q: int,
+    stopping: Stopping,
+    *,
+    on_iteration: Callable[[State], None] | None = None,
+    state: State | None = None,
+) -> Solution:
+    """Iterate from the spectral start, or from `state`, until `stopping` is met.
+
+    Parameters
+    ----------
+    operator : Operator
+    q : int
+        Columns of W.
+    stopping : Stopping
+    on_iteration : callable, optional
+        Called with the `State` after every iteration.
+    state : State, optional
+        Where an earlier run was; the answer is then the same, bit for bit.
+    """
+    started = time.perf_counter()
+    state = state if state is not None else begin(operator, q)
+    evaluation = operator.phi(state.current.W)
+    state = _with_objective(state, evaluation.objective)
+    while True:
+        spectrum = leading(evaluation.matrix, q, guess=state.current.W)
+        iteration = state.iteration + 1
+        change = _relative_change(spectrum.values, state.current.eigenvalues)
+        angle = sine(state.current.W, spectrum.vectors)
+        settled = stopping.met(change, angle)
+        # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
+        last = settled or iteration >= stopping.max_iter
+        evaluation = (operator.gradient if last else operator.phi)(spectrum.vectors)
+        record = Record(
+            iteration=iteration,
+            objective=evaluation.objective,
+            eigenvalues=tuple(spectrum.values.tolist()),
+            change=change,
+            angle=angle,
+            seconds=time.perf_counter() - started,
+            ascent=evaluation.objective >= state.current.objective,
+        )
+        state = _advanced(state, spectrum, record)
+        if on_iteration is not None:
+            on_iteration(state)
+        if last:
+            status = Status.CONVERGED if settled else Status.MAX_ITER
+            return _solution(operator, state, evaluation, status)
+
+
+def begin(operator: Operator, q: int) -> State:
+    """Return the state before the first iteration: the leading eigenvectors of Phi0.
+
+    Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
+    taken: the others would be rounding noise, and the first iteration finds q in any case.
+    """
+    spectrum = leading(operator.phi0(), q)
+    width = spectrum.determined or q
+    start = Candidate(spectrum.vectors[:, :width], spectrum.values, spectrum.gap, -np.inf)
+    return State(iteration=0, current=start, best=start, history=())
+
+
+def _with_objective(state: State, objective: float) -> State:
+    # The start is a candidate for the best only where it has all q columns.
+    current = replace(state.current, objective=objective)
+    eligible = current.W.shape[1] == len(current.eigenvalues)
+    best = current if eligible and objective > state.best.objective else state.best
+    return replace(state, current=current, best=best)
+
+
+def _advanced(state: State, spectrum: Spectrum, record: Record) -> State:
+    current = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
+    better = current.objective >= state.best.objective
+    return State(
+        iteration=record.iteration,
+        current=current,
+        best=current if better else state.best,
+        history=(*state.history, record),
+    )
+
+
+def _relative_change(values: Array, before: Array) -> float:
+    norm = float(np.linalg.norm(values))
+    return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0
+
+
+def _solution(operator: Operator, state: State, last: Evaluation, status: Status) -> Solution:
+    best = state.best
+    product = last.matrix if best is state.current else operator.gradient(best.W).matrix
+    return Solution(
+        W=best.W,
+        eigenvalues=best.eigenvalues,
+        eigengap=best.gap,
+        objective=best.objective,
+        residual=_residual(best.W, product),
+        n_iter=state.iteration,
+        status=status,
+        history=state.history,
+    )
+
+
+def _residual(W: Array, product: Array) -> float:
+    norm = float(np.linalg.norm(product))
+    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
