@@ -76,7 +76,7 @@ class ClassGamma(FactoredGamma):
 
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the columns of the table."""
-        return self.table.astype(dtype).take(facts[:, 0], axis=1)
+        return np.take(self.table.astype(dtype), facts[:, 0], axis=1)
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
         """Fill the tile by looking classes up: several times faster than the thin product."""
@@ -175,6 +175,11 @@ class Dependence:
 
 def class_dependence(y: Array) -> Dependence:
     """Return the Gamma of class labels y (n,)."""
+    if np.ndim(y) != 1:
+        raise ValueError(
+            "`y` must be one label for each row where it is taken as classes; "
+            f"got shape {np.shape(y)}"
+        )
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise ValueError(

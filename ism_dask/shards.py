@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import dask
+import dask.base
 import numpy as np
 import psutil
 from dask.delayed import Delayed, delayed
@@ -120,16 +121,14 @@ class _Loader:
     affine: Affine | None
     driver: int
 
-    def __call__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> Piece:
+    def __call__(self, part: _Part) -> Piece:
         if os.getpid() != self.driver:
             _pin_worker()
-        rows = raw.load() if isinstance(raw, Slice) else raw
-        X = (
-            self.affine.apply(rows, self.dtype)
-            if self.affine
-            else rows.astype(self.dtype, copy=False)
-        )
-        return Piece(start, X, facts)
+        rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
+        facts = tuple(_aligned(fact) for fact in part.facts)
+        if self.affine is not None:
+            return Piece(part.start, self.affine.apply(rows, self.dtype), facts)
+        return Piece(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
 
 
 @dataclass(frozen=True)
@@ -222,19 +221,16 @@ class Shards:
 
     def _call(self, caller: Callable[..., Any], part: _Part, *rest: Any) -> Any:
         loader = _Loader(self.dtype, self.affine, os.getpid())
-        arguments = (loader, _fields(part), *(_plain(item) for item in rest))
         if not self._inline:
-            return delayed(caller, pure=False)(*arguments)
+            return delayed(caller, pure=False)(loader, part, *rest)
         with single_threaded_blas():
-            return caller(*arguments)
+            return caller(loader, part, *rest)
 
     def _sum(self, calls: list[Any]) -> Any:
+        join = delayed(added, pure=False)
         while len(calls) > 1:
-            join = added if self._inline else delayed(added, pure=False)
-            calls = [
-                join(*calls[i : i + 2]) if i + 1 < len(calls) else calls[i]
-                for i in range(0, len(calls), 2)
-            ]
+            odd = calls[len(calls) // 2 * 2 :]
+            calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
         return _computed(calls)[0]
 
 
@@ -263,7 +259,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
 
 def is_dask(X: Any) -> bool:
     """Say whether X is a Dask array."""
-    return dask.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
+    return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
 
 
 def tile_dtype(dtype: Any) -> np.dtype[Any]:
@@ -297,38 +293,34 @@ def _default_rows(X: Any, d: int, dtype: np.dtype[Any]) -> int:
     return rows
 
 
+def _aligned(array: Array) -> Array:
+    """Return `array` where BLAS can use it.
+
+    What came over a wire may begin at any byte. NumPy then multiplies by a loop of its own, whose
+    last bits differ: the answer would depend on how a message was packed.
+    """
+    return np.require(array, requirements="A")
+
+
 def _take(piece: Piece, indices: Array) -> Array:
     return piece.X[indices]
 
 
-def _fields(part: _Part) -> tuple[int, Any, tuple[Any, ...]]:
-    return part.start, part.raw, part.facts
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, tuple) and item and isinstance(item[0], _Part):
-        return [_fields(part) for part in item]
-    return item
-
-
 def _on_piece(
-    loader: _Loader,
-    part: tuple[int, Any, tuple[Any, ...]],
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    loader: _Loader, part: _Part, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:
-    return function(loader(*part), *args)
+    return function(loader(part), *args)
 
 
 def _on_stripe(
     loader: _Loader,
-    head: tuple[int, Any, tuple[Any, ...]],
+    head: _Part,
     function: Callable[..., Any],
     args: tuple[Any, ...],
-    tail: Sequence[tuple[int, Any, tuple[Any, ...]]],
+    tail: Sequence[_Part],
 ) -> Any:
-    first = loader(*head)
-    pieces = (first if part[0] == head[0] else loader(*part) for part in tail)
+    first = loader(head)
+    pieces = (first if part.start == head.start else loader(part) for part in tail)
     return function(first, pieces, *args)
 
 
@@ -367,8 +359,7 @@ def _settle(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
     if not any(isinstance(fact, Delayed) for row in facts for fact in row):
         return parts
     with single_threaded_blas():
-        run = dask.compute if client is None else dask.persist
-        (kept,) = run(facts, **_where())
+        (kept,) = (dask.base.compute if client is None else dask.base.persist)(facts, **_where())
     return tuple(replace(p, facts=tuple(row)) for p, row in zip(parts, kept, strict=True))
 
 
@@ -376,7 +367,7 @@ def _computed(calls: list[Any]) -> list[Any]:
     if not any(isinstance(call, Delayed) for call in calls):
         return calls
     with single_threaded_blas():
-        return list(dask.compute(*calls, **_where()))
+        return list(dask.base.compute(*calls, **_where()))
 
 
 @cache

@@ -37,19 +37,18 @@ class Closed(Engine):
 
     @cached_property
     def _phi(self) -> Array:
-        problem = self.problem
-        d = problem.d
-        total = np.zeros((d, d))
+        problem, gamma = self.problem, _factored(self.problem)
+        signs = gamma.signs
+        total = np.zeros((problem.d, problem.d))
         column = 0
         for weight, term in problem.kernel.terms:
             local = column if term.local else None
             column += term.local
-            S, sums, size = problem.shards.fold(_factor_sums, problem.gamma, local)
-            signs = problem.gamma.signs
+            S, sums, size = problem.shards.fold(_factor_sums, gamma, local)
             slope = weight * term.flat_slope
             total += slope * term.pairing.coupling * (S * signs) @ S.T
             if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
-                gram = problem.shards.fold(_degree_gram, problem.gamma, local, signs * sums)
+                gram = problem.shards.fold(_degree_gram, gamma, local, signs * sums)
                 total += slope * term.pairing.degree * gram
         return 0.5 * (total + total.T)
 
@@ -69,6 +68,12 @@ class Closed(Engine):
     def objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J as f is proportional to beta."""
         return self.gradient(W).objective
+
+
+def _factored(problem: Problem) -> FactoredGamma:
+    if not isinstance(problem.gamma, FactoredGamma):
+        raise TypeError("the closed engine needs a Gamma with factors")
+    return problem.gamma
 
 
 def _weighted_factor(piece: Piece, gamma: FactoredGamma, local: int | None) -> Array:

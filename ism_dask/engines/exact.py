@@ -90,7 +90,7 @@ def _tail_group(problem: Problem) -> int | None:
 
 
 def _projected(piece: Piece, W: Array) -> Array:
-    return piece.X @ W.astype(piece.X.dtype)
+    return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
 def _degree_gram(piece: Piece) -> Array:
@@ -100,4 +100,5 @@ def _degree_gram(piece: Piece) -> Array:
 def _lifted(piece: Piece) -> Array:
     Z, rows = piece.facts[-2:]
     inner = rows[:, :-1] + rows[:, -1:] * Z
-    return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
+    product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))
+    return product.astype(np.float64)

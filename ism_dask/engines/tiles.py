@@ -190,11 +190,11 @@ class _Stripe:
                 if into is None:
                     continue
             shape = term.shape(beta, scale, out=beta)
-            direct = into is not None and index == 0
-            np.multiply(shape, gamma, out=into if direct else shape)
-            if into is not None and not direct:
-                into += (weight * _factor(term) / self.model.unit) * shape
-            self._gather(into if direct else shape, weight, term, area, right.piece)
+            tile = into if into is not None and index == 0 else shape
+            np.multiply(shape, gamma, out=tile)
+            if into is not None and index > 0:
+                into += (weight * _factor(term) / self.model.unit) * tile
+            self._gather(tile, weight, term, area, right.piece)
 
     def _gather(
         self, tile: Array, weight: float, term: PointwiseKernel, area: _Area, tail: Piece

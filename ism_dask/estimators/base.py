@@ -70,10 +70,9 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _take_width(self, X: Any) -> None:
         """Take over the shape of rows that scikit-learn cannot look at."""
-        n, d = X.shape
-        if n < 2 or d < 2:
-            raise ValueError(f"X must have 2 rows and 2 features or more; got {n} x {d}")
-        self.n_features_in_ = int(d)
+        if len(X.shape) != 2 or min(X.shape) < 2:
+            raise ValueError(f"X must have 2 rows and 2 features or more; got shape {X.shape}")
+        self.n_features_in_ = int(X.shape[1])
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.n_features_in_:
@@ -132,7 +131,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
         if n_components is None:
             return min(default, room)
-        if not isinstance(n_components, Integral) or not 1 <= n_components < d:
+        if not _is_whole(n_components) or not 1 <= n_components < d:
             raise ValueError(
                 f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
                 f"got {n_components!r}"
@@ -146,18 +145,23 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         for name, low, high in (("tol", 0, np.inf), ("engine_tol", 0, 1)):
-            number = getattr(self, name)
-            if not isinstance(number, Real) or not low < number < high:
+            number: Any = getattr(self, name)
+            if not (isinstance(number, Real) and low < float(number) < high):
                 raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
-        if self.angle_tol is not None and not (
-            isinstance(self.angle_tol, Real) and self.angle_tol > 0
-        ):
-            raise ValueError(f"`angle_tol` must be None or above 0; got {self.angle_tol!r}")
-        if not isinstance(self.max_iter, Integral) or self.max_iter < 1:
+        angle: Any = self.angle_tol
+        if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
+            raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
+        if not _is_whole(self.max_iter) or self.max_iter < 1:
             raise ValueError(f"`max_iter` must be a whole number from 1 up; got {self.max_iter!r}")
 
 
+def _is_whole(number: object) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
 def rows_of(X: Any) -> Any:
-    """Return the rows of an opened data set, and anything else as it is."""
+    """Return the rows of an opened data set, a Dask array with its length, others as they are."""
+    if is_dask(X):
+        return X.compute_chunk_sizes() if np.isnan(X.shape[0]) else X
     rows = getattr(X, "X", None)
     return rows if isinstance(rows, RowSource) else X

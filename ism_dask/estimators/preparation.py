@@ -60,6 +60,8 @@ def prepare(X: Any, *, standardize: bool) -> Prepared:
     affine = _statistics(raw) if standardize else _unchanged(raw)
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
+    if d == 0:
+        raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         rows = shards.rows(np.arange(n))
         basis, _ = scipy.linalg.qr(rows.T, mode="economic")

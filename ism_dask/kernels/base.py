@@ -177,7 +177,7 @@ def _conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
 
 def positive(what: str, number: object, otherwise: str = "") -> float:
     """Return `number` as a float, or say what was expected of `what`."""
-    if isinstance(number, Real) and math.isfinite(number) and number > 0:
+    if isinstance(number, Real) and 0 < float(number) < math.inf:
         return float(number)
     expected = f"a positive finite number {otherwise}".rstrip()
     raise ValueError(f"{what} must be {expected}; got {number!r}")

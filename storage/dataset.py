@@ -1,0 +1,213 @@
+"""Open what is stored, and list it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from storage.errors import DatasetNotFound, StorageError
+from storage.groups import get_array, open_checked
+from storage.home import home, resolve_under
+from storage.info import DatasetInfo, folder_name
+from storage.manifest import Manifest, check_presence, damaged, read_manifest
+from storage.registry import DATASETS
+from storage.rows import ZarrRows
+from storage.workspace import settle
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A stored data set: X stays on disk, the rest is in memory.
+
+    Attributes
+    ----------
+    info : DatasetInfo
+        Names and origin.
+    X : ZarrRows
+        Shape (n, d), native dtype, not standardised.
+    labels : dict of str to ndarray of shape (n,)
+        Integer codes, or numbers.
+    mean, scale : ndarray of shape (d,)
+        float64; `(X - mean) / scale` is standardised. A constant column has scale 1.
+    data_hash : str
+        Digest of X and labels: names the data, whatever its compression and chunks.
+    path : Path
+        The folder.
+    """
+
+    info: DatasetInfo
+    X: ZarrRows
+    labels: dict[str, NDArray[Any]]
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    data_hash: str
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return the name of the data set."""
+        return self.info.name
+
+    @property
+    def split(self) -> str:
+        """Return the name of the split, "all" when there are none."""
+        return self.info.split
+
+    @property
+    def y(self) -> NDArray[Any] | None:
+        """Return the default label, shape (n,), or None."""
+        return None if self.info.default_label is None else self.labels[self.info.default_label]
+
+    @property
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """Return the class names of each label."""
+        return dict(self.info.class_names)
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Return one name per column, or None."""
+        return self.info.feature_names
+
+    @property
+    def image_shape(self) -> tuple[int, ...] | None:
+        """Return (height, width) when a row is a picture."""
+        return self.info.image_shape
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """One line of the list of stored data sets.
+
+    Attributes
+    ----------
+    folder : str
+        Its folder in the home; `open_dataset` takes it.
+    path : Path
+        The same in full.
+    info : DatasetInfo or None
+        None when the store is damaged.
+    shape : tuple of int or None
+        (n, d).
+    bytes : int
+        On disk.
+    data_hash : str
+        Digest of the values.
+    problem : str
+        Empty, or what is wrong.
+    """
+
+    folder: str
+    path: Path
+    info: DatasetInfo | None
+    shape: tuple[int, int] | None
+    bytes: int
+    data_hash: str
+    problem: str = ""
+
+
+def datasets_folder() -> Path:
+    """Return the folder that holds the data sets."""
+    return home() / "datasets"
+
+
+def dataset_path(name: str, split: str | None = None) -> Path:
+    """Return the folder of a data set in the home, whether or not it exists."""
+    spec = DATASETS.get(name)
+    chosen = spec.split_name(split) if spec else split or "all"
+    return resolve_under(datasets_folder(), folder_name(name, chosen))
+
+
+def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
+    """Open a stored data set.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A str is a name in the home ("mnist", "mnist-train"); a Path is a folder anywhere.
+    split : str, optional
+        Default the data set's own default.
+
+    Raises
+    ------
+    DatasetNotFound
+        When nothing of that name is stored.
+    DamagedStore
+        When a file of it is missing or altered; chunks of X are checked when they are read.
+    """
+    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
+    if not settle(path):
+        raise _not_stored(str(name_or_path), path)
+    return _assemble(path, *open_checked(path))
+
+
+def is_complete(path: Path, data_hash: str | None = None) -> bool:
+    """Return whether every file of a store is there with its length, and the data as expected."""
+    try:
+        settle(path)
+        manifest = read_manifest(path)
+        check_presence(path, manifest)
+    except StorageError:
+        return False
+    return data_hash in (None, manifest.data_hash)
+
+
+def list_datasets() -> tuple[StoredDataset, ...]:
+    """Return what is stored in the home, by folder name; damaged ones say so."""
+    return tuple(_line(path) for path in _stored_folders())
+
+
+def _visible(path: Path) -> bool:
+    """Return whether a folder entry is a data set and not work in progress."""
+    return path.is_dir() and not path.name.startswith(".")
+
+
+def _line(path: Path) -> StoredDataset:
+    """Describe one stored data set without reading its rows."""
+    try:
+        data = open_dataset(path)
+        manifest = read_manifest(path)
+    except StorageError as error:
+        return StoredDataset(path.name, path, None, None, 0, "", str(error))
+    return StoredDataset(
+        path.name, path, data.info, data.X.shape, manifest.total_bytes, data.data_hash
+    )
+
+
+def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
+    """Read all but X of an opened group."""
+    try:
+        info = DatasetInfo.from_json(group.attrs.asdict())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path, "zarr.json", f"not the attributes of a data set ({error})") from error
+    X = ZarrRows.of(path, manifest, "X")
+    labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
+    mean, scale = get_array(group, "mean"), get_array(group, "scale")
+    return Dataset(info, X, labels, mean, scale, manifest.data_hash, path)
+
+
+def _label_names(manifest: Manifest) -> list[str]:
+    """Return the names of the labels from the list of files."""
+    parts = [name.split("/") for name in manifest.files]
+    return sorted({p[1] for p in parts if p[0] == "labels" and len(p) > 2})
+
+
+def _not_stored(name: str, path: Path) -> DatasetNotFound:
+    """Return the error for a data set that is not there."""
+    stored = ", ".join(line.name for line in _stored_folders()) or "nothing yet"
+    advice = (
+        f"Run `ism-dask ingest {name}` or storage.ingest({name!r}) first."
+        if name in DATASETS
+        else f"Known ones to ingest: {', '.join(DATASETS)}."
+    )
+    return DatasetNotFound(f"no data set {name!r} at {path}; stored: {stored}. {advice}")
+
+
+def _stored_folders() -> list[Path]:
+    """Return the folders of the stored data sets, sorted."""
+    root = datasets_folder()
+    return sorted(filter(_visible, root.iterdir())) if root.is_dir() else []

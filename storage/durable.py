@@ -1,0 +1,75 @@
+"""Small promises about the disk: bytes that stay, locks, and errors a person can act on."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from storage.errors import StorageError
+
+_FULL = "the disk or quota is full: free some space or set ISM_DASK_HOME to a larger disk"
+_DENIED = "writing is not allowed there: change the permissions or set ISM_DASK_HOME elsewhere"
+_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError with the path, free space and advice."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "check the disk and the folder, then try again")
+        raise StorageError(
+            f"could not write {path} ({error.strerror or error}; {_free(path)}): {advice}."
+        ) from error
+
+
+def _free(path: Path) -> str:
+    """Say how much space is left on the file system that would hold `path`."""
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+    with suppress(OSError):
+        return f"{shutil.disk_usage(there).free / 2**20:.1f} MiB free"
+    return "free space unknown"
+
+
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the entries of a folder, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a text file and its folder entry through to the disk."""
+    path.write_text(text, encoding="utf-8")
+    sync(path)
+    sync(path.parent)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock file `path`; without `wait`, BlockingIOError when another holds it.
+
+    The kernel drops the lock when its holder dies, so no stale lock can remain.
+    """
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            yield
+        finally:
+            # Closing is not enough where a forked child holds a copy of the descriptor.
+            fcntl.flock(handle, fcntl.LOCK_UN)

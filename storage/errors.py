@@ -1,0 +1,31 @@
+"""What can go wrong with files, each kind with its own name."""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Base of every error that `storage` raises on purpose."""
+
+
+class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it states
+    """A name that is not a plain file name, or that leads out of its folder."""
+
+
+class DatasetNotFound(StorageError, LookupError):  # noqa: N818
+    """No data set, split or model of that name is known or stored."""
+
+
+class RawFileError(StorageError):
+    """A raw file is missing, unreadable, truncated, hostile or of another format."""
+
+
+class ChecksumMismatch(StorageError):  # noqa: N818
+    """Bytes are readable, but are not the ones that were expected."""
+
+
+class DamagedStore(StorageError):  # noqa: N818
+    """A file of a stored data set or model is missing, altered or cut short."""
+
+
+class DownloadError(StorageError):
+    """A raw file could not be fetched from its public home."""

@@ -1,0 +1,112 @@
+"""Fetch one file over HTTP: all of it, the right one, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from storage.durable import explained, sync
+from storage.errors import DownloadError
+from storage.home import DATA_VARIABLE
+from storage.workspace import workspace
+
+SIZE_LIMIT = 2**28
+_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+
+
+def fetch(
+    url: str,
+    target: Path,
+    *,
+    sha256: str | None = None,
+    size_limit: int = SIZE_LIMIT,
+    timeout: httpx.Timeout = _TIMEOUT,
+) -> Path:
+    """Download `url` to the file `target`, which appears only when complete and verified.
+
+    Parameters
+    ----------
+    url : str
+        http or https.
+    target : Path
+        File to create or replace.
+    sha256 : str, optional
+        Expected digest of the bytes sent.
+    size_limit : int
+        Most bytes to accept.
+    timeout : httpx.Timeout
+        Limits of one connection and one wait for data.
+
+    Returns
+    -------
+    Path
+        `target`.
+    """
+    if httpx.URL(url).scheme not in ("http", "https"):
+        raise _failed(url, "only http and https are fetched")
+    with workspace(target) as work:
+        try:
+            digest = _stream(url, work.payload, size_limit, timeout)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _failed(url, str(error) or type(error).__name__) from error
+        if sha256 not in (None, digest):
+            raise _failed(url, f"SHA-256 of what came is {digest}, expected {sha256}")
+        with explained(target):
+            sync(work.payload)
+        work.publish()
+    return target
+
+
+def _stream(url: str, path: Path, size_limit: int, timeout: httpx.Timeout) -> str:
+    """Write the body as it comes to `path` and return its SHA-256."""
+    digest = hashlib.sha256()
+    # The bytes are hashed as sent: a server must not pack an already packed file once more.
+    headers = {"Accept-Encoding": "identity"}
+    with (
+        httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client,
+        client.stream("GET", url) as response,
+    ):
+        response.raise_for_status()
+        with explained(path), path.open("wb") as handle:
+            for piece in _with_bar(response, Path(httpx.URL(url).path).name):
+                if response.num_bytes_downloaded > size_limit:
+                    raise _failed(url, f"more than {size_limit} bytes, the most expected")
+                digest.update(piece)
+                handle.write(piece)
+    return digest.hexdigest()
+
+
+def _with_bar(response: httpx.Response, title: str) -> Iterator[bytes]:
+    """Yield the body in pieces, moving a bar when a person looks on."""
+    length = response.headers.get("Content-Length", "")
+    with _bar() as progress:
+        task = progress.add_task(title, total=int(length) if length.isdigit() else None)
+        for piece in response.iter_raw(2**16):
+            progress.update(task, completed=response.num_bytes_downloaded)
+            yield piece
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """Give a progress bar on stderr, mute when that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    mute = not sys.stderr.isatty()
+    with Progress(
+        *columns, TransferSpeedColumn(), console=Console(stderr=True), disable=mute
+    ) as bar:
+        yield bar
+
+
+def _failed(url: str, why: str) -> DownloadError:
+    """Return the error that names the address and the way around it."""
+    return DownloadError(
+        f"could not fetch {url}: {why}. Check the network, or put the file into a folder and set "
+        f"{DATA_VARIABLE} to that folder."
+    )

@@ -1,0 +1,49 @@
+"""Where things are kept, and which names may be used there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from storage.errors import UnsafeName
+
+HOME_VARIABLE = "ISM_DASK_HOME"
+DATA_VARIABLE = "ISM_DASK_DATA"
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+def home() -> Path:
+    """Return the folder of data sets and runs: `ISM_DASK_HOME` or `~/.ism-dask`."""
+    return Path(os.environ.get(HOME_VARIABLE) or "~/.ism-dask").expanduser()
+
+
+def data_folder() -> Path | None:
+    """Return the folder of raw files that `ISM_DASK_DATA` names, or None."""
+    value = os.environ.get(DATA_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def safe_name(name: str) -> str:
+    """Return `name` if it is a plain file name, else raise `UnsafeName`.
+
+    A leading dot is refused with `.` and `..`: hidden names are kept for work in progress.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UnsafeName(
+            f"`name` is {str(name)[:140]!r}; expected 1 to 128 of the characters A-Z a-z 0-9 . _ - "
+            "not starting with a dot. To open a folder elsewhere, pass a pathlib.Path."
+        )
+    return name
+
+
+def resolve_under(root: Path, name: str) -> Path:
+    """Return `root / name`, refusing a name or a link that leads out of `root`."""
+    path = root / safe_name(name)
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UnsafeName(
+            f"{path} is a link to {path.resolve()}, outside {root}; expected a folder inside it. "
+            "Remove the link, or open its target with a pathlib.Path."
+        )
+    return path

@@ -1,0 +1,112 @@
+"""What a data set says about itself beside its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.errors import StorageError
+from storage.home import safe_name
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Names and origin of a data set.
+
+    Attributes
+    ----------
+    name, split : str
+        Name of the data set; "all" when it is not cut into splits.
+    source : str
+        Where the numbers come from, for people.
+    raw_sha256 : Mapping[str, str]
+        Digest of each raw file, by file name.
+    feature_names : tuple of str, optional
+        One per column.
+    class_names : Mapping[str, tuple of str]
+        For each label of classes, the name of code 0, 1, ...
+    image_shape : tuple of int, optional
+        (height, width) when a row is a picture.
+    default_label : str, optional
+        The label that `Dataset.y` gives.
+    """
+
+    name: str
+    split: str = "all"
+    source: str = ""
+    raw_sha256: Mapping[str, str] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    image_shape: tuple[int, ...] | None = None
+    default_label: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the folder that holds it."""
+        return folder_name(self.name, self.split)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {"format_version": FORMAT_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
+        """Read what `to_json` wrote."""
+        if found.get("format_version") != FORMAT_VERSION:
+            raise StorageError(
+                f"`format_version` is {found.get('format_version')!r}; this version reads "
+                f"{FORMAT_VERSION}. Upgrade the package, or ingest the data set again."
+            )
+        values = {key: value for key, value in found.items() if key != "format_version"}
+        for key in ("feature_names", "image_shape"):
+            values[key] = None if values[key] is None else tuple(values[key])
+        values["class_names"] = {k: tuple(v) for k, v in values["class_names"].items()}
+        return cls(**values)
+
+
+def folder_name(name: str, split: str) -> str:
+    """Return the folder of a split; a data set that has but one has no suffix."""
+    return name if split == "all" else f"{name}-{split}"
+
+
+def check_labels(
+    info: DatasetInfo, labels: Mapping[str, NDArray[Any]], rows: int, columns: int
+) -> None:
+    """Raise StorageError unless names, labels and picture shape fit the rows and columns."""
+    if info.feature_names is not None and len(info.feature_names) != columns:
+        raise _misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
+    if info.image_shape is not None and math.prod(info.image_shape) != columns:
+        raise _misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
+    if info.default_label is not None and info.default_label not in labels:
+        raise _misfit("default_label", info.default_label, f"one of {sorted(labels)}")
+    unknown = info.class_names.keys() - labels.keys()
+    if unknown:
+        raise _misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
+    for name, codes in labels.items():
+        _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
+
+
+def _check_codes(
+    name: str, codes: NDArray[Any], rows: int, classes: tuple[str, ...] | None
+) -> None:
+    """Raise StorageError unless a label has one finite number, or one known code, per row."""
+    if codes.shape != (rows,) or codes.dtype.kind not in "uif" or not np.isfinite(codes).all():
+        found = f"shape {codes.shape} of {codes.dtype}"
+        raise _misfit(f"labels[{name!r}]", found, f"shape ({rows},) of finite numbers")
+    if classes is None:
+        return
+    if codes.dtype.kind == "f" or codes.min() < 0 or codes.max() >= len(classes):
+        found = f"{codes.dtype} from {codes.min()} to {codes.max()}"
+        raise _misfit(f"labels[{name!r}]", found, f"integer codes 0 to {len(classes) - 1}")
+
+
+def _misfit(parameter: str, found: object, expected: str) -> StorageError:
+    """Return the error for a parameter that does not fit the data."""
+    return StorageError(f"`{parameter}` is {found}; expected {expected}.")

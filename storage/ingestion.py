@@ -1,0 +1,96 @@
+"""From raw files to a stored data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
+from storage.digest import sha256_file
+from storage.errors import ChecksumMismatch
+from storage.info import DatasetInfo
+from storage.loaders import RawData
+from storage.raw import find_raw
+from storage.registry import DatasetSpec, spec_of
+from storage.write import write_dataset
+
+Progress = Callable[[int, int], None]
+
+
+def ingest(
+    name: str,
+    split: str | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Store a data set of the registry in the home, unless it is there already.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`.
+    split : str, optional
+        Default the data set's first.
+    force : bool
+        Replace even a complete one. What was there stays until the new one is complete.
+    progress : callable, optional
+        Called with rows written so far and rows in all.
+
+    Returns
+    -------
+    Dataset
+        Opened.
+    """
+    spec = spec_of(name)
+    split = spec.split_name(split)
+    target = dataset_path(name, split)
+    good = partial(is_complete, data_hash=spec.splits[split].content_sha256)
+    if force or not good(target):
+        _store(spec, split, target, None if force else good, progress)
+    return open_dataset(name, split)
+
+
+def _store(
+    spec: DatasetSpec,
+    split: str,
+    target: Path,
+    keep: Callable[[Path], bool] | None,
+    progress: Progress | None,
+) -> None:
+    """Load the raw files and write them to `target`."""
+    part = spec.splits[split]
+    paths = [find_raw(spec.name, raw) for raw in part.raw]
+    raw = spec.load(*paths)
+    rows = len(raw.X)
+    try:
+        write_dataset(
+            target,
+            _info(spec, split, raw, paths),
+            [raw.X],
+            raw.labels,
+            expected_hash=part.content_sha256,
+            keep=keep,
+            on_rows=None if progress is None else lambda done: progress(done, rows),
+        )
+    except ChecksumMismatch as error:
+        where = ", ".join(map(str, paths)) or "the installed scikit-learn"
+        raise ChecksumMismatch(
+            f"{error} It was read from {where}: not the published values. Put good copies there, "
+            "or remove these so that they are fetched again."
+        ) from error
+
+
+def _info(spec: DatasetSpec, split: str, raw: RawData, paths: list[Path]) -> DatasetInfo:
+    """Gather what the data set will say about itself."""
+    return DatasetInfo(
+        name=spec.name,
+        split=split,
+        source=spec.source,
+        raw_sha256={path.name: sha256_file(path) for path in paths},
+        feature_names=raw.feature_names,
+        class_names=raw.class_names,
+        image_shape=raw.image_shape,
+        default_label=spec.default_label,
+    )

@@ -1,0 +1,213 @@
+"""The data sets that can be ingested by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from storage.errors import DatasetNotFound
+from storage.loaders import RawData
+from storage.loaders.bundled import (
+    load_bundled_breast_cancer,
+    load_bundled_digits,
+    load_bundled_wine,
+)
+from storage.loaders.cancer import load_cancer
+from storage.loaders.faces import load_faces
+from storage.loaders.idx import load_mnist
+from storage.loaders.picture import load_colours
+from storage.raw import RawFile
+
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a data set.
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows.
+    content_sha256 : str
+        Digest of X and labels as `storage.digest.content_digest` takes it: raw files come in
+        several editions and packings, the values in one.
+    raw : tuple of RawFile
+        What the loader reads, in the order of its parameters.
+    """
+
+    rows: int
+    content_sha256: str
+    raw: tuple[RawFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A data set that can be ingested by name.
+
+    Attributes
+    ----------
+    name, title : str
+        Short name, and one line for people.
+    source : str
+        Where the values come from.
+    columns : int
+        Number of features.
+    load : callable
+        Takes the path of each raw file and returns a RawData.
+    splits : Mapping[str, Split]
+        By name; the first is the default.
+    default_label : str or None
+        The label that tables and flows use unless told otherwise.
+    """
+
+    name: str
+    title: str
+    source: str
+    columns: int
+    load: Callable[..., RawData]
+    splits: Mapping[str, Split]
+    default_label: str | None = None
+
+    @property
+    def default_split(self) -> str:
+        """Return the name of the first split."""
+        return next(iter(self.splits))
+
+    def split_name(self, split: str | None) -> str:
+        """Return `split` if there is one of that name, the default for None."""
+        name = self.default_split if split is None else split
+        if name not in self.splits:
+            raise DatasetNotFound(
+                f"`split` is {split!r}; {self.name} has {', '.join(self.splits)}. Choose one."
+            )
+        return name
+
+
+def spec_of(name: str) -> DatasetSpec:
+    """Return the entry of `DATASETS`, or raise DatasetNotFound with the names there are."""
+    if name not in DATASETS:
+        raise DatasetNotFound(
+            f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
+        )
+    return DATASETS[name]
+
+
+def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str) -> Split:
+    """Describe one split of MNIST by the digests of its values and of the files sent."""
+    files = ((f"{prefix}-images-idx3-ubyte.gz", images), (f"{prefix}-labels-idx1-ubyte.gz", labels))
+    raw = tuple(RawFile((name,), _MNIST + name, sha256) for name, sha256 in files)
+    return Split(rows, content, raw)
+
+
+_SPECS = (
+    DatasetSpec(
+        name="wine",
+        title="Wine: chemical analysis of three Italian cultivars",
+        source="UCI, as bundled with scikit-learn",
+        columns=13,
+        load=load_bundled_wine,
+        splits={
+            "all": Split(178, "eeb1213cd4df191bbde0cc2072f9c4c8b1d9500f68747e6606feaee72c828a99")
+        },
+        default_label="cultivar",
+    ),
+    DatasetSpec(
+        name="cancer",
+        title="Wisconsin breast cancer, original: nine cell features graded 1 to 10",
+        source="UCI breast-cancer-wisconsin.data, rows with missing values left out",
+        columns=9,
+        load=load_cancer,
+        splits={
+            "all": Split(
+                683,
+                "1ddc78127b61be8c7e3b88467452e9e8e19902984bb2320f705c4be318b11018",
+                (
+                    RawFile(
+                        ("breast-cancer-wisconsin.data",),
+                        _UCI + "breast-cancer-wisconsin/breast-cancer-wisconsin.data",
+                    ),
+                ),
+            )
+        },
+        default_label="diagnosis",
+    ),
+    DatasetSpec(
+        name="face",
+        title="CMU face images, 32 x 30: 20 people in 4 poses",
+        source="UCI CMU face images, quarter size",
+        columns=960,
+        load=load_faces,
+        splits={
+            "all": Split(
+                624,
+                "45ff5ed80c70f88fe35f347d0c74b333958686f627f959c0b1bdd97af8b83586",
+                (RawFile(("faces_4.tar.gz", "faces.tar.gz"), _UCI + "faces-mld/faces_4.tar.gz"),),
+            )
+        },
+        default_label="identity",
+    ),
+    DatasetSpec(
+        name="mnist",
+        title="MNIST handwritten digits, 28 x 28",
+        source="the four IDX files of LeCun, Cortes and Burges",
+        columns=784,
+        load=load_mnist,
+        splits={
+            "test": _mnist_split(
+                "t10k",
+                10_000,
+                "8fd3b71156dc598bb39ba9a92726d90f82e365440ef58033c230c6a0e12a7142",
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+            "train": _mnist_split(
+                "train",
+                60_000,
+                "29ddc2dfcffedd4efb2d6f1f5b395a87e0a08e069eaf291e6acf17f335f1bd13",
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+        },
+        default_label="digit",
+    ),
+    DatasetSpec(
+        name="flower",
+        title="Flower: the distinct colours of a tessellation picture",
+        source="flower.png",
+        columns=3,
+        load=load_colours,
+        splits={
+            "all": Split(
+                256,
+                "a05cdc180429a1f0a5690d1a592191ce46d566ca038c6c4739333d4f86a04767",
+                (RawFile(("flower.png",)),),
+            )
+        },
+    ),
+    DatasetSpec(
+        name="digits",
+        title="Handwritten digits, 8 x 8",
+        source="UCI, as bundled with scikit-learn",
+        columns=64,
+        load=load_bundled_digits,
+        splits={
+            "all": Split(1797, "44fb575503f02395e2c340ba81a0422635d1a52ded1e1ae19e04335309e690d2")
+        },
+        default_label="digit",
+    ),
+    DatasetSpec(
+        name="breast_cancer",
+        title="Wisconsin breast cancer, diagnostic: thirty measures of cell nuclei",
+        source="UCI, as bundled with scikit-learn",
+        columns=30,
+        load=load_bundled_breast_cancer,
+        splits={
+            "all": Split(569, "f55894c4f5636d4b8bcd6066d0ea075b82c29adc593c6e5f327d21c649a06a51")
+        },
+        default_label="diagnosis",
+    ),
+)
+
+DATASETS: dict[str, DatasetSpec] = {spec.name: spec for spec in _SPECS}

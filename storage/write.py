@@ -1,0 +1,173 @@
+"""Write a data set as a stream of row blocks: no more than a chunk is held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from storage.digest import ContentDigest
+from storage.errors import ChecksumMismatch, StorageError
+from storage.groups import commit_group, create_array, put_array
+from storage.info import DatasetInfo, check_labels
+from storage.moments import Moments
+
+CHUNK_BYTES = 2**22
+
+Block = NDArray[Any]
+RowCount = Callable[[int], None]
+
+
+def write_dataset(
+    target: Path,
+    info: DatasetInfo,
+    row_blocks: Iterable[Block],
+    labels: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    chunk_rows: int | None = None,
+    expected_hash: str | None = None,
+    keep: Callable[[Path], bool] | None = None,
+    on_rows: RowCount | None = None,
+) -> None:
+    """Write a data set to the folder `target`, whole or not at all.
+
+    Parameters
+    ----------
+    target : Path
+        Folder to create or replace.
+    info : DatasetInfo
+        Names and origin.
+    row_blocks : iterable of ndarray of shape (any, d)
+        Finite numbers of one dtype, cut anyhow.
+    labels : mapping of name to ndarray of shape (n,), optional
+        Integer codes or numbers. Looked at only after the last block, so the generator that
+        makes the blocks may fill it on the way.
+    chunk_rows : int, optional
+        Rows per chunk; default the power of two that makes chunks of 2 to 4 MiB.
+    expected_hash : str, optional
+        Raise ChecksumMismatch when the values have another digest.
+    keep : callable, optional
+        Asked with `target` under the lock; True leaves what is there.
+    on_rows : callable, optional
+        Called with the number of rows written so far.
+    """
+    given = {} if labels is None else labels
+
+    def fill(group: zarr.Group) -> str:
+        data_hash = _fill(group, info, _chunks(row_blocks, chunk_rows), given, on_rows)
+        if expected_hash not in (None, data_hash):
+            raise ChecksumMismatch(
+                f"{info.name} ({info.split}) has content SHA-256 {data_hash}; expected "
+                f"{expected_hash}."
+            )
+        return data_hash
+
+    commit_group(target, info.to_json(), fill, keep)
+
+
+def rechunk(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
+    """Yield the same rows in blocks of `rows`; the last may be shorter."""
+    rest: list[Block] = []
+    have = 0
+    for block in blocks:
+        start = 0
+        while have + len(block) - start >= rows:
+            stop = start + rows - have
+            yield _join([*rest, block[start:stop]])
+            rest, have, start = [], 0, stop
+        if start < len(block):
+            rest.append(block[start:].copy())  # the generator may reuse its buffer
+            have += len(block) - start
+    if have:
+        yield _join(rest)
+
+
+def _fill(
+    group: zarr.Group,
+    info: DatasetInfo,
+    chunks: Iterator[Block],
+    labels: Mapping[str, NDArray[Any]],
+    on_rows: RowCount | None,
+) -> str:
+    """Write all arrays of a data set and return the digest of its values."""
+    digest = ContentDigest()
+    moments = _write_rows(group, chunks, digest, on_rows)
+    check_labels(info, labels, moments.count, len(moments.mean))
+    folder = group.create_group("labels")
+    for name, codes in labels.items():
+        put_array(folder, name, codes)
+    mean, scale = moments.standardisation()
+    put_array(group, "mean", mean)
+    put_array(group, "scale", scale)
+    return digest.finish(labels)
+
+
+def _write_rows(
+    group: zarr.Group,
+    chunks: Iterator[Block],
+    digest: ContentDigest,
+    on_rows: RowCount | None,
+) -> Moments:
+    """Write X chunk by chunk, taking digest and moments on the way."""
+    X: zarr.Array[Any] | None = None
+    moments: Moments | None = None
+    for chunk in chunks:
+        if X is None:  # the first chunk is full, or all there is: no padding of small sets
+            X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
+        X.append(chunk)
+        digest.add(chunk)
+        moments = Moments.of(chunk) if moments is None else moments.merge(Moments.of(chunk))
+        if on_rows is not None:
+            on_rows(moments.count)
+    if moments is None:
+        raise StorageError("`row_blocks` held no rows; expected at least one.")
+    return moments
+
+
+def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:
+    """Yield checked chunks of the same dtype and width."""
+    blocks = iter(row_blocks)
+    first = next(blocks, None)
+    if first is None:
+        return
+    first = _checked(np.asarray(first))
+    checked = (_alike(_checked(np.asarray(block)), first) for block in chain([first], blocks))
+    yield from rechunk(checked, chunk_rows or _default_rows(first))
+
+
+def _default_rows(block: Block) -> int:
+    """Return the largest power of two of rows that fit `CHUNK_BYTES`."""
+    fit: int = CHUNK_BYTES // (block.shape[1] * block.dtype.itemsize)
+    return int(2 ** max(0, fit.bit_length() - 1))
+
+
+def _checked(block: Block) -> Block:
+    """Return the block in native byte order, or say why it cannot be stored."""
+    if block.ndim != 2 or block.shape[1] == 0 or block.dtype.kind not in "uif":
+        raise StorageError(
+            f"`row_blocks` gave shape {block.shape} of {block.dtype}; expected two dimensions of "
+            "integers or floats with at least one column."
+        )
+    if not np.isfinite(block).all():
+        raise StorageError("`row_blocks` holds NaN or infinity; drop or fill these rows first.")
+    return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+def _alike(block: Block, first: Block) -> Block:
+    """Return the block if it has the width and dtype of the first."""
+    if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
+        raise StorageError(
+            f"`row_blocks` gave {block.shape[1]} columns of {block.dtype} after "
+            f"{first.shape[1]} of {first.dtype}; expected all blocks alike."
+        )
+    return block
+
+
+def _join(parts: list[Block]) -> Block:
+    """Concatenate, without a copy when there is but one part."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

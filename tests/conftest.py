@@ -1,0 +1,28 @@
+"""Fixtures for all tests: a home of their own, and the paper's raw files where they exist."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests out of the user's home."""
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def reference_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of raw files, or skip; `ISM_DASK_DATA` names it during the test."""
+    folder = Path(os.environ.get("ISM_DASK_DATA") or _BESIDE_THE_CHECKOUT)
+    if not folder.is_dir():
+        absent = "the raw files are not here: set ISM_DASK_DATA to their folder"
+        # CI must not pass by skipping the tests that reproduce the paper's figures.
+        (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_DATA") else pytest.skip)(absent)
+    monkeypatch.setenv("ISM_DASK_DATA", str(folder))
+    return folder

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+
+from ism_dask.eigen import canonical_signs, leading, sine
+
+
+def _symmetric(d, seed=0):
+    A = np.random.default_rng(seed).normal(size=(d, d))
+    return A + A.T
+
+
+def test_leading_pairs_are_the_largest_algebraic_ones():
+    A = _symmetric(12)
+    spectrum = leading(A, 3)
+    values, vectors = np.linalg.eigh(A)
+    np.testing.assert_allclose(spectrum.values, values[::-1][:3])
+    assert spectrum.following == pytest.approx(values[-4])
+    assert spectrum.gap == pytest.approx(values[-3] - values[-4])
+    np.testing.assert_allclose(np.abs(np.sum(spectrum.vectors * vectors[:, :-4:-1], axis=0)), 1.0)
+    assert spectrum.determined == 3
+
+
+def test_krylov_gives_the_same_as_dense(monkeypatch):
+    A = _symmetric(300, 1)
+    dense = leading(A, 4)
+    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 100)
+    for guess in (None, dense.vectors):
+        krylov = leading(A, 4, guess)
+        np.testing.assert_allclose(krylov.values, dense.values, rtol=1e-10)
+        assert sine(dense.vectors, krylov.vectors) < 1e-8
+
+
+def test_signs_are_canonical():
+    vectors = canonical_signs(np.array([[1.0, 0.0], [-2.0, 3.0]]))
+    np.testing.assert_array_equal(vectors, [[-1.0, 0.0], [2.0, 3.0]])
+
+
+def test_null_directions_are_settled_the_same_way_whatever_the_noise():
+    u = np.linalg.qr(np.random.default_rng(2).normal(size=(9, 2)))[0]
+    A = u @ np.diag([5.0, 2.0]) @ u.T
+    plain = leading(A, 4)
+    assert plain.determined == 2
+    np.testing.assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
+    noisy = leading(A + 1e-16 * _symmetric(9, 3), 4)
+    np.testing.assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
+
+
+@pytest.mark.parametrize("q", [0, 5, 6])
+def test_q_must_leave_a_direction_out(q):
+    with pytest.raises(ValueError, match="from 1 to 4"):
+        leading(np.eye(5), q)
+
+
+def test_sine_is_that_of_the_largest_principal_angle():
+    rng = np.random.default_rng(4)
+    V = np.linalg.qr(rng.normal(size=(8, 3)))[0]
+    for size in (1e-9, 1e-3, 1.0):
+        U = np.linalg.qr(V + size * rng.normal(size=(8, 3)))[0]
+        assert sine(V, U) == pytest.approx(np.sin(subspace_angles(V, U)[0]), rel=1e-6, abs=1e-15)
+    assert sine(V, V[:, :2]) == 1.0

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from definition import Dense, dense_gamma
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ism_dask.engines import ENGINES, Problem, choose
+from ism_dask.gamma import dependence
+from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
+from ism_dask.shards import cut
+
+N, D, Q = 37, 5, 2
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(N, D))
+W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
+TARGETS = {
+    "classes": RNG.integers(0, 4, N),
+    "linear": RNG.normal(size=N),
+    "gaussian": RNG.normal(size=N),
+}
+SUMS = {
+    "gaussian + polynomial": 0.3 * Gaussian(2.0) + 0.7 * Polynomial(degree=3),
+    "linear + squared": 2.0 * Linear() + 0.5 * Squared(),
+    "two local": RelativeGaussian(3) + 0.5 * RelativeGaussian(9) + Linear(),
+}
+ALL = {name: kind() for name, kind in KERNELS.items()} | SUMS
+ALL = {name: kernel.resolve(X) for name, kernel in ALL.items()}
+
+
+def _problem(kernel, target, rows=None, dtype=np.float64):
+    return Problem.of(cut(X.astype(dtype), rows), ALL[kernel], dependence(TARGETS[target], target))
+
+
+@cache
+def _dense(kernel, target):
+    return Dense(X, dense_gamma(dependence(TARGETS[target], target)), ALL[kernel])
+
+
+@cache
+def _expected(kernel, target):
+    dense = _dense(kernel, target)
+    return dense.phi0(), dense.phi(W), dense.objective(W)
+
+
+def _cases():
+    for engine in ENGINES:
+        for kernel in ALL:
+            for target in TARGETS:
+                if ENGINES[engine].refusal(_problem(kernel, target)) is None:
+                    yield engine, kernel, target
+
+
+@pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
+def test_engine_gives_the_definition(engine, kernel, target):
+    phi0, phi, J = _expected(kernel, target)
+    served = choose(engine, _problem(kernel, target))
+    near = {"rtol": 1e-10, "atol": 1e-10 * np.abs(phi).max()}
+    np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
+    evaluation = served.phi(W)
+    np.testing.assert_allclose(evaluation.matrix, phi, **near)
+    assert evaluation.objective == pytest.approx(J, rel=1e-10)
+    slope = served.gradient(W)
+    np.testing.assert_allclose(slope.matrix, phi @ W, **near)
+    assert slope.objective == pytest.approx(J, rel=1e-10)
+    assert served.objective(W) == pytest.approx(J, rel=1e-10)
+    assert served.error == 0.0
+
+
+@pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
+def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
+    served = choose(engine, _problem(kernel, target))
+    h = 1e-5
+    numerical = np.empty_like(W)
+    for i in range(D):
+        for j in range(Q):
+            step = np.zeros_like(W)
+            step[i, j] = h
+            numerical[i, j] = (served.objective(W + step) - served.objective(W - step)) / (2 * h)
+    analytic = 2 * served.gradient(W).matrix
+    np.testing.assert_allclose(analytic, numerical, rtol=1e-6, atol=1e-6 * np.abs(analytic).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, N + 5),
+    kernel=st.sampled_from(sorted(ALL)),
+    target=st.sampled_from(sorted(TARGETS)),
+)
+def test_any_row_chunking_gives_the_one_shard_answer(rows, kernel, target):
+    whole = choose("auto", _problem(kernel, target)).phi(W)
+    pieces = choose("auto", _problem(kernel, target, rows)).phi(W)
+    scale = np.abs(whole.matrix).max()
+    np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-10, atol=1e-11 * scale)
+    assert pieces.objective == pytest.approx(whole.objective, rel=1e-10)
+
+
+def test_blocks_and_groups_larger_than_one():
+    """Several blocks in a group, several groups in a shard, a ragged last shard."""
+    rng = np.random.default_rng(3)
+    n = 2300
+    big, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
+    known = dependence(y)
+    kernel = 0.5 * Gaussian(1.5) + Polynomial(2)
+    V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
+    Z = big @ V
+    inner = Z @ Z.T
+    lengths = np.diag(inner)
+    distance = lengths[:, None] + lengths - 2 * inner
+    Gamma = dense_gamma(known)
+    psi = 0.5 * Gamma * Gaussian(1.5).slope(distance)
+    phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
+    phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
+    for rows in (None, 1100, 2300):
+        engine = choose("exact", Problem.of(cut(big, rows), kernel, known))
+        np.testing.assert_allclose(engine.phi(V).matrix, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
+        np.testing.assert_allclose(
+            engine.gradient(V).matrix, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
+        )
+
+
+@pytest.mark.parametrize("kernel", sorted(ALL))
+def test_float32_tiles_are_right_to_single_precision(kernel):
+    _, phi, J = _expected(kernel, "classes")
+    evaluation = choose("exact", _problem(kernel, "classes", dtype=np.float32)).phi(W)
+    assert np.linalg.norm(evaluation.matrix - phi) <= 5e-6 * np.linalg.norm(phi)
+    assert evaluation.objective == pytest.approx(J, rel=2e-5)
+
+
+def test_phi_of_a_conic_sum_is_the_sum_of_phis():
+    parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
+    total = sum(
+        weight * choose("exact", _problem(k, "classes")).phi(W).matrix for weight, k in parts
+    )
+    kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
+    problem = Problem.of(cut(X), kernel, dependence(TARGETS["classes"]))
+    np.testing.assert_allclose(choose("exact", problem).phi(W).matrix, total, rtol=1e-10)
+
+
+def test_auto_takes_the_cheapest():
+    assert choose("auto", _problem("linear", "classes")).name == "closed"
+    assert choose("auto", _problem("linear + squared", "linear")).name == "closed"
+    assert choose("auto", _problem("linear", "gaussian")).name == "exact"
+    assert choose("auto", _problem("gaussian", "classes")).name == "exact"
+
+
+def test_an_engine_that_cannot_serve_says_why():
+    with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
+        choose("closed", _problem("gaussian", "classes"))
+    with pytest.raises(ValueError, match=r"'closed' cannot serve.*no thin factors"):
+        choose("closed", _problem("linear", "gaussian"))
+    with pytest.raises(ValueError, match="auto, closed, exact; got 'fast'"):
+        choose("fast", _problem("linear", "classes"))
+
+
+def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
+    monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda: 10**6)
+    with pytest.raises(MemoryError, match=r"37 rows x 5 columns needs \d+ MiB.*may take 1 MiB"):
+        choose("exact", _problem("gaussian", "classes"))

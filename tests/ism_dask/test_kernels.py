@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+from ism_dask.kernels import (
+    KERNELS,
+    ConicSum,
+    Gaussian,
+    Linear,
+    Multiquadric,
+    Polynomial,
+    RelativeGaussian,
+    Squared,
+    as_kernel,
+)
+from ism_dask.kernels.pairing import DISTANCE, INNER
+
+ROWS = np.random.default_rng(0).normal(size=(40, 3))
+
+
+def _points(kernel):
+    low = -2.0 if kernel.pairing is INNER else 0.05
+    return np.linspace(low, 6.0, 97).reshape(1, -1)
+
+
+def _scale(kernel, beta):
+    return np.full_like(beta, 0.7) if kernel.local else None
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_slope_is_the_derivative_of_value(name):
+    kernel = KERNELS[name]().resolve(ROWS)
+    beta, h = _points(kernel), 1e-6
+    scale = _scale(kernel, beta)
+    central = (kernel.value(beta + h, scale) - kernel.value(beta - h, scale)) / (2 * h)
+    np.testing.assert_allclose(kernel.slope(beta, scale), central, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_flat_kernel_has_the_slope_at_zero(name):
+    kernel = KERNELS[name]().resolve(ROWS)
+    zero = np.zeros((1, 1))
+    scale = _scale(kernel, zero)
+    flat = kernel.flattened()
+    np.testing.assert_allclose(flat.slope(zero, scale), kernel.slope(zero, scale))
+    beta = _points(kernel)
+    scale = _scale(kernel, beta)
+    np.testing.assert_allclose(np.ptp(flat.slope(beta, scale)), 0.0, atol=1e-15)
+    assert flat.constant_slope
+    assert flat.pairing is kernel.pairing
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("method", ["value", "shape"])
+def test_out_may_be_beta_itself(name, method):
+    kernel = KERNELS[name]().resolve(ROWS)
+    beta = _points(kernel)
+    scale = _scale(kernel, beta)
+    expected = getattr(kernel, method)(beta.copy(), scale)
+    result = getattr(kernel, method)(beta, scale, out=beta)
+    assert result is beta
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_shortcut_to_the_objective_is_the_value(name):
+    kernel = KERNELS[name]().resolve(ROWS)
+    if kernel.value_per_shape is not None:
+        beta = _points(kernel)
+        expected = kernel.value_per_shape * kernel.shape(beta)
+        np.testing.assert_allclose(kernel.value(beta), expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_float32_stays_float32(name):
+    kernel = KERNELS[name]().resolve(ROWS)
+    beta = _points(kernel).astype(np.float32)
+    scale = _scale(kernel, beta)
+    assert kernel.value(beta, scale).dtype == np.float32
+    assert kernel.shape(beta, scale).dtype == np.float32
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_copies_are_equal(name):
+    assert copy.deepcopy(KERNELS[name]()) == KERNELS[name]()
+
+
+def test_polynomial_without_offset_starts_with_the_sign():
+    assert Polynomial(degree=3, offset=0.0).flat_slope == 1.0
+    assert Polynomial(degree=3, offset=2.0).flat_slope == 12.0
+    assert Polynomial(degree=1, offset=0.0).flat_slope == 1.0
+
+
+@pytest.mark.parametrize("pairing", [INNER, DISTANCE])
+def test_operands_make_beta(pairing):
+    left, right = pairing.operands(ROWS)
+    differences = ROWS[:, None] - ROWS
+    inner, distance = ROWS @ ROWS.T, (differences**2).sum(axis=-1)
+    expected = inner if pairing is INNER else distance
+    np.testing.assert_allclose(pairing.beta(left, right), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [2, 3, 20, 41])
+def test_median_width_is_the_median_distance(m):
+    rows = np.random.default_rng(m).normal(size=(m, 4))
+    np.testing.assert_allclose(Gaussian().resolve(rows).sigma, np.median(pdist(rows)), rtol=1e-12)
+
+
+def test_median_width_looks_past_duplicates():
+    rows = np.zeros((10, 2))
+    rows[0] = 3.0, 4.0
+    assert Gaussian().resolve(rows).sigma == pytest.approx(5.0)
+    with pytest.raises(ValueError, match="all rows are equal"):
+        Gaussian().resolve(np.ones((5, 2)))
+
+
+def test_relative_widths_are_distances_to_the_neighbour():
+    kernel = RelativeGaussian(neighbor=3).resolve(ROWS)
+    distances = np.sort(np.linalg.norm(ROWS[:, None] - ROWS, axis=-1), axis=1)
+    np.testing.assert_allclose(kernel.widths(ROWS), distances[:, 3], rtol=1e-10)
+    # Copies of a row say nothing of its surroundings.
+    doubled = RelativeGaussian(neighbor=3).resolve(np.vstack([ROWS, ROWS[:5]]))
+    assert (doubled.widths(ROWS) > 0).all()
+
+
+def test_sums_scale_and_add():
+    total = 0.5 * Gaussian(2.0) + Polynomial() * 2 + (Linear() + Squared())
+    assert isinstance(total, ConicSum)
+    assert [weight for weight, _ in total.terms] == [0.5, 2.0, 1.0, 1.0]
+    assert (3 * total).terms[1][0] == 6.0
+    assert 1.0 * Gaussian(2.0) == Gaussian(2.0)
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, np.inf, np.nan])
+def test_weights_are_positive(weight):
+    with pytest.raises(ValueError, match="weight must be a positive finite number"):
+        weight * Linear()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Gaussian(0.0),
+        lambda: Gaussian(-1.0),
+        lambda: Gaussian("mean"),
+        lambda: Gaussian(np.nan),
+        lambda: Polynomial(degree=0),
+        lambda: Polynomial(degree=2.5),
+        lambda: Polynomial(offset=-1.0),
+        lambda: Multiquadric(offset=0.0),
+        lambda: RelativeGaussian(neighbor=0),
+    ],
+)
+def test_parameters_are_checked(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        wrong()
+
+
+def test_names():
+    assert as_kernel("gaussian") == Gaussian()
+    kernel = Polynomial(2)
+    assert as_kernel(kernel) is kernel
+    with pytest.raises(ValueError, match=r"gaussian, linear.*got 'rbf'"):
+        as_kernel("rbf")
+
+
+def test_unresolved_kernels_say_so():
+    with pytest.raises(TypeError, match="resolve"):
+        Gaussian().value(np.ones(1))
+    with pytest.raises(TypeError, match="resolve"):
+        RelativeGaussian().widths(ROWS)
+    with pytest.raises(TypeError, match="one width"):
+        Linear().widths(ROWS)

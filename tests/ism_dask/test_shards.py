@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from ism_dask import SupervisedIKDR
+from ism_dask.shards import Affine, RowSource, cut, single_threaded_blas, task_budget, tile_dtype
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(50, 4))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows that every process makes for itself."""
+
+    shape: tuple[int, int]
+    dtype: type = np.uint8
+    chunk_rows: int = 16
+
+    def read(self, start, stop):
+        return (np.arange(start, stop)[:, None] * 7 + np.arange(self.shape[1]) ** 2).astype(
+            np.uint8
+        )
+
+
+def _first_and_sum(piece):
+    return np.array([piece.X.sum()]), float(len(piece.X))
+
+
+def _outer(head, tail):
+    total = np.zeros((X.shape[1], X.shape[1]))
+    for piece in tail:
+        product = np.outer(head.X.sum(axis=0), piece.X.sum(axis=0))
+        total += product if piece.start == head.start else product + product.T
+    return total
+
+
+def _scaled(piece, factor):
+    return factor * piece.X[:, 0]
+
+
+def _attached(piece):
+    return np.array([sum(fact.sum() for fact in piece.facts)])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16, 50, 99])
+def test_folds_see_every_row_and_every_pair_once(rows):
+    shards = cut(X, rows)
+    total, count = shards.fold(_first_and_sum)
+    assert count == 50
+    np.testing.assert_allclose(total, X.sum())
+    for group in (None, 1, 2):
+        pairs = shards.fold_pairs(_outer, group=group)
+        np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [13, 50])
+def test_facts_travel_with_their_rows(rows):
+    shards = cut(X, rows).with_rows(np.arange(50.0)).derive(_scaled, 2.0)
+    expected = np.arange(50).sum() + 2 * X[:, 0].sum()
+    np.testing.assert_allclose(shards.fold(_attached), expected)
+    np.testing.assert_allclose(shards.settled().fold(_attached), expected)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [X, da.from_array(X, chunks=(9, 2)), da.from_array(X, chunks=(50, 4))],
+    ids=["numpy", "dask", "one chunk"],
+)
+def test_rows_come_back_from_any_kind(source):
+    indices = np.array([0, 3, 17, 18, 49])
+    np.testing.assert_array_equal(cut(source, 10).rows(indices), X[indices])
+
+
+def test_sources_are_read_in_whole_chunks():
+    source = Source((100, 3))
+    assert isinstance(source, RowSource)
+    shards = cut(source)
+    assert shards.bounds == (0, 100)
+    assert cut(Source((5000, 3))).bounds[1] % 16 == 0
+    assert shards.dtype == np.float32
+    np.testing.assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
+
+
+def test_affine_standardises_and_leaves_columns_out():
+    affine = Affine(X.mean(axis=0), X.std(axis=0), np.array([True, False, True, True]))
+    rows = cut(X, 20).standardised(affine)
+    assert rows.n_columns == 3
+    expected = ((X - X.mean(axis=0)) / X.std(axis=0))[:, [0, 2, 3]]
+    np.testing.assert_allclose(rows.rows(np.arange(50)), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("given", "tile"),
+    [
+        ("f4", "f4"),
+        ("u1", "f4"),
+        ("i2", "f4"),
+        ("f8", "f8"),
+        ("i4", "f8"),
+        ("i8", "f8"),
+        ("?", "f8"),
+    ],
+)
+def test_tiles_keep_what_the_data_hold(given, tile):
+    assert tile_dtype(np.dtype(given)) == np.dtype(tile)
+
+
+def test_blas_is_given_back_its_threads():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    with single_threaded_blas():
+        assert set(threads()) == {1}
+    cut(X, 5).fold(_first_and_sum)
+    assert threads() == before
+
+
+def _fit(data, y):
+    return SupervisedIKDR(2).fit(data, y).components_
+
+
+def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatch):
+    """Processes, not threads: every shard and every partial sum crosses a wire."""
+    monkeypatch.setattr("ism_dask.shards.ROWS_PER_SHARD", 64)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 5))
+    y = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.3, 1.2])
+    source, labels = Source((300, 5)), np.arange(300) // 100
+    lazy = da.from_array(rows, chunks=(110, 3))
+    alone = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
+    np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
+    for workers in (1, 2, 4):
+        with (
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                local_directory=str(tmp_path),
+            ) as cluster,
+            Client(cluster),
+        ):
+            assert task_budget() > 0
+            spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
+        for one, many in zip(alone, spread, strict=True):
+            np.testing.assert_array_equal(many, one)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ism_dask import SupervisedIKDR, hsic
+from ism_dask.kernels import KERNELS, Gaussian, Polynomial
+
+X, Y = load_wine(return_X_y=True)
+FRAME = load_wine(as_frame=True).data
+
+
+def _no_array_api(estimator):
+    return {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+
+
+# Labels drawn at random, as some checks have them, may leave the iteration swinging.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [SupervisedIKDR(), SupervisedIKDR(kernel="polynomial"), SupervisedIKDR(kernel="linear")],
+    expected_failed_checks=_no_array_api,
+)
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_components_are_orthonormal_and_transform_is_their_product(kernel):
+    fitted = SupervisedIKDR(2, kernel=kernel).fit(X, Y)
+    np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
+    standardised = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = standardised @ fitted.components_.T
+    np.testing.assert_allclose(fitted.transform(X), expected, atol=1e-10)
+    peaks = fitted.components_[[0, 1], np.abs(fitted.components_).argmax(axis=1)]
+    assert (peaks > 0).all()
+
+
+def test_objective_is_the_criterion_of_the_new_features():
+    fitted = SupervisedIKDR(2).fit(X, Y)
+    value = hsic(fitted.transform(X), Y, kernel=fitted.kernel_)
+    assert value * (len(X) - 1) ** 2 == pytest.approx(fitted.objective_, rel=1e-10)
+
+
+def test_history_tells_every_iteration():
+    seen = []
+    fitted = SupervisedIKDR(2, tol=1e-6, on_iteration=seen.append).fit(X, Y)
+    assert len(fitted.history_) == len(seen) == fitted.n_iter_
+    assert fitted.history_[-1].change < 1e-6
+    assert fitted.history_[-1].objective == pytest.approx(fitted.objective_)
+    assert len(fitted.history_[0].eigenvalues) == 2
+    assert fitted.eigengap_ > 0
+    assert fitted.engine_ == "exact"
+    assert fitted.engine_error_ == 0.0
+
+
+def test_default_components_are_the_classes_where_d_allows():
+    assert SupervisedIKDR().fit(X, Y).components_.shape == (3, 13)
+    iris = load_iris()
+    narrow = SupervisedIKDR().fit(iris.data[:, :2], iris.target)
+    assert narrow.components_.shape == (1, 2)
+    assert SupervisedIKDR(target="linear").fit(X, X[:, 0]).components_.shape == (1, 13)
+
+
+def test_labels_of_any_kind_give_the_same():
+    names = np.array(["barolo", "grignolino", "barbera"])[Y]
+    plain = SupervisedIKDR(2).fit(X, Y)
+    np.testing.assert_allclose(SupervisedIKDR(2).fit(X, names).components_, plain.components_)
+    np.testing.assert_array_equal(SupervisedIKDR(2).fit(X, names).classes_, np.unique(names))
+
+
+@pytest.mark.parametrize("target", ["linear", "gaussian"])
+@pytest.mark.parametrize("kernel", ["linear", "gaussian", "polynomial"])
+def test_numbers_lead_to_the_direction_they_depend_on(target, kernel):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 6))
+    direction = np.array([2.0, -1.0, 0, 0, 0, 0]) / np.sqrt(5)
+    y = rows @ direction + 0.05 * rng.normal(size=300)
+    fitted = SupervisedIKDR(1, target=target, kernel=kernel, tol=1e-6).fit(rows, y)
+    # The cube of a gaussian has heavy tails: a few rows pull it aside.
+    assert abs(fitted.components_[0] @ direction) > (0.94 if kernel == "polynomial" else 0.97)
+
+
+def test_several_numbers_for_each_row():
+    targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
+    assert SupervisedIKDR().fit(X, targets).components_.shape == (2, 13)
+
+
+def test_constant_columns_have_loading_zero_and_change_nothing():
+    plain = SupervisedIKDR(2).fit(X, Y)
+    padded = np.insert(X, [0, 5], [7.0, 1e9 / 3], axis=1)
+    fitted = SupervisedIKDR(2).fit(padded, Y)
+    constant = [0, 6]
+    assert (fitted.components_[:, constant] == 0).all()
+    np.testing.assert_allclose(
+        np.delete(fitted.components_, constant, axis=1), plain.components_, atol=1e-9
+    )
+    np.testing.assert_allclose(fitted.transform(padded), plain.transform(X), atol=1e-9)
+
+
+def test_duplicate_rows_are_rows():
+    doubled = SupervisedIKDR(2).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
+    plain = SupervisedIKDR(2, kernel=doubled.kernel_).fit(X, Y)
+    np.testing.assert_allclose(doubled.components_, plain.components_, atol=1e-8)
+    assert doubled.objective_ == pytest.approx(4 * plain.objective_)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "linear", "relative_gaussian"])
+def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
+    rng = np.random.default_rng(1)
+    wide = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 80)) + 0.1 * rng.normal(size=(30, 80))
+    y = (wide[:, 0] > 0).astype(int)
+    fitted = SupervisedIKDR(1, kernel=kernel).fit(wide, y)
+    assert fitted.components_.shape == (1, 80)
+    np.testing.assert_allclose(np.linalg.norm(fitted.components_), 1.0)
+    assert fitted.residual_ < 0.1
+    if kernel != "relative_gaussian":  # whose widths are those of the rows before the projection
+        value = hsic(fitted.transform(wide), y, kernel=fitted.kernel_)
+        assert value * 29**2 == pytest.approx(fitted.objective_, rel=1e-8)
+
+
+def test_dask_arrays_fit_and_transform_lazily():
+    plain = SupervisedIKDR(2).fit(X, Y)
+    lazy = da.from_array(X, chunks=(50, 4))
+    fitted = SupervisedIKDR(2).fit(lazy, da.from_array(Y, chunks=50))
+    np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
+    projected = fitted.transform(lazy)
+    assert isinstance(projected, da.Array)
+    assert projected.shape == (178, 2)
+    np.testing.assert_allclose(projected.compute(), plain.transform(X), atol=1e-8)
+    unknown = lazy[lazy[:, 0] > 0]
+    assert np.isnan(unknown.shape[0])
+    np.testing.assert_allclose(
+        SupervisedIKDR(2).fit(unknown, Y).components_, plain.components_, atol=1e-9
+    )
+
+
+def test_float32_and_bytes_use_single_precision_tiles():
+    plain = SupervisedIKDR(2).fit(X, Y)
+    single = SupervisedIKDR(2).fit(X.astype(np.float32), Y)
+    assert single.transform(X.astype(np.float32)).dtype == np.float32
+    np.testing.assert_allclose(single.components_, plain.components_, atol=1e-3)
+    pixels = (X / X.max(axis=0) * 255).astype(np.uint8)
+    wide = SupervisedIKDR(2).fit(pixels.astype(np.float64), Y)
+    np.testing.assert_allclose(
+        SupervisedIKDR(2).fit(pixels, Y).components_, wide.components_, atol=1e-4
+    )
+
+
+def test_frames_keep_their_names():
+    fitted = SupervisedIKDR(2).set_output(transform="pandas").fit(FRAME, Y)
+    assert fitted.feature_names_in_.tolist() == FRAME.columns.tolist()
+    out = fitted.transform(FRAME)
+    assert isinstance(out, pd.DataFrame)
+    assert out.columns.tolist() == ["supervisedikdr0", "supervisedikdr1"]
+
+
+def test_pipelines_and_searches():
+    search = GridSearchCV(
+        make_pipeline(SupervisedIKDR(2), SVC()),
+        {
+            "supervisedikdr__kernel": [
+                "linear",
+                Gaussian(4.0),
+                0.5 * Gaussian() + 0.5 * Polynomial(),
+            ],
+            "supervisedikdr__n_components": [2, 3],
+        },
+        cv=3,
+    )
+    assert search.fit(X, Y).best_score_ > 0.95
+    copy = clone(SupervisedIKDR(kernel=2.0 * Gaussian(3.0)))
+    assert copy.kernel == 2.0 * Gaussian(3.0)
+
+
+def test_fits_repeat():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(5200, 3))
+    y = (rows[:, 0] > 0).astype(int)
+    first, second = (SupervisedIKDR(1).fit(rows, y) for _ in range(2))
+    np.testing.assert_array_equal(first.components_, second.components_)
+    assert first.kernel_.sigma == second.kernel_.sigma
+    other = SupervisedIKDR(1, random_state=5).fit(rows, y)
+    assert other.kernel_.sigma != first.kernel_.sigma
+    assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
+
+
+def test_without_standardising_the_rows_are_taken_as_they_are():
+    centred = X - X.mean(axis=0)
+    fitted = SupervisedIKDR(2, standardize=False).fit(centred, Y)
+    assert (fitted.mean_ == 0).all()
+    assert (fitted.scale_ == 1).all()
+    np.testing.assert_allclose(fitted.transform(centred), centred @ fitted.components_.T, atol=1e-9)
+
+
+def test_not_converging_is_a_warning():
+    with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
+        fitted = SupervisedIKDR(2, tol=1e-12, max_iter=1).fit(X, Y)
+    assert not fitted.converged_
+    assert fitted.n_iter_ == 1
+
+
+def _with(value):
+    broken = X.copy()
+    broken[3, 2] = value
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rows", "y", "message"),
+    [
+        (SupervisedIKDR(), _with(np.nan), Y, "contains NaN"),
+        (SupervisedIKDR(), _with(np.inf), Y, "contains infinity"),
+        (SupervisedIKDR(), da.from_array(_with(np.nan)), Y, "NaN or infinity, in 1 columns, .* 2"),
+        (SupervisedIKDR(), X, np.zeros(178, int), "one class only"),
+        (SupervisedIKDR(13), X, Y, "from 1 to 12 for 13 features; got 13"),
+        (SupervisedIKDR(14), X, Y, "from 1 to 12 for 13 features; got 14"),
+        (SupervisedIKDR(0), X, Y, "`n_components` must be .* got 0"),
+        (SupervisedIKDR(-1), X, Y, "`n_components` must be .* got -1"),
+        (SupervisedIKDR(1.5), X, Y, "`n_components` must be .* got 1.5"),
+        (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
+        (SupervisedIKDR(3), np.hstack([X[:, :3], np.ones((178, 5))]), Y, "only 3 directions vary"),
+        (SupervisedIKDR(20), np.random.default_rng(0).normal(size=(10, 40)), np.arange(10) % 2, "only 10 "),
+        (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
+        (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
+        (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),
+        (SupervisedIKDR(), X, None, "requires y to be passed"),
+        (SupervisedIKDR(kernel="rbf"), X, Y, "`kernel` must be .* got 'rbf'"),
+        (SupervisedIKDR(kernel=3), X, Y, "`kernel` must be .* got 3"),
+        (SupervisedIKDR(target="x"), X, Y, "`target` must be one of .* got 'x'"),
+        (SupervisedIKDR(engine="x"), X, Y, "`engine` must be one of .* got 'x'"),
+        (SupervisedIKDR(engine="closed"), X, Y, "`engine`='closed' cannot serve"),
+        (SupervisedIKDR(tol=0), X, Y, "`tol` must be"),
+        (SupervisedIKDR(tol="small"), X, Y, "`tol` must be"),
+        (SupervisedIKDR(engine_tol=1.0), X, Y, r"`engine_tol` must be a number in \(0, 1\)"),
+        (SupervisedIKDR(angle_tol=-1), X, Y, "`angle_tol` must be"),
+        (SupervisedIKDR(max_iter=0), X, Y, "`max_iter` must be"),
+        (SupervisedIKDR(), X[:, :1], Y, "minimum of 2 is required"),
+        (SupervisedIKDR(), X[0], Y, "Expected 2D array"),
+        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "2 rows and 2 features"),
+    ],
+)
+def test_bad_input_is_told_clearly(estimator, rows, y, message):
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(rows, y)
+
+
+def test_transform_checks_its_rows():
+    with pytest.raises(NotFittedError):
+        SupervisedIKDR().transform(X)
+    fitted = SupervisedIKDR(2).fit(X, Y)
+    for rows in (X[:, :5], da.from_array(X[:, :5])):
+        with pytest.raises(ValueError, match="5 features, but SupervisedIKDR is expecting 13"):
+            fitted.transform(rows)

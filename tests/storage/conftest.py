@@ -1,0 +1,27 @@
+"""What several tests of `storage` need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage import DatasetInfo, write_dataset
+
+Maker = Callable[..., Path]
+
+
+@pytest.fixture
+def make_dataset(tmp_path: Path) -> Maker:
+    """Write a data set of 50 x 3 whole numbers in chunks of 20 rows; `seed` changes the values."""
+
+    def make(seed: int = 0, target: Path | None = None) -> Path:
+        path = target or tmp_path / "home" / "datasets" / "small"
+        X = np.random.default_rng(seed).integers(0, 256, (50, 3), np.uint8)
+        info = DatasetInfo("small", class_names={"kind": ("a", "b")}, default_label="kind")
+        write_dataset(path, info, [X], {"kind": np.arange(50) % 2}, chunk_rows=20)
+        return path
+
+    return make

@@ -1,0 +1,224 @@
+"""Whatever stops a writer, a good data set stays good and no rubbish stays at all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage import DatasetInfo, StorageError, ingest, open_dataset, write_dataset
+from storage.workspace import workspace
+
+INFO = DatasetInfo("small")
+Maker = Callable[..., Path]
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def values(path: Path) -> np.ndarray:
+    data = open_dataset(path)
+    data.X.verify()
+    return data.X.read(0, len(data.X))
+
+
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_on_the_way_leaves_the_old(
+    make_dataset: Maker, stop: type[BaseException]
+) -> None:
+    path = make_dataset()
+    before = values(path)
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield np.zeros((30, 3))
+        raise stop("enough")
+
+    with pytest.raises(stop, match="enough"):
+        write_dataset(path, INFO, blocks(), chunk_rows=10)
+    np.testing.assert_array_equal(values(path), before)
+    assert entries(path.parent) == [".lock", "small"]
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python code that fills 6 chunks of data set argv[1] and calls `middle()` after 3."""
+    prelude = """
+        import os, resource, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from storage import DatasetInfo, StorageError, write_dataset
+        target = Path(sys.argv[1])
+        def write(middle):
+            def blocks():
+                for number in range(6):
+                    if number == 3:
+                        middle()
+                    yield np.random.default_rng(number).normal(size=(2000, 3))
+            write_dataset(target, DatasetInfo("small"), blocks(), chunk_rows=2000)
+    """
+    source = textwrap.dedent(prelude) + textwrap.dedent(code)
+    command = [sys.executable, "-W", "error", "-c", source, *map(str, arguments)]
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset: Maker) -> None:
+    path = make_dataset()
+    before = values(path)
+    done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
+    assert done.returncode == -signal.SIGKILL
+    np.testing.assert_array_equal(values(path), before)
+    assert len(entries(path.parent)) == 3
+    make_dataset(seed=1)
+    assert entries(path.parent) == [".lock", "small"]
+    assert not np.array_equal(values(path), before)
+
+
+def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset: Maker) -> None:
+    path = make_dataset()
+    before = values(path)
+    code = """
+        whole = Path.rename
+        def rename(self, other):
+            if self.name == "payload":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(self, other)
+        Path.rename = rename
+        write(lambda: None)
+    """
+    assert run(code, path).returncode == -signal.SIGKILL
+    assert not path.exists()
+    np.testing.assert_array_equal(values(path), before)
+    assert entries(path.parent) == [".lock", "small"]
+
+
+def test_a_failing_swap_puts_the_old_back(
+    make_dataset: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_dataset()
+    before = values(path)
+    whole = Path.rename
+
+    def rename(self: Path, other: Path) -> Path:
+        if self.name == "payload":
+            raise PermissionError(13, "no")
+        return whole(self, other)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(StorageError, match="change the permissions"):
+        make_dataset(seed=1)
+    np.testing.assert_array_equal(values(path), before)
+
+
+def test_a_living_writer_is_left_alone(make_dataset: Maker, tmp_path: Path) -> None:
+    path = make_dataset()
+    with workspace(path) as work:
+        work.payload.mkdir()
+        make_dataset(seed=1)
+        make_dataset(target=path.parent / "other")
+        assert work.payload.is_dir()
+    assert entries(path.parent) == [".lock", "other", "small"]
+
+
+def test_a_file_too_large_for_the_disk_is_explained(make_dataset: Maker) -> None:
+    path = make_dataset()
+    before = values(path)
+    code = """
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            write(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)))
+        except StorageError as error:
+            print(error)
+    """
+    done = run(code, path)
+    assert done.returncode == 0, done.stderr
+    assert f"could not write {path}" in done.stdout
+    assert "MiB free" in done.stdout
+    assert "free some space" in done.stdout
+    np.testing.assert_array_equal(values(path), before)
+    assert entries(path.parent) == [".lock", "small"]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 256 KiB, where that is allowed."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_full_disk_is_explained_and_harms_nothing(tiny_disk: Path, make_dataset: Maker) -> None:
+    path = make_dataset(target=tiny_disk / "small")
+    before = values(path)
+    blocks = (np.random.default_rng(n).normal(size=(2000, 3)) for n in range(20))
+    with pytest.raises(StorageError, match=r"disk or quota is full.*ISM_DASK_HOME"):
+        write_dataset(path, INFO, blocks, chunk_rows=2000)
+    np.testing.assert_array_equal(values(path), before)
+    assert entries(tiny_disk) == [".lock", "small"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root's rights")
+def test_a_forbidden_home_is_explained(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    code = """
+        os.setresuid(65534, 65534, 65534)
+        try:
+            write(lambda: None)
+        except StorageError as error:
+            print(error)
+    """
+    done = run(code, tmp_path / "sets" / "small")
+    assert "change the permissions" in done.stdout, done.stderr
+
+
+def test_a_home_that_is_a_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StorageError, match="could not write"):
+        ingest("wine")
+
+
+def _ingest(force: bool) -> str:
+    return ingest("wine", force=force).data_hash
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        hashes = pool.map(_ingest, [force] * 8, chunksize=1)
+    data = open_dataset("wine")
+    assert set(hashes) == {data.data_hash}
+    data.X.verify()
+    assert entries(data.path.parent) == [".lock", "wine"]
+
+
+def test_reading_goes_on_while_the_same_data_are_stored_again() -> None:
+    data = ingest("wine")
+    expected = data.X.read(0, 178)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        again = [pool.apply_async(_ingest, (True,)) for _ in range(10)]
+        while not all(job.ready() for job in again):
+            np.testing.assert_array_equal(data.X.read(0, 178), expected)
+        assert {job.get() for job in again} == {data.data_hash}

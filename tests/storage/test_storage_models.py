@@ -1,0 +1,133 @@
+"""Models and strict JSON: what is saved is what is loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import DamagedStore, DatasetNotFound, Model, StorageError, load_model, save_model
+from storage.jsontext import dumps, loads
+
+
+def model(**changes: object) -> Model:
+    rng = np.random.default_rng(0)
+    fields = {
+        "components": rng.normal(size=(2, 4)),
+        "mean": rng.normal(size=4),
+        "scale": np.ones(4),
+        "eigenvalues": np.array([3.0, 1.0]),
+        "feature_names": ("a", "b", "c", "ü"),
+        "class_names": ("x", "y"),
+        "config": {"kernel": {"name": "gaussian", "sigma": 1.5}, "seed": None},
+        "metrics": {"nmi": math.nan, "gap": math.inf, "low": -math.inf, "folds": [0.5, 1]},
+        "versions": {"numpy": "2"},
+    }
+    return Model(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_model_comes_back_as_it_was(dtype: type) -> None:
+    saved = model(components=model().components.astype(dtype))
+    path = save_model("run-1", saved)
+    for loaded in (load_model("run-1"), load_model(path)):
+        for name in ("components", "mean", "scale", "eigenvalues"):
+            np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
+            assert getattr(loaded, name).dtype == getattr(saved, name).dtype
+        for name in ("feature_names", "class_names", "config", "versions"):
+            assert getattr(loaded, name) == getattr(saved, name)
+        assert math.isnan(loaded.metrics["nmi"])
+        assert (loaded.metrics["gap"], loaded.metrics["low"]) == (math.inf, -math.inf)
+        assert loaded.metrics["folds"] == [0.5, 1]
+
+
+def test_saving_again_replaces() -> None:
+    save_model("run", model())
+    path = save_model("run", model(class_names=None, feature_names=None))
+    assert load_model("run").class_names is None
+    assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "model"]
+
+
+def test_a_failed_save_keeps_the_old() -> None:
+    save_model("run", model())
+    with pytest.raises(StorageError, match=r"value\.config\.engine"):
+        save_model("run", model(config={"engine": object()}))
+    assert load_model("run").versions == {"numpy": "2"}
+
+
+def test_only_json_and_chunks_are_on_disk() -> None:
+    path = save_model("run", model())
+    for file in path.rglob("*"):
+        if file.is_file() and "c" not in file.relative_to(path).parts:
+            json.loads(file.read_text(), parse_constant=pytest.fail)
+
+
+def test_every_damaged_file_is_found() -> None:
+    path = save_model("run", model())
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        good = file.read_bytes()
+        for bad in (good[:-1], good[:-1] + bytes([good[-1] ^ 1]), b"", None):
+            file.unlink()
+            if bad is not None:
+                file.write_bytes(bad)
+            with pytest.raises(DamagedStore, match=file.relative_to(path).as_posix()):
+                load_model("run")
+        file.unlink(missing_ok=True)
+        file.write_bytes(good)
+    load_model("run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"components": np.ones(4)}, "`components`"),
+        ({"components": np.ones((0, 4))}, "`components`"),
+        ({"components": np.ones((2, 4), int)}, "`components`"),
+        ({"components": np.full((2, 4), np.nan)}, "NaN"),
+        ({"mean": np.ones(3)}, "`mean`"),
+        ({"scale": np.ones((4, 1))}, "`scale`"),
+        ({"eigenvalues": np.ones(3)}, "`eigenvalues`"),
+        ({"feature_names": ("a",)}, "`feature_names`"),
+    ],
+)
+def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(StorageError, match=message):
+        model(**changes)
+
+
+def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
+    with pytest.raises(DatasetNotFound, match="no model"):
+        load_model("run")
+    with pytest.raises(StorageError):
+        load_model(make_dataset())
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(PLAIN)
+def test_json_round_trip(value: object) -> None:
+    text = dumps(value)
+    json.loads(text, parse_constant=pytest.fail)
+    assert loads(text) == value
+
+
+def test_json_takes_numpy_and_refuses_the_rest() -> None:
+    assert loads(dumps({"a": np.float32(0.5), "b": np.arange(2), "c": (1,)})) == {
+        "a": 0.5,
+        "b": [0, 1],
+        "c": [1],
+    }
+    for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b""):
+        with pytest.raises(StorageError, match="`value"):
+            dumps(bad)

@@ -1,0 +1,89 @@
+"""Names and folders: nothing outside the home is ever touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import (
+    Model,
+    UnsafeName,
+    data_folder,
+    home,
+    load_model,
+    open_dataset,
+    resolve_under,
+    safe_name,
+)
+
+BAD = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "é", "a b", "x" * 129]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_names_are_refused_everywhere(name: str) -> None:
+    for use in (safe_name, open_dataset, load_model, lambda n: resolve_under(home(), n)):
+        with pytest.raises(UnsafeName, match="expected 1 to 128"):
+            use(name)
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 128, "mnist-test", "run_1.2", "-", "a..b"])
+def test_good_names_pass(name: str) -> None:
+    assert safe_name(name) == name
+
+
+@given(st.text(max_size=140))
+def test_a_name_that_passes_is_one_plain_entry(name: str) -> None:
+    try:
+        safe_name(name)
+    except UnsafeName:
+        return
+    assert Path("/root", name).parent == Path("/root")
+    assert name.isascii()
+    assert 1 <= len(name) <= 128
+
+
+def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "way").symlink_to(outside)
+    (root / "inside").mkdir()
+    (root / "alias").symlink_to(root / "inside")
+    with pytest.raises(UnsafeName, match="outside"):
+        resolve_under(root, "way")
+    assert resolve_under(root, "alias") == root / "alias"
+
+
+def test_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    monkeypatch.setenv("ISM_DASK_DATA", "~/raw")
+    assert home() == tmp_path
+    assert data_folder() == Path.home() / "raw"
+    monkeypatch.delenv("ISM_DASK_HOME")
+    monkeypatch.delenv("ISM_DASK_DATA")
+    assert home() == Path.home() / ".ism-dask"
+    assert data_folder() is None
+
+
+def test_the_public_names_are_all_there() -> None:
+    import storage
+
+    assert all(hasattr(storage, name) for name in storage.__all__)
+    assert Model.__module__ == "storage.models"
+
+
+def test_storage_stands_on_its_own() -> None:
+    code = (
+        "import storage, sys\n"
+        "print({'prefect', 'dask', 'distributed', 'typer', 'flows'} & sys.modules.keys())"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,304 @@
+"""Streaming in, reading ranges out, and every kind of damage between."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from storage import (
+    ChecksumMismatch,
+    DamagedStore,
+    DatasetInfo,
+    StorageError,
+    ZarrRows,
+    open_dataset,
+    write_dataset,
+)
+from storage.digest import content_digest
+from storage.manifest import MANIFEST
+from storage.moments import Moments
+from storage.write import rechunk
+
+INFO = DatasetInfo("made")
+
+
+def rows_of(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path: Path) -> None:
+    X = rows_of(103)
+    labels: dict[str, np.ndarray] = {}
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield from np.array_split(X, 9)
+        labels["target"] = X[:, 0].copy()
+
+    seen: list[int] = []
+    write_dataset(tmp_path / "d", INFO, blocks(), labels, chunk_rows=25, on_rows=seen.append)
+    data = open_dataset(tmp_path / "d")
+    assert (data.X.shape, data.X.chunk_rows, data.X.ndim, len(data.X)) == ((103, 3), 25, 2, 103)
+    assert seen == [25, 50, 75, 100, 103]
+    for start, stop in [(0, 103), (0, 0), (24, 26), (25, 50), (102, 103), (7, 99)]:
+        got = data.X.read(start, stop)
+        np.testing.assert_array_equal(got, X[start:stop])
+        assert got.flags.c_contiguous
+        assert got.flags.writeable
+    np.testing.assert_array_equal(data.labels["target"], X[:, 0])
+    np.testing.assert_allclose(data.scale, X.std(axis=0), rtol=1e-14)
+    assert data.data_hash == content_digest(X, labels)
+    assert data.y is None
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (4, 3), (0, 51), (51, 52)])
+def test_ranges_outside_are_refused(
+    make_dataset: Callable[..., Path], start: int, stop: int
+) -> None:
+    with pytest.raises(IndexError, match="<= 50"):
+        open_dataset(make_dataset()).X.read(start, stop)
+
+
+@given(st.lists(st.integers(0, 7), max_size=12), st.integers(1, 9))
+def test_rechunk_keeps_rows_and_cuts_evenly(lengths: list[int], rows: int) -> None:
+    X = np.arange(sum(lengths) * 2).reshape(-1, 2)
+    cuts = np.split(X, np.cumsum(lengths))[:-1]
+    out = list(rechunk(cuts, rows))
+    assert all(len(block) == rows for block in out[:-1])
+    assert all(0 < len(block) <= rows for block in out)
+    np.testing.assert_array_equal(np.concatenate([np.empty((0, 2), int), *out]), X)
+
+
+def test_a_generator_may_reuse_its_buffer(tmp_path: Path) -> None:
+    def blocks() -> Iterator[np.ndarray]:
+        buffer = np.empty((3, 2))
+        for value in range(5):
+            buffer[:] = value
+            yield buffer
+
+    write_dataset(tmp_path / "d", INFO, blocks(), chunk_rows=4)
+    expected = np.repeat(np.arange(5.0), 3)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
+
+
+@given(
+    arrays(np.float64, (12, 2), elements=st.floats(-1e6, 1e6)),
+    st.floats(-1e8, 1e8),
+    st.integers(1, 11),
+)
+def test_moments_merge_as_one(X: np.ndarray, offset: float, cut: int) -> None:
+    X = X + offset
+    mean, scale = Moments.of(X[:cut]).merge(Moments.of(X[cut:])).standardisation()
+    exact = X.astype(np.longdouble)
+    constant = X.min(axis=0) == X.max(axis=0)
+    rounding = 1e-15 * np.abs(X).max()
+    np.testing.assert_allclose(mean, exact.mean(axis=0).astype(float), rtol=1e-13, atol=rounding)
+    expected = np.where(constant, 1.0, exact.std(axis=0).astype(float))
+    free = ~constant & (scale == 1.0) & (expected < 1e-150)  # squares below the smallest float
+    np.testing.assert_allclose(scale[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
+
+
+def test_a_constant_column_that_is_no_exact_mean_has_scale_one(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", INFO, [np.full((1000, 1), 0.1)], chunk_rows=33)
+    data = open_dataset(tmp_path / "d")
+    assert (data.mean[0], data.scale[0]) == (0.1, 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
+def test_the_dtype_is_kept(tmp_path: Path, dtype: str) -> None:
+    X = np.arange(12).reshape(6, 2).astype(dtype)
+    write_dataset(tmp_path / "d", INFO, [X[:4], X[4:]])
+    got = open_dataset(tmp_path / "d").X
+    assert got.dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_array_equal(got.read(0, 6), X)
+
+
+def test_chunks_are_two_to_four_mebibytes(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", INFO, (np.zeros((5000, 100)) for _ in range(3)))
+    assert open_dataset(tmp_path / "d").X.chunk_rows == 4096
+
+
+X50 = rows_of(50)
+HALF = np.arange(50) % 2
+
+
+@pytest.mark.parametrize(
+    ("info", "blocks", "labels", "message"),
+    [
+        (INFO, [], {}, "no rows"),
+        (INFO, [X50[:0]], {}, "no rows"),
+        (INFO, [X50[0]], {}, "two dimensions"),
+        (INFO, [X50[:, :0]], {}, "two dimensions"),
+        (INFO, [X50 > 0], {}, "integers or floats"),
+        (INFO, [X50.astype(object)], {}, "integers or floats"),
+        (INFO, [X50, X50[:, :2]], {}, "all blocks alike"),
+        (INFO, [X50, X50.astype(np.float32)], {}, "all blocks alike"),
+        (INFO, [np.where(X50 > 1, np.nan, X50)], {}, "NaN"),
+        (INFO, [X50], {"y": HALF[:-1]}, r"labels\['y'\]"),
+        (INFO, [X50], {"y": HALF.astype(str)}, r"labels\['y'\]"),
+        (INFO, [X50], {"../y": HALF}, "expected 1 to 128"),
+        (DatasetInfo("m", feature_names=("a",)), [X50], {}, "`feature_names`"),
+        (DatasetInfo("m", image_shape=(2, 2)), [X50], {}, "`image_shape`"),
+        (DatasetInfo("m", default_label="y"), [X50], {}, "`default_label`"),
+        (DatasetInfo("m", class_names={"y": ("a",)}), [X50], {}, "`class_names`"),
+        (DatasetInfo("m", class_names={"y": ("a",)}), [X50], {"y": HALF}, "codes 0 to 0"),
+        (DatasetInfo("m", class_names={"y": ("a",)}), [X50], {"y": HALF - 1}, "codes"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
+    tmp_path: Path, info: DatasetInfo, blocks: list, labels: dict, message: str
+) -> None:
+    with pytest.raises(StorageError, match=message):
+        write_dataset(tmp_path / "sets" / "d", info, blocks, labels)
+    assert [p.name for p in (tmp_path / "sets").iterdir()] == [".lock"]
+
+
+def test_the_wrong_content_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ChecksumMismatch, match="expected 00"):
+        write_dataset(tmp_path / "d", INFO, [X50], expected_hash="00")
+    assert not (tmp_path / "d").exists()
+
+
+def read_all(path: Path) -> np.ndarray:
+    data = open_dataset(path)
+    data.X.verify()
+    return data.X.read(0, len(data.X))
+
+
+def files_of(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.is_file())
+
+
+def test_every_flipped_bit_is_found(make_dataset: Callable[..., Path]) -> None:
+    path = make_dataset()
+    read_all(path)
+    for file in files_of(path):
+        good = file.read_bytes()
+        for position in {0, 1, len(good) // 3, len(good) // 2, len(good) - 2, len(good) - 1}:
+            for bit in (0, 3, 7):
+                bad = bytearray(good)
+                bad[position] ^= 1 << bit
+                file.write_bytes(bad)
+                with pytest.raises(DamagedStore, match=file.relative_to(path).as_posix()):
+                    read_all(path)
+        file.write_bytes(good)
+    read_all(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, -1, None])
+def test_every_cut_or_lost_file_is_found(
+    make_dataset: Callable[..., Path], length: int | None
+) -> None:
+    path = make_dataset()
+    for file in files_of(path):
+        good = file.read_bytes()
+        file.unlink()
+        if length is not None:
+            file.write_bytes(good[:length])
+        with pytest.raises(DamagedStore, match=file.relative_to(path).as_posix()):
+            read_all(path)
+        file.write_bytes(good)
+    read_all(path)
+
+
+def test_damage_after_opening_and_reading_is_found(make_dataset: Callable[..., Path]) -> None:
+    path = make_dataset()
+    rows = open_dataset(path).X
+    rows.read(0, 50)
+    chunk = path / "X" / "c" / "1" / "0"
+    good = chunk.read_bytes()
+    chunk.unlink()
+    with pytest.raises(DamagedStore, match=r"X/c/1/0.*missing"):
+        rows.read(19, 21)
+    chunk.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(DamagedStore, match=r"X/c/1/0.*SHA-256"):
+        rows.read(30, 31)
+    assert rows.read(0, 20).shape == (20, 3)
+    chunk.write_bytes(good)
+    assert rows.read(19, 21).shape == (2, 3)
+
+
+def test_no_chunk_of_zeros_is_left_out(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", INFO, [np.zeros((50, 2), np.uint8)], {"y": HALF * 0})
+    assert read_all(tmp_path / "d").sum() == 0
+    assert (tmp_path / "d" / "X" / "c" / "0" / "0").is_file()
+
+
+def test_a_chunk_that_the_manifest_does_not_list_is_not_read(
+    make_dataset: Callable[..., Path],
+) -> None:
+    path = make_dataset()
+    rows = open_dataset(path).X
+    del rows.files["X/c/2/0"]
+    with pytest.raises(DamagedStore, match=r"X/c/2/0.*not list"):
+        rows.read(40, 50)
+
+
+def test_a_replaced_store_is_not_read_through_an_old_opening(
+    make_dataset: Callable[..., Path],
+) -> None:
+    rows = open_dataset(make_dataset(seed=0)).X
+    make_dataset(seed=1)
+    with pytest.raises(DamagedStore, match="replaced since it was opened"):
+        rows.read(0, 50)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"files": {"../../x": {}}}', '{"files": 3}', "\x00"]
+)
+def test_a_manifest_of_nonsense_is_damage(make_dataset: Callable[..., Path], text: str) -> None:
+    path = make_dataset()
+    (path / MANIFEST).write_text(text)
+    with pytest.raises(DamagedStore, match=MANIFEST):
+        open_dataset(path)
+
+
+def test_every_array_has_zstd_and_crc32c(make_dataset: Callable[..., Path]) -> None:
+    group = zarr.open_group(make_dataset(), mode="r")
+    names = ["X", "mean", "scale", "labels/kind"]
+    for name in names:
+        found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
+        assert found == ["bytes", "zstd", "crc32c"]
+
+
+def test_rows_pickle_small_and_read_elsewhere(make_dataset: Callable[..., Path]) -> None:
+    rows = open_dataset(make_dataset()).X
+    copy = pickle.loads(pickle.dumps(rows))
+    assert copy == rows
+    assert hash(copy) == hash(rows)
+    assert copy.__dask_tokenize__() == rows.__dask_tokenize__()
+    assert len(pickle.dumps(rows)) < 2000
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        np.testing.assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
+
+
+def test_threads_share_an_opening(make_dataset: Callable[..., Path]) -> None:
+    rows = open_dataset(make_dataset()).X
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda start: rows.read(start, start + 10), [0, 10, 20, 30, 40] * 20))
+    np.testing.assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
+
+
+def test_a_moved_store_opens_by_its_path(make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_dataset()
+    expected = read_all(path)
+    shutil.move(path, tmp_path / "else")
+    np.testing.assert_array_equal(read_all(tmp_path / "else"), expected)
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("storage.info.FORMAT_VERSION", 99)
+    write_dataset(tmp_path / "d", INFO, [X50])
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="Upgrade"):
+        open_dataset(tmp_path / "d")
