@@ -359,7 +359,8 @@ def _settle(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
     if not any(isinstance(fact, Delayed) for row in facts for fact in row):
         return parts
     with single_threaded_blas():
-        (kept,) = (dask.base.compute if client is None else dask.base.persist)(facts, **_where())
+        run: Callable[..., Any] = dask.base.compute if client is None else dask.base.persist
+        (kept,) = run(facts, **_where())
     return tuple(replace(p, facts=tuple(row)) for p, row in zip(parts, kept, strict=True))
 
 

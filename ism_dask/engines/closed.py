@@ -101,6 +101,8 @@ def weighted_gram(X: Array, weights: Array) -> Array:
     for sign in (1.0, -1.0):
         chosen = sign * weights > 0
         if chosen.any():
-            rows = X[chosen] * np.sqrt(sign * weights[chosen]).astype(X.dtype)[:, None]
+            roots = np.sqrt(np.abs(weights)).astype(X.dtype)[:, None]
+            # Most often all weights have one sign: no copy of the rows beside the scaled one.
+            rows = X * roots if chosen.all() else X[chosen] * roots[chosen]
             total += sign * (rows.T @ rows)
     return total

@@ -248,7 +248,9 @@ def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
 
     stripe = _Stripe(head, model)
     stripe.walk(tail, collect)
-    return model.unit * (head.X.T @ P).astype(np.float64), stripe.degrees, stripe.objective
+    cross = (head.X.T @ P).astype(np.float64)
+    cross *= model.unit
+    return cross, stripe.degrees, stripe.objective
 
 
 def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:

@@ -98,8 +98,8 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
         solution = solve(engine, q, stopping, on_iteration=self.on_iteration)
         self._keep(solution, prepared)
-        # Anchors of a local kernel are told in the features of the user.
-        self.kernel_ = resolved if prepared.whole else kernel.resolve(prepared.lift(sample.T).T)
+        # What a kernel keeps of the rows is told in the features of the user.
+        self.kernel_ = resolved.carried(prepared.lift)
         self.engine_ = engine.name
         self.engine_error_ = engine.error
         if solution.status is not Status.CONVERGED:
@@ -112,7 +112,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
-        self.components_ = canonical_signs(prepared.lift(solution.W)).T
+        self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
         self.mean_ = prepared.affine.mean
         self.scale_ = prepared.affine.scale
         self.eigenvalues_ = solution.eigenvalues

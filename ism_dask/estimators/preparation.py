@@ -33,16 +33,11 @@ class Prepared:
     affine: Affine
     basis: Array | None = None
 
-    @property
-    def whole(self) -> bool:
-        """Whether the rows have all features of the user as their columns."""
-        return self.basis is None and bool(self.affine.kept.all())
-
-    def lift(self, columns: Array) -> Array:
-        """Return (r, k) columns as (d, k) columns of the original features."""
-        varying = columns if self.basis is None else self.basis @ columns
-        lifted = np.zeros((len(self.affine.kept), columns.shape[1]))
-        lifted[self.affine.kept] = varying
+    def lift(self, rows: Array) -> Array:
+        """Return (k, r) rows, or directions, in terms of the original features (k, d)."""
+        varying = rows if self.basis is None else rows @ self.basis.T
+        lifted = np.zeros((len(rows), len(self.affine.kept)))
+        lifted[:, self.affine.kept] = varying
         return lifted
 
     def sample(self, random_state: np.random.RandomState) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar
@@ -28,6 +29,10 @@ class Kernel(ABC):
     @abstractmethod
     def resolve(self, sample: Array) -> Kernel:
         """Return the kernel with what depends on the data fixed by `sample` (m, d)."""
+
+    @abstractmethod
+    def carried(self, lift: Callable[[Array], Array]) -> Kernel:
+        """Return the kernel with the rows it keeps, if any, replaced by `lift` of them."""
 
     def flat(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
@@ -104,6 +109,10 @@ class PointwiseKernel(Kernel):
         """Return itself: nothing depends on the data."""
         return self
 
+    def carried(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
+        """Return itself: it keeps no rows."""
+        return self
+
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""
         raise TypeError(f"{type(self).__name__} has one width for all rows")
@@ -169,6 +178,10 @@ class ConicSum(Kernel):
     def resolve(self, sample: Array) -> ConicSum:
         """Return the sum of the resolved kernels."""
         return ConicSum(tuple((weight, term.resolve(sample)) for weight, term in self.parts))
+
+    def carried(self, lift: Callable[[Array], Array]) -> ConicSum:
+        """Return the sum of the carried kernels."""
+        return ConicSum(tuple((weight, term.carried(lift)) for weight, term in self.parts))
 
 
 def _conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:

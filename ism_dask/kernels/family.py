@@ -6,6 +6,7 @@ A new kernel is one class here and one line in `KERNELS`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -167,15 +168,19 @@ class Multiquadric(PointwiseKernel):
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
-        root = np.add(beta, self.offset**2, out=out)
-        np.sqrt(root, out=root)
+        root = self._root(beta, out)
         return np.negative(root, out=root)
 
     def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
-        root = np.add(beta, self.offset**2, out=out)
-        np.sqrt(root, out=root)
+        root = self._root(beta, out)
         return np.divide(1.0, root, out=root)
+
+    def _root(self, beta: Array, out: Array | None) -> Array:
+        # Rounding can leave beta below zero, by more than c^2 where c is small.
+        root = np.maximum(beta, 0.0, out=out)
+        np.add(root, self.offset**2, out=root)
+        return np.sqrt(root, out=root)
 
 
 @dataclass(frozen=True)
@@ -207,6 +212,10 @@ class RelativeGaussian(PointwiseKernel):
     def resolve(self, sample: Array) -> RelativeGaussian:
         """Return the kernel with `sample` as anchors, unless it has some."""
         return self if self.anchors is not None else replace(self, anchors=sample)
+
+    def carried(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
+        """Return the kernel with its anchors lifted."""
+        return self if self.anchors is None else replace(self, anchors=lift(self.anchors))
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) distances to the `neighbor`-th nearest distinct anchor."""

@@ -1,0 +1,40 @@
+# make demo  - see it work: cross-validates Wine under Prefect
+# make test  - the test suite
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format bench clean help
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
+	$(BIN)/ism-dask crossval wine
+
+test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## Put the code into the format of the house
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## Measure every figure of the README; writes bench-results/
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove the environment and what tools leave behind
+	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Every figure of the README, measured: `make bench`."""

@@ -1,0 +1,67 @@
+"""The flow `crossval`: a cross-validation that Prefect runs and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import flow, tags, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from flows.folds import MEASURES, FoldResult, cross_fold, summarise
+from flows.settings import CrossvalSettings
+from flows.steps import begin
+from flows.tracking import current_run, tracked
+
+
+@task(
+    name="fold",
+    task_run_name="fold {number} of {settings.folds}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
+    """Fit W and the classifier to all but one fold, and judge them on it."""
+    return cross_fold(settings, number)
+
+
+@task(name="aggregate", cache_policy=NO_CACHE, persist_result=False)
+def aggregate_step(
+    settings: CrossvalSettings, results: Sequence[FoldResult], key: str
+) -> dict[str, Any]:
+    """Average the folds and show them as a table."""
+    summary = summarise(settings, results)
+    create_table_artifact(
+        table=table_rows(summary),
+        key=key,
+        description=f"{settings.title}: each fold, mean and population standard deviation",
+    )
+    return summary
+
+
+@flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
+def crossval(settings: CrossvalSettings) -> dict[str, Any]:
+    """Cross-validate W, with an RBF support vector machine on X W as the judge.
+
+    The folds run one after the other: the mathematics of each uses all cores, or the cluster.
+    """
+    with tracked("crossval", settings.dataset, settings.kernel) as key:
+        begin(settings)
+        results = [fold_step(settings, number) for number in settings.numbers]
+        return {**aggregate_step(settings, results, key), "flow_run": current_run()}
+
+
+def run_crossval(settings: CrossvalSettings) -> dict[str, Any]:
+    """Run the flow here, tagged with its data set and kernel."""
+    with tags(settings.dataset, settings.kernel):
+        return crossval(settings)
+
+
+def table_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each fold, and one each for the mean and the deviation."""
+    folds = [
+        {"fold": str(result["fold"]), **{name: result[name] for name in MEASURES}}
+        for result in summary["results"]
+    ]
+    return [*folds, *({"fold": kind, **summary[kind]} for kind in ("mean", "sd"))]

@@ -1,0 +1,204 @@
+"""The rows and labels of a run, and the fit of W that every run makes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from flows.errors import SettingsError
+from flows.progress import report
+from flows.settings import Settings
+from ism_dask import SupervisedIKDR
+from ism_dask.shards import tile_dtype
+from ism_dask.solver import State
+from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
+
+Array = NDArray[Any]
+OnIteration = Callable[[State], None]
+
+# Rows up to this size are read once. Larger ones are read tile by tile, from disk.
+_IN_MEMORY = 2**30
+# With a cluster, rows up to this size travel inside tasks; of larger ones only the path does.
+_IN_TASKS = 2**26
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Some rows of a stored matrix, seen as rows that any process can read by itself.
+
+    Attributes
+    ----------
+    source : ZarrRows
+        (n, d) rows.
+    bits : bytes
+        One bit for each row of the source: which are picked. Small, for it goes with each task.
+    """
+
+    source: ZarrRows
+    bits: bytes
+
+    @classmethod
+    def of(cls, source: ZarrRows, rows: Array) -> Picked:
+        """Return the rows numbered `rows`, which rise."""
+        mask = np.zeros(len(source), dtype=bool)
+        mask[rows] = True
+        return cls(source, np.packbits(mask).tobytes())
+
+    @property
+    def rows(self) -> Array:
+        """Numbers in the source of the rows."""
+        return _numbers(self.bits)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows picked, and columns."""
+        return len(self.rows), self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.source.dtype
+
+    @property
+    def chunk_rows(self) -> int:
+        """That of the source."""
+        return self.source.chunk_rows
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the picked rows `start` to `stop` (not included)."""
+        rows = self.rows[start:stop]
+        if len(rows) == 0:
+            return self.source.read(0, 0)
+        return self.source.read(rows[0], rows[-1] + 1)[rows - rows[0]]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A stored data set with the label that was chosen.
+
+    Attributes
+    ----------
+    data : Dataset
+    label : str
+    y : (n,) array
+        Integer codes, or numbers.
+    """
+
+    data: Dataset
+    label: str
+    y: Array
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The name of each code, where the data set has them."""
+        return self.data.class_names.get(self.label)
+
+    @property
+    def class_sizes(self) -> Array:
+        """Rows of each class that has any; an error where the label is numbers."""
+        if self.y.dtype.kind not in "ui":
+            raise SettingsError(
+                f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
+                "expected classes. Choose another label"
+            )
+        sizes: Array = np.unique(self.y, return_counts=True)[1]
+        return sizes
+
+    def components(self, settings: Settings) -> int:
+        """Return how many new features there will be: q as asked, or one for each class."""
+        d = self.data.X.shape[1]
+        if settings.n_components is None:
+            wanted = len(self.class_sizes) if self.y.dtype.kind in "ui" else 1
+            return min(wanted, d - 1)
+        if settings.n_components >= d:
+            raise SettingsError(
+                f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
+                f"expected 1 to {d - 1}"
+            )
+        return settings.n_components
+
+    def facts(self, settings: Settings) -> dict[str, Any]:
+        """Return what the summary of any run says of its data and kernel."""
+        return {
+            "dataset": settings.dataset,
+            "split": self.data.split,
+            "label": self.label,
+            "rows": len(self.data.X),
+            "columns": self.data.X.shape[1],
+            "kernel": settings.kernel,
+            "n_components": self.components(settings),
+            "data_hash": self.data.data_hash,
+            "settings": settings.to_json(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted W and the seconds that the fit took."""
+
+    model: SupervisedIKDR
+    seconds: float
+
+
+def ensure_stored(dataset: str, split: str | None, *, force: bool = False) -> Dataset:
+    """Ingest a data set of the registry unless it is stored; others have to be stored."""
+    if dataset not in DATASETS:
+        return open_dataset(dataset, split)
+
+    def written(done: int, rows: int) -> None:
+        report(done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
+
+    return ingest(dataset, split, force=force, progress=written)
+
+
+def open_labelled(settings: Settings) -> Labelled:
+    """Open the data set of a run with its label."""
+    data = open_dataset(settings.dataset, settings.split)
+    label = settings.label or data.info.default_label
+    if label is None or label not in data.labels:
+        known = ", ".join(data.labels) or "none at all: choose another data set"
+        raise SettingsError(f"`label` is {label!r}; {data.name} has {known}")
+    return Labelled(data, label, data.labels[label])
+
+
+def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
+    """Return all rows, or those numbered `chosen`, rising: an array, or for many a view of them."""
+    n = len(X) if chosen is None else len(chosen)
+    size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
+    if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
+        return X if chosen is None else Picked.of(X, chosen)
+    rows = X.read(0, len(X))
+    return rows if chosen is None else rows[chosen]
+
+
+def fit(settings: Settings, X: Any, y: Array, on_iteration: OnIteration | None) -> Fitted:
+    """Fit W to rows X (n, d) and labels y (n,)."""
+    model = SupervisedIKDR(
+        settings.n_components,
+        kernel=settings.build_kernel(),
+        engine=settings.engine,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        random_state=settings.seed,
+        on_iteration=on_iteration,
+    )
+    with warnings.catch_warnings():
+        # Every summary has `converged`, and the commands say so in words.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        started = time.perf_counter()
+        model.fit(X, y)
+    return Fitted(model, time.perf_counter() - started)
+
+
+@lru_cache(maxsize=4)
+def _numbers(bits: bytes) -> Array:
+    # Apart from `Picked`, which would carry them along inside every task.
+    return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))

@@ -1,0 +1,128 @@
+"""Fit W to all rows and keep it; knows nothing of Prefect."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from flows.cluster import joined
+from flows.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.errors import FlowError
+from flows.progress import report, settled_share
+from flows.settings import FitSettings
+from ism_dask import SupervisedIKDR
+from ism_dask.solver import State
+from storage import Model, model_path, save_model
+
+# Loadings that a summary shows of each new feature.
+_SHOWN = 5
+_PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The weight of an old (standardised) feature in a new one."""
+
+    feature: str
+    weight: float
+
+
+def fit_and_save(settings: FitSettings) -> dict[str, Any]:
+    """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
+    labelled = open_labelled(settings)
+    run = settings.run or _default_name(settings, labelled)
+    if model_path(run).exists() and not settings.force:
+        raise FlowError(
+            f"there is a run {run!r} already, at {model_path(run).parent}; replace it with "
+            "--force, or choose another name with --run"
+        )
+
+    def watched(state: State) -> None:
+        share = settled_share(state, settings.tol, settings.max_iter)
+        line = f"iteration {state.iteration}, objective {state.current.objective:.6g}"
+        report(0.95 * share, line)
+
+    report(0.0, f"fit {settings.title}")
+    with joined(settings.scheduler):
+        rows = read_rows(labelled.data.X, settings)
+        fitted = fit(settings, rows, labelled.y, watched)
+    summary = _summary(settings, labelled, fitted)
+    path = save_model(run, _model(settings, labelled, fitted, summary))
+    report(1.0, f"saved {run}")
+    return {"command": "fit", "run": run, "path": str(path), **summary}
+
+
+def fit_plain(settings: FitSettings) -> dict[str, Any]:
+    """Ingest if needed, fit and save, without Prefect."""
+    ensure_stored(settings.dataset, settings.split)
+    return fit_and_save(settings)
+
+
+def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading]]:
+    """Return the largest weights of each row of `components` (q, d), largest first."""
+    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_SHOWN]
+    return [
+        [Loading(names[j], float(row[j])) for j in order]
+        for row, order in zip(components, orders, strict=True)
+    ]
+
+
+def _default_name(settings: FitSettings, labelled: Labelled) -> str:
+    """Return such as wine-gaussian-q3."""
+    kernel = settings.kernel.replace("_", "-")
+    return f"{labelled.data.info.folder}-{kernel}-q{labelled.components(settings)}"
+
+
+def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
+    model = fitted.model
+    names = labelled.data.feature_names or tuple(
+        f"feature_{j}" for j in range(labelled.data.X.shape[1])
+    )
+    loadings = top_loadings(model.components_, names)
+    return {
+        **labelled.facts(settings),
+        "fitted_kernel": _kernel_record(settings, model),
+        "objective": float(model.objective_),
+        "eigenvalues": model.eigenvalues_.tolist(),
+        "eigengap": float(model.eigengap_),
+        "iterations": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "residual": float(model.residual_),
+        "engine": model.engine_,
+        "engine_error": float(model.engine_error_),
+        "seconds": fitted.seconds,
+        "loadings": [[asdict(loading) for loading in row] for row in loadings],
+    }
+
+
+def _kernel_record(settings: FitSettings, model: SupervisedIKDR) -> dict[str, Any]:
+    """Return the kernel with the numbers that the data gave it."""
+    kernel: Any = model.kernel_
+    # Anchors of a local kernel are rows, and stay out of what is shown.
+    known = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
+    return {"name": settings.kernel, **known}
+
+
+def _model(
+    settings: FitSettings, labelled: Labelled, fitted: Fitted, summary: dict[str, Any]
+) -> Model:
+    model = fitted.model
+    told = ("settings", "loadings")
+    return Model(
+        components=model.components_,
+        mean=model.mean_,
+        scale=model.scale_,
+        eigenvalues=model.eigenvalues_,
+        feature_names=labelled.data.feature_names,
+        class_names=labelled.class_names,
+        config=settings.to_json(),
+        metrics={key: value for key, value in summary.items() if key not in told},
+        versions={
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        },
+    )

@@ -1,0 +1,173 @@
+"""Stratified cross-validation of W; knows nothing of Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
+
+from flows.cluster import joined
+from flows.data import (
+    Array,
+    Labelled,
+    OnIteration,
+    ensure_stored,
+    fit,
+    open_labelled,
+    read_rows,
+)
+from flows.errors import SettingsError
+from flows.progress import report, settled_share
+from flows.settings import CrossvalSettings
+from ism_dask.solver import State
+
+# What is averaged over the folds.
+MEASURES = ("accuracy", "cost", "seconds", "iterations")
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """Which rows a fold is fitted to and which it is judged on.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    train, test : arrays of int
+        Row numbers, rising.
+    """
+
+    number: int
+    train: Array
+    test: Array
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """What a fold gave.
+
+    Attributes
+    ----------
+    fold : int
+        From 1.
+    accuracy : float
+        Share of the held-out rows whose class was told right.
+    cost : float
+        `-J(W)` on the training rows.
+    seconds : float
+        For the fit of W alone.
+    iterations : int
+    converged : bool
+    engine : str
+    engine_error : float
+        A bound on the relative error of the cost that the engine makes.
+    """
+
+    fold: int
+    accuracy: float
+    cost: float
+    seconds: float
+    iterations: int
+    converged: bool
+    engine: str
+    engine_error: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and population standard deviation over the folds that ran, by measure."""
+
+    mean: dict[str, float]
+    sd: dict[str, float]
+
+    @classmethod
+    def of(cls, results: Sequence[FoldResult]) -> Summary:
+        """Average the results."""
+        values = {name: [getattr(result, name) for result in results] for name in MEASURES}
+        return cls(
+            {name: float(np.mean(column)) for name, column in values.items()},
+            {name: float(np.std(column)) for name, column in values.items()},
+        )
+
+
+def plan_folds(labelled: Labelled, settings: CrossvalSettings) -> list[FoldPlan]:
+    """Deal the rows into folds that have the classes in the same shares."""
+    smallest = int(labelled.class_sizes.min())
+    if smallest < settings.folds:
+        raise SettingsError(
+            f"`folds` is {settings.folds}, but the smallest class of {labelled.data.name} has "
+            f"{smallest} rows and each fold needs one; expected at most {smallest}"
+        )
+    dealer = StratifiedKFold(settings.folds, shuffle=True, random_state=settings.seed)
+    dealt = dealer.split(np.empty((len(labelled.y), 0)), labelled.y)
+    return [FoldPlan(number, *parts) for number, parts in enumerate(dealt, start=1)]
+
+
+def run_fold(
+    labelled: Labelled,
+    plan: FoldPlan,
+    settings: CrossvalSettings,
+    on_iteration: OnIteration | None = None,
+) -> FoldResult:
+    """Fit W, then the classifier, to the training rows, and judge both on the held-out ones.
+
+    The classifier sees X W as it is: W has orthonormal columns on standardised features, so the
+    new ones have comparable scales, and how they differ is what W says of their worth.
+    """
+    rows, y = labelled.data.X, labelled.y
+    train = read_rows(rows, settings, plan.train)
+    fitted = fit(settings, train, y[plan.train], on_iteration)
+    model = fitted.model
+    classifier = SVC(kernel="rbf").fit(model.transform(train), y[plan.train])
+    held_out = model.transform(read_rows(rows, settings, plan.test))
+    return FoldResult(
+        fold=plan.number,
+        accuracy=float(classifier.score(held_out, y[plan.test])),
+        cost=-float(model.objective_),
+        seconds=fitted.seconds,
+        iterations=int(model.n_iter_),
+        converged=bool(model.converged_),
+        engine=model.engine_,
+        engine_error=float(model.engine_error_),
+    )
+
+
+def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
+    """Run one fold of a stored data set, telling the watchers how far it is."""
+    labelled = open_labelled(settings)
+    plan = plan_folds(labelled, settings)[number - 1]
+    count = len(settings.numbers)
+    text = f"fold {number} of {settings.folds}"
+
+    def watched(state: State) -> None:
+        share = settled_share(state, settings.tol, settings.max_iter)
+        line = f"{text}, iteration {state.iteration}, objective {state.current.objective:.6g}"
+        # The classifier has yet to come: the fold is not over with its last iteration.
+        report((number - 1 + 0.95 * share) / count, line)
+
+    report((number - 1) / count, text)
+    with joined(settings.scheduler):
+        result = run_fold(labelled, plan, settings, watched)
+    report(number / count, f"{text}, accuracy {result.accuracy:.3f}")
+    return result
+
+
+def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
+    """Return what the run found, as plain JSON."""
+    return {
+        "command": "crossval",
+        **open_labelled(settings).facts(settings),
+        "folds": settings.folds,
+        "results": [asdict(result) for result in results],
+        **asdict(Summary.of(results)),
+    }
+
+
+def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
+    """Run the whole cross-validation without Prefect."""
+    ensure_stored(settings.dataset, settings.split)
+    return summarise(settings, [cross_fold(settings, number) for number in settings.numbers])

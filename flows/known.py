@@ -1,0 +1,49 @@
+"""The registries that settings are checked against: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flows.errors import SettingsError
+from ism_dask.engines import ENGINES
+from ism_dask.kernels import KERNELS
+from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
+
+if TYPE_CHECKING:
+    from flows.settings import Settings
+
+__all__ = ["ENGINES", "KERNELS", "check_data", "check_name", "check_run_name"]
+
+
+def check_data(settings: Settings) -> None:
+    """Raise SettingsError unless the data set is known and wide enough for `n_components`."""
+    check_name(settings.dataset, settings.split)
+    spec = DATASETS.get(settings.dataset)
+    q = settings.n_components
+    if spec is not None and q is not None and q >= spec.columns:
+        raise SettingsError(
+            f"`n_components` is {q}; {spec.name} has {spec.columns} columns, "
+            f"expected 1 to {spec.columns - 1}"
+        )
+
+
+def check_name(dataset: str, split: str | None) -> None:
+    """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
+    try:
+        known = dataset in DATASETS or dataset_path(dataset, split).exists()
+        if known and dataset in DATASETS:
+            DATASETS[dataset].split_name(split)
+    except (LookupError, UnsafeName) as error:
+        raise SettingsError(str(error)) from error
+    if not known:
+        own = [line.folder for line in list_datasets()]
+        names = sorted({*DATASETS, *own})
+        raise SettingsError(f"`dataset` is {dataset!r}; expected one of {', '.join(names)}")
+
+
+def check_run_name(run: str) -> None:
+    """Raise SettingsError unless `run` can be the name of a run."""
+    try:
+        safe_name(run)
+    except UnsafeName as error:
+        raise SettingsError(f"`run` is no name for a run: {error}") from error

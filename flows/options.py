@@ -1,0 +1,59 @@
+"""Options of the command line, made of the settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from flows.errors import Interrupted
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with each parameter that is a dataclass replaced by options for its fields.
+
+    The command is then called with the objects made of them.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    types: dict[str, Any] = {name: parameter.annotation for name, parameter in own.items()}
+    bundles = {name: kind for name, kind in types.items() if dataclasses.is_dataclass(kind)}
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, kind in bundles.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
+        try:
+            command(**given)
+        except KeyboardInterrupt as interrupt:
+            # Typer would print an empty line of its own.
+            raise Interrupted("interrupted") from interrupt
+
+    shown = [q for n, p in own.items() for q in (_options(bundles[n]) if n in bundles else [p])]
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
+    called.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in shown}
+    # Otherwise Typer would ask the original for its annotations.
+    del called.__dict__["__wrapped__"]
+    return called
+
+
+def _options(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind)
+    return [_option(field, hints[field.name]) for field in dataclasses.fields(kind)]
+
+
+def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    about, flags = field.metadata["description"], field.metadata["flags"]
+    required = field.default is dataclasses.MISSING
+    told = typer.Argument(help=about) if required else typer.Option(*flags, help=about)
+    read_as = field.metadata["cli_type"] or hint
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else field.default,
+        annotation=Annotated[read_as, told],
+    )

@@ -1,0 +1,211 @@
+"""What a run is asked to do.
+
+Each setting is told once, here: the command line makes an option of it, the form of the Prefect
+UI a field, and a saved model keeps it. Importing this module is cheap, for `--help` waits for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flows.errors import SettingsError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ism_dask.kernels import Kernel
+
+_ADDRESS = re.compile(r"[a-z]+://[^\s/]+:\d+")
+_KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    about: str,
+    flags: tuple[str, ...] = (),
+    cli_type: Any = None,
+    names: Callable[[], list[str]] | None = None,
+    **bounds: float,
+) -> Any:
+    """Return a dataclass field that the command line and the Prefect form can show.
+
+    Parameters
+    ----------
+    default : optional
+        Without one, it is an argument of the command.
+    about : str
+        One line for people.
+    flags : tuple of str
+        Names of the option, where they are not that of the field.
+    cli_type : type, optional
+        What the command line reads, where it is not the type of the field.
+    names : callable, optional
+        Returns the names to choose from in the form.
+    **bounds : float
+        `ge` or `gt`: the least value, or what it must be above.
+    """
+    metadata: dict[str, Any] = {"description": about, "flags": flags, "cli_type": cli_type}
+    if names is not None:
+        metadata["json_schema_extra"] = lambda schema: schema.update(enum=names())
+    return field(default=default, metadata={**metadata, **bounds})
+
+
+def _kernel_names() -> list[str]:
+    return sorted(_known().KERNELS)
+
+
+def _engine_names() -> list[str]:
+    return ["auto", *_known().ENGINES]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Which data, and how W is to be fitted."""
+
+    dataset: str = setting(about="Name of a data set; `ism-dask datasets` lists them.")
+    split: str | None = setting(None, about="Part of the data set. Default: its first.")
+    label: str | None = setting(
+        None, about="Which label X W is to depend on (face: identity or pose). Default: its own."
+    )
+    kernel: str = setting(
+        "gaussian", about="Kernel, such as gaussian, polynomial or linear.", names=_kernel_names
+    )
+    sigma: float | str | None = setting(
+        None, about='Width of a gaussian: a number or "median".', cli_type=str | None
+    )
+    degree: int | None = setting(None, about="Degree of a polynomial.")
+    offset: float | None = setting(None, about="Offset of a polynomial or multiquadric.")
+    neighbor: int | None = setting(
+        None, about="Which neighbour's distance is the width of a relative_gaussian."
+    )
+    n_components: int | None = setting(
+        None,
+        about="How many new features, q. Default: the number of classes.",
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    engine: str = setting(
+        "auto", about="How Phi is computed; auto takes the cheapest.", names=_engine_names
+    )
+    tol: float = setting(0.01, about="Stop when the eigenvalues change by less.", gt=0)
+    max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
+    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0)
+    scheduler: str | None = setting(
+        None, about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786."
+    )
+
+    def __post_init__(self) -> None:
+        for known in dataclasses.fields(self):
+            _check_bounds(known, getattr(self, known.name))
+        if self.scheduler is not None and not _ADDRESS.fullmatch(self.scheduler):
+            raise SettingsError(
+                f"`scheduler` is {self.scheduler!r}; expected an address such as "
+                "tcp://127.0.0.1:8786, which `dask scheduler` prints when it starts"
+            )
+        _choose("engine", self.engine, _engine_names())
+        self.build_kernel()
+        _known().check_data(self)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        q = "" if self.n_components is None else f" q={self.n_components}"
+        return f"{self.dataset} {self.kernel}{q}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return dataclasses.asdict(self)
+
+    def build_kernel(self) -> Kernel:
+        """Return the kernel with the parameters that were given."""
+        kind = _known().KERNELS[_choose("kernel", self.kernel, _kernel_names())]
+        given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
+        given = {name: value for name, value in given.items() if value is not None}
+        allowed = [name for name in _KERNEL_PARAMETERS if name in kind.__dataclass_fields__]
+        odd = [name for name in given if name not in allowed]
+        if odd:
+            raise SettingsError(
+                f"`{odd[0]}` is no parameter of the {self.kernel} kernel, which takes "
+                f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
+            )
+        if "sigma" in given:
+            given["sigma"] = _width(given["sigma"])
+        try:
+            kernel: Kernel = kind(**given)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        return kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalSettings(Settings):
+    """A stratified cross-validation of W with an RBF support vector machine on X W."""
+
+    folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
+    first: int | None = setting(None, about="Run only the first so many of the folds.", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first is not None and self.first > self.folds:
+            raise SettingsError(
+                f"`first` is {self.first}; expected at most `folds`, which is {self.folds}"
+            )
+
+    @property
+    def numbers(self) -> range:
+        """The folds to run, counted from 1."""
+        return range(1, (self.first or self.folds) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(Settings):
+    """A fit of W on all rows, kept as a run."""
+
+    run: str | None = setting(
+        None, about="Name to save the model under. Default: such as wine-gaussian-q3."
+    )
+    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run is not None:
+            _known().check_run_name(self.run)
+
+
+def _known() -> ModuleType:
+    # The registries stand on the whole scientific stack: a second that `--help` need not take.
+    from flows import known  # noqa: PLC0415
+
+    return known
+
+
+def _choose(name: str, value: str, names: list[str]) -> str:
+    if value not in names:
+        raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
+    return value
+
+
+def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
+    least, above = known.metadata.get("ge"), known.metadata.get("gt")
+    if value is None:
+        return
+    if least is not None and not value >= least:
+        raise SettingsError(f"`{known.name}` is {value}; expected {least} or more")
+    if above is not None and not value > above:
+        raise SettingsError(f"`{known.name}` is {value}; expected a number above {above}")
+
+
+def _width(sigma: float | str) -> float | str:
+    if sigma == "median":
+        return sigma
+    try:
+        return float(sigma)
+    except ValueError:
+        raise SettingsError(
+            f'`sigma` is {sigma!r}; expected a positive number or "median"'
+        ) from None

@@ -1,0 +1,33 @@
+"""Prefect tasks that more than one flow begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from flows.data import ensure_stored, open_labelled
+from flows.settings import Settings
+from flows.tracking import rename_run
+
+
+@task(
+    name="ingest",
+    task_run_name="ingest {settings.dataset}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def ingest_step(settings: Settings) -> dict[str, Any]:
+    """Store the data set unless it is stored, and say what is in it."""
+    data = ensure_stored(settings.dataset, settings.split)
+    labelled = open_labelled(settings)
+    rows, columns = data.X.shape
+    return {"rows": rows, "columns": columns, "n_components": labelled.components(settings)}
+
+
+def begin(settings: Settings) -> None:
+    """Ingest, and name the run after what only the data can tell: the number of features."""
+    stored = ingest_step(settings)
+    rename_run(replace(settings, n_components=stored["n_components"]).title)
