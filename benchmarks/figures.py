@@ -14,10 +14,11 @@ from sklearn.svm import SVC
 
 from benchmarks.dense import dense_gaussian_fit, standardised
 from ism_dask import SupervisedIKDR
+from ism_dask.blas import single_threaded_blas
 from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian
-from ism_dask.shards import cut, single_threaded_blas
+from ism_dask.shards import cut
 from storage import ingest
 
 Array = NDArray[Any]

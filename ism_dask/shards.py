@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import dask
@@ -21,8 +19,8 @@ import dask.base
 import numpy as np
 import psutil
 from dask.delayed import Delayed, delayed
-from threadpoolctl import ThreadpoolController
 
+from ism_dask.blas import pin_process, single_threaded_blas
 from ism_dask.typing import Array
 
 # A tile of 2,048 x 2,048 keeps BLAS busy, and its parts stay near the core.
@@ -123,7 +121,7 @@ class _Loader:
 
     def __call__(self, part: _Part) -> Piece:
         if os.getpid() != self.driver:
-            _pin_worker()
+            pin_process()
         rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
         facts = tuple(_aligned(fact) for fact in part.facts)
         if self.affine is not None:
@@ -369,25 +367,3 @@ def _computed(calls: list[Any]) -> list[Any]:
         return calls
     with single_threaded_blas():
         return list(dask.base.compute(*calls, **_where()))
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    # Finding the libraries takes milliseconds: once for the process.
-    return ThreadpoolController()
-
-
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """Keep BLAS to one thread in this process meanwhile: tasks are the parallelism.
-
-    To be entered and left by the same thread, the one that waits for the tasks.
-    """
-    with _blas().limit(limits=1, user_api="blas"):
-        yield
-
-
-@cache
-def _pin_worker() -> None:
-    """Keep BLAS to one thread in a worker process for good."""
-    _blas().limit(limits=1, user_api="blas")

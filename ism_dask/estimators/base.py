@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ism_dask.blas import single_threaded_blas
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Problem, choose
 from ism_dask.estimators.preparation import Prepared, prepare, project
@@ -89,6 +90,20 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `default` is what `n_components` is where it is None and d allows.
         """
         self._check_parameters()
+        with single_threaded_blas():
+            solution = self._learn(X, dependence, n_components, default)
+        if solution.status is not Status.CONVERGED:
+            warnings.warn(
+                f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
+                f"change of the eigenvalues was {solution.history[-1].change:.2g}, `tol` is "
+                f"{self.tol:g}. The best W so far is kept; raise `max_iter` or `tol`",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _learn(
+        self, X: Any, dependence: Dependence, n_components: int | None, default: int
+    ) -> Solution:
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
@@ -102,14 +117,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.kernel_ = resolved.carried(prepared.lift)
         self.engine_ = engine.name
         self.engine_error_ = engine.error
-        if solution.status is not Status.CONVERGED:
-            warnings.warn(
-                f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
-                f"change of the eigenvalues was {solution.history[-1].change:.2g}, `tol` is "
-                f"{self.tol:g}. The best W so far is kept; raise `max_iter` or `tol`",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        return solution
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T

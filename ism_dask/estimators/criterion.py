@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state, check_X_y
 
+from ism_dask.blas import single_threaded_blas
 from ism_dask.engines import Problem, choose
 from ism_dask.estimators.preparation import prepare
 from ism_dask.gamma import dependence
@@ -50,8 +51,10 @@ def hsic(
     X, y = check_X_y(
         X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2
     )
-    prepared = prepare(X, standardize=standardize)
-    sample = prepared.sample(check_random_state(random_state or 0))
-    problem = Problem.of(prepared.shards, as_kernel(kernel).resolve(sample), dependence(y, target))
-    J = choose("auto", problem).objective(np.eye(problem.d))
+    with single_threaded_blas():
+        prepared = prepare(X, standardize=standardize)
+        sample = prepared.sample(check_random_state(random_state or 0))
+        resolved = as_kernel(kernel).resolve(sample)
+        problem = Problem.of(prepared.shards, resolved, dependence(y, target))
+        J = choose("auto", problem).objective(np.eye(problem.d))
     return J / (len(X) - 1) ** 2

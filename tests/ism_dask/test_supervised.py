@@ -208,6 +208,9 @@ def test_not_converging_is_a_warning():
     assert fitted.n_iter_ == 1
 
 
+WIDE = np.random.default_rng(0).normal(size=(10, 40))
+
+
 def _with(value):
     broken = X.copy()
     broken[3, 2] = value
@@ -228,7 +231,12 @@ def _with(value):
         (SupervisedIKDR(1.5), X, Y, "`n_components` must be .* got 1.5"),
         (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
         (SupervisedIKDR(3), np.hstack([X[:, :3], np.ones((178, 5))]), Y, "only 3 directions vary"),
-        (SupervisedIKDR(20), np.random.default_rng(0).normal(size=(10, 40)), np.arange(10) % 2, "only 10 "),
+        (
+            SupervisedIKDR(20),
+            np.random.default_rng(0).normal(size=(10, 40)),
+            np.arange(10) % 2,
+            "only 10 ",
+        ),
         (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
         (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
         (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),
