@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from flows.errors import FlowError
 
 _SECONDS = 10
+# They say at length, and more than once, what the one line of the error says.
+_NOISY = ("distributed", "distributed.client", "asyncio")
 
 
 @contextmanager
@@ -17,24 +20,40 @@ def joined(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    # Importing it makes every later fit look for a cluster: only those who want one pay.
+    # Only those who want a cluster wait for what it takes to talk to one.
+    from distributed.client import FutureCancelledError  # noqa: PLC0415
+    from distributed.comm.core import CommClosedError  # noqa: PLC0415
+
+    with _connected(address) as client:
+        _await_workers(client, address)
+        try:
+            yield
+        except (FutureCancelledError, CommClosedError) as error:
+            raise FlowError(
+                f"the Dask scheduler at {address} was lost on the way; see its log, start it "
+                "and its workers again, and repeat the command"
+            ) from error
+
+
+def _connected(address: str) -> Any:
     from distributed import Client  # noqa: PLC0415
 
-    # Dask logs what the one line of the error says, and a lost scheduler many times over.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=_SECONDS)
+        return Client(address, timeout=_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         raise FlowError(
             f"no Dask scheduler answers at {address} within {_SECONDS} s; start one with "
             "`dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
         ) from error
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=_SECONDS)
-        except TimeoutError as error:
-            raise FlowError(
-                f"the Dask scheduler at {address} has no workers; start some with "
-                f"`dask worker {address}`"
-            ) from error
-        yield
+
+
+def _await_workers(client: Any, address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_SECONDS)
+    except TimeoutError as error:
+        raise FlowError(
+            f"the Dask scheduler at {address} has no workers; start some with "
+            f"`dask worker {address}`"
+        ) from error

@@ -26,7 +26,7 @@ def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
     return cross_fold(settings, number)
 
 
-@task(name="aggregate", cache_policy=NO_CACHE, persist_result=False)
+@task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
 def aggregate_step(
     settings: CrossvalSettings, results: Sequence[FoldResult], key: str
 ) -> dict[str, Any]:

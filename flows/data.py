@@ -77,7 +77,9 @@ class Picked:
         rows = self.rows[start:stop]
         if len(rows) == 0:
             return self.source.read(0, 0)
-        return self.source.read(rows[0], rows[-1] + 1)[rows - rows[0]]
+        first, last = int(rows[0]), int(rows[-1])
+        picked: Array = self.source.read(first, last + 1)[rows - first]
+        return picked
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,13 +150,18 @@ class Fitted:
     seconds: float
 
 
-def ensure_stored(dataset: str, split: str | None, *, force: bool = False) -> Dataset:
-    """Ingest a data set of the registry unless it is stored; others have to be stored."""
+def ensure_stored(
+    dataset: str, split: str | None, *, force: bool = False, weight: float = 0.0
+) -> Dataset:
+    """Ingest a data set of the registry unless it is stored; others have to be stored.
+
+    `weight` is how much of the work that is watched the ingestion makes.
+    """
     if dataset not in DATASETS:
         return open_dataset(dataset, split)
 
     def written(done: int, rows: int) -> None:
-        report(done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
+        report(weight * done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
 
     return ingest(dataset, split, force=force, progress=written)
 
@@ -166,7 +173,9 @@ def open_labelled(settings: Settings) -> Labelled:
     if label is None or label not in data.labels:
         known = ", ".join(data.labels) or "none at all: choose another data set"
         raise SettingsError(f"`label` is {label!r}; {data.name} has {known}")
-    return Labelled(data, label, data.labels[label])
+    labelled = Labelled(data, label, data.labels[label])
+    labelled.components(settings)  # an error where q is too many for these columns
+    return labelled
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:

@@ -30,14 +30,11 @@ def check_data(settings: Settings) -> None:
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
     try:
-        known = dataset in DATASETS or dataset_path(dataset, split).exists()
-        if known and dataset in DATASETS:
-            DATASETS[dataset].split_name(split)
+        stored = dataset_path(dataset, split).exists()
     except (LookupError, UnsafeName) as error:
         raise SettingsError(str(error)) from error
-    if not known:
-        own = [line.folder for line in list_datasets()]
-        names = sorted({*DATASETS, *own})
+    if dataset not in DATASETS and not stored:
+        names = sorted({*DATASETS, *(line.folder for line in list_datasets())})
         raise SettingsError(f"`dataset` is {dataset!r}; expected one of {', '.join(names)}")
 
 

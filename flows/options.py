@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -20,7 +21,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = inspect.signature(command, eval_str=True).parameters
     types: dict[str, Any] = {name: parameter.annotation for name, parameter in own.items()}
-    bundles = {name: kind for name, kind in types.items() if dataclasses.is_dataclass(kind)}
+    bundles: dict[str, Any] = {n: kind for n, kind in types.items() if is_dataclass(kind)}
 
     @wraps(command)
     def called(**given: Any) -> None:

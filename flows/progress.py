@@ -50,7 +50,8 @@ def link(url: str) -> None:
 
 def settled_share(state: State, tol: float, max_iter: int) -> float:
     """Return how much of a fit is done: the change of the eigenvalues shrinks geometrically."""
-    first, last = state.history[0].change, state.history[-1].change
+    # The smallest so far: a change that grows for once takes nothing back.
+    first, last = state.history[0].change, min(record.change for record in state.history)
     counted = state.iteration / max_iter
     if not first > tol > 0 or last <= tol:
         return 1.0

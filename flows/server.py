@@ -90,7 +90,7 @@ def ensure_server(waiting: Waiting) -> str:
     """
     configured = os.environ.get("PREFECT_API_URL")
     if configured:
-        if not _answers(configured):
+        if _health(configured) is None:
             raise FlowError(
                 f"no Prefect server answers at {configured}, which PREFECT_API_URL names; start "
                 "it, unset the variable to have one started here, or run with --plain"
@@ -147,13 +147,18 @@ def _preferred_port() -> int:
     return int(os.environ.get("PREFECT_SERVER_API_PORT") or _PORT)
 
 
-def _answers(api: str) -> bool:
+def _health(api: str) -> httpx.Response | None:
+    """Return what `api` replies, whatever it be, or None when nobody does."""
     try:
-        reply = httpx.get(f"{api.rstrip('/')}/health", timeout=5.0)
+        return httpx.get(f"{api.rstrip('/')}/health", timeout=5.0)
     except (httpx.HTTPError, httpx.InvalidURL):
-        return False
-    # Whatever else may listen on the port does not answer like this.
-    return reply.status_code == httpx.codes.OK and reply.text.strip() == "true"
+        return None
+
+
+def _answers(api: str) -> bool:
+    # Whatever else may listen on the port does not reply like this.
+    reply = _health(api)
+    return reply is not None and reply.is_success and reply.text.strip() == "true"
 
 
 def _found() -> str | None:

@@ -12,6 +12,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
 
 from flows.progress import link, watching
 
@@ -46,7 +47,9 @@ class ProgressArtifact:
 @contextmanager
 def tracked(kind: str, *subject: str) -> Iterator[str]:
     """Announce the run and show its progress in the block; yield the key for its artifacts."""
-    link(str(flow_run.ui_url))
+    url = current_run()["url"]
+    if url is not None:
+        link(url)
     key = artifact_key(kind, *subject)
     with watching(ProgressArtifact(f"{key}-progress", f"{kind} {' '.join(subject)}")):
         yield key
@@ -65,6 +68,7 @@ def rename_run(name: str) -> None:
             client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
-def current_run() -> dict[str, str]:
-    """Return the id and the page of the current run."""
-    return {"id": str(flow_run.id), "url": str(flow_run.ui_url)}
+def current_run() -> dict[str, str | None]:
+    """Return the id and the page of the current run; a server without pages has none."""
+    identity = UUID(str(flow_run.id))
+    return {"id": str(identity), "url": url_for("flow-run", obj_id=identity)}

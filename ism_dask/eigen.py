@@ -26,20 +26,24 @@ class Spectrum:
         Their orthonormal eigenvectors, the largest entry of each positive.
     following : float
         The next eigenvalue; `values[-1] - following` is the eigengap.
-    determined : int
-        How many of the vectors the matrix determines. The others belong to an eigenvalue that is
-        zero up to rounding, and any basis of that null space would do as well.
+    null : (q,) boolean array
+        Which of the values are zero up to rounding.
     """
 
     values: Array
     vectors: Array
     following: float
-    determined: int
+    null: Array
 
     @property
     def gap(self) -> float:
         """The smallest chosen eigenvalue minus the largest not chosen."""
         return float(self.values[-1]) - self.following
+
+    @property
+    def determined(self) -> Array:
+        """The (d, k) vectors that belong to values other than zero."""
+        return self.vectors[:, ~self.null]
 
 
 def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
@@ -58,14 +62,10 @@ def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
     values, vectors = _largest(matrix, q + 1, guess)
     noise = d * np.finfo(np.float64).eps * max(np.abs(values).max(), _norm_bound(matrix))
     null = np.abs(values[:q]) <= noise
+    vectors = vectors[:, :q]
     if null.any():
-        vectors[:, :q] = _settled(vectors[:, :q], null)
-    return Spectrum(
-        values=values[:q],
-        vectors=canonical_signs(vectors[:, :q]),
-        following=float(values[q]),
-        determined=int(np.count_nonzero(~null)),
-    )
+        vectors = _settled(matrix, values[:q], vectors, null, noise)
+    return Spectrum(values[:q], canonical_signs(vectors), float(values[q]), null)
 
 
 def canonical_signs(vectors: Array) -> Array:
@@ -89,13 +89,17 @@ def sine(V: Array, W: Array) -> float:
 def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
     d = len(matrix)
     if d > _DENSE_LIMIT and k < d // 20:
-        start = np.ones(d) if guess is None else guess.sum(axis=1)
+        # A start without structure: one that a symmetry of the matrix keeps misses eigenvectors.
+        start = np.random.default_rng(0).normal(size=d) / np.sqrt(d)
+        if guess is not None:
+            start = 0.1 * start + guess.sum(axis=1)
         try:
             values, vectors = scipy.sparse.linalg.eigsh(matrix, k=k, which="LA", v0=start)
+        except scipy.sparse.linalg.ArpackError:
+            pass  # no convergence, or nothing but zeros: the dense method has no such trouble
+        else:
             order = np.argsort(-values, kind="stable")
             return values[order], vectors[:, order]
-        except scipy.sparse.linalg.ArpackNoConvergence:
-            pass  # clustered eigenvalues: the dense method has no such trouble
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
     return values[::-1], vectors[:, ::-1].copy()
 
@@ -104,16 +108,31 @@ def _norm_bound(matrix: Array) -> float:
     return float(np.abs(matrix).sum(axis=1).max()) / np.sqrt(len(matrix))
 
 
-def _settled(vectors: Array, null: Array) -> Array:
-    """Return `vectors` with the null ones replaced by the axes least used by the others.
+def _settled(matrix: Array, values: Array, vectors: Array, null: Array, noise: float) -> Array:
+    """Return `vectors` with the null ones replaced by what axes leave in the null space.
 
-    LAPACK returns rounding noise there, different on every machine. A pivoted QR of the
-    projector picks whole coordinate axes as nearly as orthogonality allows: the same everywhere,
-    and as readable as a vector that carries nothing can be.
+    LAPACK returns rounding noise there, different on every machine. Whole coordinate axes, or
+    what the null space holds of them, are the same everywhere, and as readable as a vector that
+    carries nothing can be.
     """
-    kept = vectors[:, ~null]
-    projector = np.eye(len(vectors)) - kept @ kept.T
-    axes, _, _ = scipy.linalg.qr(projector, mode="economic", pivoting=True)
+    others = vectors[:, ~null]
+    # The trace tells of negative eigenvalues: their vectors are not in the null space either.
+    if np.trace(matrix) < values.sum() - len(matrix) * noise:
+        every_value, every_vector = scipy.linalg.eigh(matrix)
+        others = np.column_stack([others, every_vector[:, every_value < -10 * noise]])
     settled = vectors.copy()
-    settled[:, null] = axes[:, : int(null.sum())]
+    for column in np.flatnonzero(null):
+        axis = _largest_axis_outside(others)
+        settled[:, column] = axis
+        others = np.column_stack([others, axis])
     return settled
+
+
+def _largest_axis_outside(basis: Array) -> Array:
+    """Return the unit vector (d,) that is left of the axis furthest from an orthonormal `basis`."""
+    index = int(np.argmin((basis**2).sum(axis=1)))
+    axis = np.zeros(len(basis))
+    axis[index] = 1.0
+    for _ in range(2):  # once more, for the rounding of the first time
+        axis -= basis @ (basis.T @ axis)
+    return axis / np.linalg.norm(axis)

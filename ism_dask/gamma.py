@@ -21,10 +21,17 @@ from ism_dask.typing import Array
 # Rows at a time, and rows at most for the median, where all pairs of y are looked at.
 _BATCH = 2048
 _MEDIAN_ROWS = 5000
+# With more classes than this, half of the rows must share theirs with another.
+_FEW_CLASSES = 20
 
 
 class Gamma(ABC):
     """An n x n symmetric matrix told by a few facts for each row."""
+
+    @property
+    @abstractmethod
+    def breadth(self) -> int:
+        """How many numbers a row brings to a tile at most."""
 
     @abstractmethod
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
@@ -54,7 +61,7 @@ class FactoredGamma(Gamma):
 
 @dataclass(frozen=True)
 class ClassGamma(FactoredGamma):
-    """`H Y Y^T H` of one-hot Y: a table by class, and for each row its class.
+    """`H Y Y^T H` of one-hot Y; the fact of a row is the number of its class.
 
     Attributes
     ----------
@@ -65,18 +72,20 @@ class ClassGamma(FactoredGamma):
     frequencies: Array
 
     @property
-    def table(self) -> Array:
-        """The (c, c) value of Gamma for each pair of classes."""
-        p = self.frequencies
-        return np.eye(len(p)) - p[:, None] - p + p @ p
+    def breadth(self) -> int:
+        """One for each class."""
+        return len(self.frequencies)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the classes."""
         return facts[:, 0].astype(np.intp)
 
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the columns of the table."""
-        return np.take(self.table.astype(dtype), facts[:, 0], axis=1)
+        """Return for each row its value of Gamma with a row of each class (c, b)."""
+        p, codes = self.frequencies, facts[:, 0]
+        columns = (p @ p - p[:, None] - p[codes]).astype(dtype)
+        columns[codes, np.arange(len(codes))] += 1
+        return columns
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
         """Fill the tile by looking classes up: several times faster than the thin product."""
@@ -89,7 +98,9 @@ class ClassGamma(FactoredGamma):
 
     def factor(self, facts: Array) -> Array:
         """Return the rows of `Y - frequencies`."""
-        return np.asarray(np.eye(len(self.frequencies))[facts[:, 0]] - self.frequencies)
+        U = np.tile(-self.frequencies, (len(facts), 1))
+        U[np.arange(len(facts)), facts[:, 0]] += 1
+        return U
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,11 @@ class FactorGamma(FactoredGamma):
     def signs(self) -> Array:
         """The weights."""
         return self.weights
+
+    @property
+    def breadth(self) -> int:
+        """One for each column of U."""
+        return len(self.weights)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return U with its signs."""
@@ -136,10 +152,18 @@ class GaussianGamma(Gamma):
         `1 / 2 sigma^2`.
     mean : float
         The mean of K over all pairs.
+    numbers : int
+        How many a row of y has.
     """
 
     rate: float
     mean: float
+    numbers: int
+
+    @property
+    def breadth(self) -> int:
+        """As many as y has, and the mean."""
+        return self.numbers + 1
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the facts: y is small, and stays in float64."""
@@ -186,6 +210,11 @@ def class_dependence(y: Array) -> Dependence:
             f"`y` has one class only ({classes[0]!r}); a projection that tells classes apart "
             "needs two or more"
         )
+    if len(classes) > max(_FEW_CLASSES, len(y) / 2):
+        raise ValueError(
+            f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
+            'numbers go with target="linear" or target="gaussian"'
+        )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
 
@@ -203,7 +232,9 @@ def gaussian_dependence(y: Array) -> Dependence:
     rate = 0.5 / median_distance(thinned) ** 2
     batches = gen_batches(len(U), _BATCH)
     means = np.concatenate([_gaussian(U[batch], U.T, rate).mean(axis=1) for batch in batches])
-    return Dependence(GaussianGamma(rate, float(means.mean())), np.column_stack([U, means]))
+    return Dependence(
+        GaussianGamma(rate, float(means.mean()), U.shape[1]), np.column_stack([U, means])
+    )
 
 
 TARGETS: dict[str, Callable[[Array], Dependence]] = {
@@ -238,10 +269,11 @@ def _standardised(y: Array) -> Array:
             'Labels go with target="classes"'
         ) from error
     columns = numbers.reshape(len(numbers), -1)
-    deviations = columns.std(axis=0)
-    if not deviations.all():
-        raise ValueError("`y` is constant; there is nothing that X could depend on")
-    return (columns - columns.mean(axis=0)) / deviations
+    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
+    if constant.size:
+        which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
+        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
+    return (columns - columns.mean(axis=0)) / columns.std(axis=0)
 
 
 def _gaussian(rows: Array, columns: Array, rate: float) -> Array:

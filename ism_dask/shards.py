@@ -27,6 +27,8 @@ from ism_dask.typing import Array
 ROWS_PER_SHARD = 2048
 # Wide data gets fewer rows, so that a standardised shard stays about this large.
 _SHARD_BYTES = 64 * 2**20
+# Seconds that a cluster without workers is given to get one.
+_WORKER_WAIT = 60
 # What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
 _USABLE = 0.7
 _NARROW = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
@@ -112,14 +114,40 @@ class _Part:
     raw: Any
     facts: tuple[Any, ...] = ()
 
+    @property
+    def bundle(self) -> Any:
+        """The shard as one argument of a task, which Dask need not look through."""
+        pending = any(isinstance(field, Delayed) for field in (self.raw, *self.facts))
+        bundle = delayed(_Bundle, pure=False) if pending else _Bundle
+        return bundle(self.start, self.raw, self.facts)
 
-@dataclass(frozen=True)
-class _Loader:
-    dtype: np.dtype[Any]
-    affine: Affine | None
-    driver: int
 
-    def __call__(self, part: _Part) -> Piece:
+class _Bundle:
+    """A shard whose fields are all there. Not a dataclass, for the reason that `Slice` gives."""
+
+    def __init__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> None:
+        self.start, self.raw, self.facts = start, raw, facts
+
+
+class _Task:
+    """A function of shards with what it needs beside them. Not a dataclass, as `Slice`."""
+
+    def __init__(self, shards: Shards, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.dtype, self.affine = shards.dtype, shards.affine
+        self.function, self.args = function, args
+        self.driver = os.getpid()
+
+    def on_piece(self, part: _Bundle) -> Any:
+        """Call the function on a piece."""
+        return self.function(self._load(part), *self.args)
+
+    def on_stripe(self, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+        """Call the function on a piece and an iterator over pieces."""
+        first = self._load(head)
+        pieces = (first if part.start == head.start else self._load(part) for part in tail)
+        return self.function(first, pieces, *self.args)
+
+    def _load(self, part: _Bundle) -> Piece:
         if os.getpid() != self.driver:
             pin_process()
         rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
@@ -175,7 +203,7 @@ class Shards:
 
     def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each attached, computed once."""
-        return self._attach([self._call(_on_piece, part, function, args) for part in self.parts])
+        return self._attach(self._map(function, args, self.parts))
 
     def settled(self) -> Shards:
         """Return the shards with what `derive` attached computed now, for use in many folds."""
@@ -183,7 +211,7 @@ class Shards:
 
     def fold(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such."""
-        return self._sum([self._call(_on_piece, part, function, args) for part in self.parts])
+        return _sum(self._map(function, args, self.parts))
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, group: int | None = None) -> Any:
         """Return the sum of `function(head, tail, *args)` over the upper triangle of shard pairs.
@@ -192,18 +220,20 @@ class Shards:
         shards is seen once, by one call of `function` for each head and `group` of tails.
         """
         size = group or len(self.parts)
+        bundles = [part.bundle for part in self.parts]
+        stripe = self._task(_Task(self, function, args).on_stripe)
         calls = [
-            self._call(_on_stripe, head, function, args, self.parts[first : first + size])
-            for index, head in enumerate(self.parts)
-            for first in range(index, len(self.parts), size)
+            stripe(head, bundles[first : first + size])
+            for index, head in enumerate(bundles)
+            for first in range(index, len(bundles), size)
         ]
-        return self._sum(calls)
+        return _sum(calls)
 
     def rows(self, indices: Array) -> Array:
         """Return the rows numbered `indices` (m,), rising, as functions see them."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         calls = [
-            self._call(_on_piece, part, _take, (pick - part.start,))
+            self._map(_take, (pick - part.start,), [part])[0]
             for part, pick in zip(self.parts, picks, strict=True)
             if len(pick)
         ]
@@ -217,19 +247,22 @@ class Shards:
     def _inline(self) -> bool:
         return len(self.parts) == 1 and not self.resident and _cluster() is None
 
-    def _call(self, caller: Callable[..., Any], part: _Part, *rest: Any) -> Any:
-        loader = _Loader(self.dtype, self.affine, os.getpid())
-        if not self._inline:
-            return delayed(caller, pure=False)(loader, part, *rest)
-        with single_threaded_blas():
-            return caller(loader, part, *rest)
+    def _map(
+        self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[_Part]
+    ) -> list[Any]:
+        task = self._task(_Task(self, function, args).on_piece)
+        return [task(part.bundle) for part in parts]
 
-    def _sum(self, calls: list[Any]) -> Any:
-        join = delayed(added, pure=False)
-        while len(calls) > 1:
-            odd = calls[len(calls) // 2 * 2 :]
-            calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
-        return _computed(calls)[0]
+    def _task(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls `function` here and now, or makes a Dask task of it."""
+        if not self._inline:
+            return delayed(function, pure=False)
+
+        def call(*args: Any) -> Any:
+            with single_threaded_blas():
+                return function(*args)
+
+        return call
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
@@ -241,6 +274,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     rows_per_shard : int, optional
         Default: 2,048, fewer for very wide data, and whole chunks of a `RowSource`.
     """
+    _wait_for_a_worker()
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, d, dtype)
@@ -304,33 +338,38 @@ def _take(piece: Piece, indices: Array) -> Array:
     return piece.X[indices]
 
 
-def _on_piece(
-    loader: _Loader, part: _Part, function: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:
-    return function(loader(part), *args)
-
-
-def _on_stripe(
-    loader: _Loader,
-    head: _Part,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    tail: Sequence[_Part],
-) -> Any:
-    first = loader(head)
-    pieces = (first if part.start == head.start else loader(part) for part in tail)
-    return function(first, pieces, *args)
+def _sum(calls: list[Any]) -> Any:
+    """Return the sum of results, added in a tree that their number alone decides."""
+    join = delayed(added, pure=False)
+    while len(calls) > 1:
+        odd = calls[len(calls) // 2 * 2 :]
+        calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
+    return _computed(calls)[0]
 
 
 def _cluster() -> Any:
     """Return the active distributed client, or None; nothing is imported to find out."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
+    # Another thread may be half way through the import: then there is no client yet.
+    default_client = getattr(sys.modules.get("distributed"), "default_client", None)
+    if default_client is None:
         return None
     try:
-        return distributed.default_client()
+        return default_client()
     except ValueError:
         return None
+
+
+def _wait_for_a_worker() -> None:
+    client = _cluster()
+    if client is None or client.scheduler_info(n_workers=1)["workers"]:
+        return
+    try:
+        client.wait_for_workers(1, timeout=_WORKER_WAIT)
+    except TimeoutError as error:
+        raise RuntimeError(
+            f"the Dask cluster at {client.scheduler_info()['address']} has no workers, and none "
+            f"came within {_WORKER_WAIT} s; start some, or close the client to compute here"
+        ) from error
 
 
 def _where() -> dict[str, Any]:

@@ -58,6 +58,10 @@ class Stopping:
         """Say whether the iteration has settled."""
         return change < self.tol and (self.angle_tol is None or angle < self.angle_tol)
 
+    def reached(self, record: Record) -> bool:
+        """Say whether the iteration of `record` was the last."""
+        return self.met(record.change, record.angle) or record.iteration >= self.max_iter
+
 
 @dataclass(frozen=True)
 class Record:
@@ -143,16 +147,17 @@ def solve(
     """
     started = time.perf_counter()
     state = state if state is not None else begin(operator, q)
+    if state.history and stopping.reached(state.history[-1]):
+        return _solution(operator, state, operator.gradient(state.current.W), stopping)
     evaluation = operator.phi(state.current.W)
     state = _with_objective(state, evaluation.objective)
     while True:
-        spectrum = leading(evaluation.matrix, q, guess=state.current.W)
+        spectrum = leading(_finite(evaluation.matrix), q, guess=state.current.W)
         iteration = state.iteration + 1
         change = _relative_change(spectrum.values, state.current.eigenvalues)
         angle = sine(state.current.W, spectrum.vectors)
-        settled = stopping.met(change, angle)
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
-        last = settled or iteration >= stopping.max_iter
+        last = stopping.met(change, angle) or iteration >= stopping.max_iter
         evaluation = (operator.gradient if last else operator.phi)(spectrum.vectors)
         record = Record(
             iteration=iteration,
@@ -167,8 +172,7 @@ def solve(
         if on_iteration is not None:
             on_iteration(state)
         if last:
-            status = Status.CONVERGED if settled else Status.MAX_ITER
-            return _solution(operator, state, evaluation, status)
+            return _solution(operator, state, evaluation, stopping)
 
 
 def begin(operator: Operator, q: int) -> State:
@@ -177,9 +181,9 @@ def begin(operator: Operator, q: int) -> State:
     Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
     taken: the others would be rounding noise, and the first iteration finds q in any case.
     """
-    spectrum = leading(operator.phi0(), q)
-    width = spectrum.determined or q
-    start = Candidate(spectrum.vectors[:, :width], spectrum.values, spectrum.gap, -np.inf)
+    spectrum = leading(_finite(operator.phi0()), q)
+    W = spectrum.vectors if spectrum.null.all() else spectrum.determined
+    start = Candidate(W, spectrum.values, spectrum.gap, -np.inf)
     return State(iteration=0, current=start, best=start, history=())
 
 
@@ -207,8 +211,19 @@ def _relative_change(values: Array, before: Array) -> float:
     return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0
 
 
-def _solution(operator: Operator, state: State, last: Evaluation, status: Status) -> Solution:
-    best = state.best
+def _finite(matrix: Array) -> Array:
+    if np.isfinite(matrix).all():
+        return matrix
+    raise ValueError(
+        "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
+        "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
+        "float64 rows"
+    )
+
+
+def _solution(operator: Operator, state: State, last: Evaluation, stopping: Stopping) -> Solution:
+    best, record = state.best, state.history[-1]
+    settled = stopping.met(record.change, record.angle)
     product = last.matrix if best is state.current else operator.gradient(best.W).matrix
     return Solution(
         W=best.W,
@@ -217,7 +232,7 @@ def _solution(operator: Operator, state: State, last: Evaluation, status: Status
         objective=best.objective,
         residual=_residual(best.W, product),
         n_iter=state.iteration,
-        status=status,
+        status=Status.CONVERGED if settled else Status.MAX_ITER,
         history=state.history,
     )
 

@@ -29,7 +29,7 @@ def run(
 
     check_name(name, split)
     with output.watched():
-        data = ensure_stored(name, split, force=force)
+        data = ensure_stored(name, split, force=force, weight=1.0)
     rows, columns = data.X.shape
     output.say(f"{data.name} ({data.split}): {rows:,} rows, {columns:,} columns, at {data.path}")
     output.finish(

@@ -39,7 +39,8 @@ class Problem:
         shards = shards.with_rows(dependence.facts)
         if any(term.local for _, term in kernel.terms):
             shards = shards.derive(_inverse_widths, kernel).settled()
-        return cls(shards, kernel, dependence.gamma)
+        # The anchors of local kernels have done their work: they need not travel with every task.
+        return cls(shards, kernel.carried(_nothing_of), dependence.gamma)
 
     @property
     def d(self) -> int:
@@ -92,6 +93,10 @@ class Engine(ABC):
     @abstractmethod
     def objective(self, W: Array) -> float:
         """Return J at W (d, k)."""
+
+
+def _nothing_of(rows: Array) -> Array:
+    return rows[:0]
 
 
 def _inverse_widths(piece: Piece, kernel: Kernel) -> Array:

@@ -78,16 +78,15 @@ def _factored(problem: Problem) -> FactoredGamma:
 
 def _weighted_factor(piece: Piece, gamma: FactoredGamma, local: int | None) -> Array:
     U = gamma.factor(piece.facts[0])
-    rows = U if local is None else U * piece.facts[1][:, local, None]
-    return rows.astype(piece.X.dtype)
+    return U if local is None else U * piece.facts[1][:, local, None]
 
 
 def _factor_sums(
     piece: Piece, gamma: FactoredGamma, local: int | None
 ) -> tuple[Array, Array, float]:
     U = _weighted_factor(piece, gamma, local)
-    size = float(np.abs(U).sum(axis=0, dtype=np.float64).max())
-    return (piece.X.T @ U).astype(np.float64), U.sum(axis=0, dtype=np.float64), size
+    # In float64 whatever the rows: the rank of Phi0, and so the start, hangs on these digits.
+    return piece.X.T.astype(np.float64) @ U, U.sum(axis=0), float(np.abs(U).sum(axis=0).max())
 
 
 def _degree_gram(piece: Piece, gamma: FactoredGamma, local: int | None, sums: Array) -> Array:

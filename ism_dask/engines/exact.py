@@ -20,8 +20,9 @@ from ism_dask.shards import Piece, Shards, task_budget
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
-# Columns of W that the memory plan allows for before W is known.
-_PLANNED_COLUMNS = 64
+# Whole shards that a task is handed at once take up to this many bytes. Not what the workers
+# happen to have: the sums, and so the last bits, would change with it.
+_HANDED_BYTES = 256 * 2**20
 
 
 class Exact(Engine):
@@ -33,7 +34,7 @@ class Exact(Engine):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
-        self._group = _tail_group(problem)
+        self._group = _tail_group(problem.shards)
 
     @classmethod
     def refusal(cls, problem: Problem) -> str | None:
@@ -48,7 +49,7 @@ class Exact(Engine):
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
-        cross, degrees, objective = self._fold(self._points(W), phi_stripe)
+        cross, degrees, objective = self._fold(self._points(W), phi_stripe, W)
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
@@ -57,36 +58,44 @@ class Exact(Engine):
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W: as `phi`, with k columns where that has d."""
         points = self._points(W).settled()
-        moved, degrees, objective = self._fold(points, gradient_stripe)
+        moved, degrees, objective = self._fold(points, gradient_stripe, W)
         rows = np.column_stack([moved, degrees])
         return Evaluation(objective, points.with_rows(rows).fold(_lifted))
 
     def objective(self, W: Array) -> float:
         """Return J at W."""
-        return float(self._fold(self._points(W), objective_stripe)[2])
+        return float(self._fold(self._points(W), objective_stripe, W)[2])
+
+    def _check_memory(self, k: int) -> None:
+        """Refuse, before the first tile, what would not fit."""
+        shards = self.problem.shards
+        needed = stripe_bytes(
+            shards.largest, self._model, self.problem.d, k, shards.dtype.itemsize
+        ) + _raw_bytes(shards) * (1 + min(self._group or 1, len(shards.parts)))
+        budget = task_budget()
+        if needed > budget:
+            raise MemoryError(
+                f"a tile task of {shards.largest} of {shards.n_rows} rows x {self.problem.d} "
+                f"columns needs {needed / 2**20:.0f} MiB, but a task may take "
+                f"{budget / 2**20:.0f} MiB here; give the workers more memory or fewer threads, "
+                "or the fit fewer rows or columns"
+            )
 
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(_projected, W)
 
-    def _fold(self, points: Shards, stripe: Callable[..., Any]) -> Any:
+    def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array) -> Any:
+        self._check_memory(W.shape[1])
         return points.fold_pairs(stripe, self._model, group=self._group)
 
 
-def _tail_group(problem: Problem) -> int | None:
-    """Return how many shards a task may be handed at once; refuse what cannot fit."""
-    shards = problem.shards
-    needed = stripe_bytes(
-        shards.largest, problem.d, _PLANNED_COLUMNS, shards.n_rows, shards.dtype.itemsize
-    )
-    budget = task_budget()
-    handed = shards.largest * shards.n_raw_columns * shards.raw_itemsize if shards.resident else 0
-    if needed + 2 * handed > budget:
-        raise MemoryError(
-            f"a tile task of {shards.largest} rows x {problem.d} columns needs "
-            f"{(needed + 2 * handed) / 2**20:.0f} MiB, but a task may take {budget / 2**20:.0f} "
-            "MiB here; give the workers more memory or fewer threads, or X fewer columns"
-        )
-    return None if not handed else max(1, (budget - needed) // handed - 1)
+def _raw_bytes(shards: Shards) -> int:
+    return shards.largest * shards.n_raw_columns * shards.raw_itemsize
+
+
+def _tail_group(shards: Shards) -> int | None:
+    """Return how many shards a task is handed, None where it reads them one by one."""
+    return max(1, _HANDED_BYTES // _raw_bytes(shards)) if shards.resident else None
 
 
 def _projected(piece: Piece, W: Array) -> Array:

@@ -156,6 +156,8 @@ class _Stripe:
         self.degrees = np.zeros(model.n_rows)
         self.objective = 0.0
 
+    # A kernel that overflows is told once, by the solver, and not by every tile.
+    @np.errstate(over="ignore", invalid="ignore")
     def walk(self, tail: Iterator[Piece], collect: _Collect | None) -> None:
         """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
@@ -192,6 +194,8 @@ class _Stripe:
             shape = term.shape(beta, scale, out=beta)
             tile = into if into is not None and index == 0 else shape
             np.multiply(shape, gamma, out=tile)
+            if area.square and term.pairing.degree:
+                self._drop_diagonal(tile, weight, term, area)
             if into is not None and index > 0:
                 into += (weight * _factor(term) / self.model.unit) * tile
             self._gather(tile, weight, term, area, right.piece)
@@ -211,6 +215,20 @@ class _Stripe:
             self.degrees[start + area.top : start + area.bottom] += degree * rows
             columns = self.buffers.ones[: area.height] @ tile
             self.degrees[tail.start + area.left : tail.start + area.right] += degree * columns
+
+    def _drop_diagonal(
+        self, tile: Array, weight: float, term: PointwiseKernel, area: _Area
+    ) -> None:
+        """Zero the pairs of a row with itself, whose part in J alone is not nothing.
+
+        In Phi they cancel exactly, `x_i - x_i` being 0; in single precision, with a kernel that
+        is narrow, what their cancelling leaves would drown everything else.
+        """
+        both = np.arange(max(area.top, area.left), min(area.bottom, area.right))
+        own = both - area.top, both - area.left
+        if term.value_per_shape is not None:
+            self.objective += 2 * weight * term.value_per_shape * float(tile[own].sum())
+        tile[own] = 0.0
 
     def _row_sums(self, tile: Array) -> Array:
         return (tile @ self.buffers.ones[: tile.shape[1]]).astype(np.float64)
@@ -276,9 +294,13 @@ def objective_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partia
     return None, stripe.degrees, stripe.objective
 
 
-def stripe_bytes(rows: int, d: int, k: int, n_rows: int, itemsize: int) -> int:
-    """Return the most bytes that a stripe takes beside the raw shards handed to it."""
+def stripe_bytes(rows: int, model: Model, d: int, k: int, itemsize: int) -> int:
+    """Return the most bytes that a stripe takes beside the raw shards handed to it.
+
+    `rows` is the size of the largest shard, k the columns of W.
+    """
     blocks = 3 * _BLOCK**2 + _GROUP * rows
-    shards = 3 * rows * (d + 4 * k)  # head, tail and P, with their projections
-    partial = 8 * (2 * d * d + 2 * n_rows * (1 + k))  # before and after the cast and the sum
-    return itemsize * (blocks + shards + _GROUP * d + d * d) + partial
+    shards = 4 * rows * d  # head, tail, the tail before it, and P
+    sides = 2 * rows * (3 * (k + 2) + model.gamma.breadth)  # Z, its operands, Gamma
+    partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
+    return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial

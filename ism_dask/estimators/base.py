@@ -51,13 +51,13 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X = rows_of(X)
         learned = (self.mean_, self.scale_, self.components_)
         if is_dask(X):
-            self._check_width(X)
+            self._check_lazy(X)
             kind = np.float32 if X.dtype == np.float32 else np.float64
             X = X.rechunk({1: -1})
             q = len(self.components_)
             return X.map_blocks(project, *learned, dtype=kind, chunks=(X.chunks[0], (q,)))
         if isinstance(X, RowSource):
-            self._check_width(X)
+            self._check_lazy(X)
             step = X.chunk_rows
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
@@ -73,9 +73,17 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Take over the shape of rows that scikit-learn cannot look at."""
         if len(X.shape) != 2 or min(X.shape) < 2:
             raise ValueError(f"X must have 2 rows and 2 features or more; got shape {X.shape}")
+        # What an earlier fit knew of its columns does not hold for these.
+        self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = int(X.shape[1])
+        self._check_lazy(X)
 
-    def _check_width(self, X: Any) -> None:
+    def _check_lazy(self, X: Any) -> None:
+        """Check rows (n, d) that are still to be computed or read."""
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
+        if len(X.shape) != 2:
+            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -105,10 +113,10 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self, X: Any, dependence: Dependence, n_components: int | None, default: int
     ) -> Solution:
         kernel = as_kernel(self.kernel)
-        prepared = prepare(X, standardize=self.standardize)
+        prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
         sample = prepared.sample(check_random_state(self.random_state or 0))
-        resolved = kernel.resolve(sample)
+        resolved = kernel.carried(prepared.lower).resolve(sample)
         engine = choose(self.engine, Problem.of(prepared.shards, resolved, dependence))
         stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
         solution = solve(engine, q, stopping, on_iteration=self.on_iteration)
@@ -121,8 +129,9 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
-        self.mean_ = prepared.affine.mean
-        self.scale_ = prepared.affine.scale
+        d = self.n_features_in_
+        self.mean_ = prepared.affine.mean if self.standardize else np.zeros(d)
+        self.scale_ = prepared.affine.scale if self.standardize else np.ones(d)
         self.eigenvalues_ = solution.eigenvalues
         self.eigengap_ = solution.eigengap
         self.objective_ = solution.objective
@@ -156,6 +165,8 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             number: Any = getattr(self, name)
             if not (isinstance(number, Real) and low < float(number) < high):
                 raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
+        if self.standardize not in (True, False):
+            raise ValueError(f"`standardize` must be True or False; got {self.standardize!r}")
         angle: Any = self.angle_tol
         if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
             raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
@@ -168,8 +179,6 @@ def _is_whole(number: object) -> bool:
 
 
 def rows_of(X: Any) -> Any:
-    """Return the rows of an opened data set, a Dask array with its length, others as they are."""
-    if is_dask(X):
-        return X.compute_chunk_sizes() if np.isnan(X.shape[0]) else X
+    """Return the rows of an opened data set, and anything else as it is."""
     rows = getattr(X, "X", None)
     return rows if isinstance(rows, RowSource) else X

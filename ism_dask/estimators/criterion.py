@@ -26,7 +26,8 @@ def hsic(
     """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
 
     With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this is
-    `estimator.objective_ / (n - 1)^2`. No n x n matrix is made.
+    `estimator.objective_ / (n - 1)^2`, but for local kernels, whose widths belong to the space of
+    all features. No n x n matrix is made.
 
     Parameters
     ----------
@@ -52,9 +53,10 @@ def hsic(
         X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2
     )
     with single_threaded_blas():
-        prepared = prepare(X, standardize=standardize)
+        given = as_kernel(kernel)
+        prepared = prepare(X, given, standardize=standardize)
         sample = prepared.sample(check_random_state(random_state or 0))
-        resolved = as_kernel(kernel).resolve(sample)
+        resolved = given.carried(prepared.lower).resolve(sample)
         problem = Problem.of(prepared.shards, resolved, dependence(y, target))
         J = choose("auto", problem).objective(np.eye(problem.d))
     return J / (len(X) - 1) ** 2

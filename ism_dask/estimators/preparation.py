@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from ism_dask.kernels import Kernel
 from ism_dask.shards import Affine, Piece, RowSource, Shards, cut, is_dask
 from ism_dask.typing import Array
 
@@ -40,6 +41,16 @@ class Prepared:
         lifted[:, self.affine.kept] = varying
         return lifted
 
+    def lower(self, rows: Array) -> Array:
+        """Return rows (k, d) in terms of the original features as rows (k, r) of this space."""
+        if rows.shape[1] != len(self.affine.kept):
+            raise ValueError(
+                f"the kernel keeps rows of {rows.shape[1]} features, X has "
+                f"{len(self.affine.kept)}; its widths belong to the space they were taken in"
+            )
+        varying = rows[:, self.affine.kept]
+        return varying if self.basis is None else varying @ self.basis
+
     def sample(self, random_state: np.random.RandomState) -> Array:
         """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
         n = self.shards.n_rows
@@ -49,34 +60,42 @@ class Prepared:
         return self.shards.rows(chosen)
 
 
-def prepare(X: Any, *, standardize: bool) -> Prepared:
-    """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d)."""
+def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
+    """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d).
+
+    Rows that are not to be standardised are still centred where the kernel cannot tell: distances
+    between rows far from the origin would lose their digits.
+    """
     raw = cut(X)
-    affine = _statistics(raw) if standardize else _unchanged(raw)
+    affine = _statistics(raw)
+    if not standardize:
+        unmoved = any(not term.pairing.degree for _, term in kernel.terms)
+        affine = _unscaled(affine, centred=not unmoved)
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         rows = shards.rows(np.arange(n))
-        basis, _ = scipy.linalg.qr(rows.T, mode="economic")
-        return Prepared(cut(rows @ basis), affine, basis)
+        basis, _ = scipy.linalg.qr(rows.T.astype(np.float64), mode="economic")
+        return Prepared(cut((rows @ basis).astype(rows.dtype)), affine, basis)
     if isinstance(X, RowSource) or is_dask(X):
         return Prepared(shards, affine)
     # In memory, standardising once is cheaper than in every tile.
-    return Prepared(cut(affine.apply(X, raw.dtype)) if standardize else raw, affine)
+    return Prepared(cut(affine.apply(X, raw.dtype)), affine)
 
 
 def project(X: Array, mean: Array, scale: Array, components: Array) -> Array:
     """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and (q, d)."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
-    weights = (components / scale).T
-    return np.asarray(X @ weights.astype(dtype) - (mean @ weights).astype(dtype))
+    # The mean goes first: subtracted from the product it would take the digits along.
+    return np.asarray((X - mean.astype(dtype)) @ (components / scale).T.astype(dtype))
 
 
-def _unchanged(raw: Shards) -> Affine:
-    d = raw.n_raw_columns
-    return Affine(np.zeros(d), np.ones(d), np.ones(d, dtype=bool))
+def _unscaled(affine: Affine, *, centred: bool) -> Affine:
+    d = len(affine.mean)
+    mean = affine.mean if centred else np.zeros(d)
+    return Affine(mean, np.ones(d), np.ones(d, dtype=bool))
 
 
 def _statistics(raw: Shards) -> Affine:

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
 
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.gamma import dependence
@@ -122,12 +127,15 @@ class SupervisedIKDR(IKDR):
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
+            A Dask array is computed anew for each pass, so that it need not fit into memory: two
+            passes an iteration. Where it fits, `persist` it first.
         y : (n,) labels, or (n,) or (n, t) numbers
 
         Returns
         -------
         The estimator itself.
         """
+        self.__dict__.pop("classes_", None)
         X, y = self._validated(rows_of(X), y)
         known = dependence(y, self.target)
         if known.classes is not None:
@@ -143,20 +151,17 @@ class SupervisedIKDR(IKDR):
                 "SupervisedIKDR requires y to be passed, but the target y is None: give the "
                 "labels or numbers that X W is to depend on"
             )
+        y = _column(y)
         if not (isinstance(X, RowSource) or is_dask(X)):
-            return validate_data(
-                self,
-                X,
-                y,
-                dtype="numeric",
-                multi_output=len(getattr(y, "shape", ())) == 2,
-                ensure_min_samples=2,
-                ensure_min_features=2,
-            )
-        y = np.asarray(y)
-        check_consistent_length(X, y)
+            several = y.ndim == 2
+            checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
+            return validate_data(self, X, y, dtype="numeric", multi_output=several, **checks)
+        if is_dask(X) and np.isnan(X.shape[0]):
+            X = X.copy().compute_chunk_sizes()
         self._take_width(X)
-        return X, y if y.ndim == 2 else column_or_1d(y)
+        check_consistent_length(X, y)
+        assert_all_finite(y, input_name="y")
+        return X, y
 
     def __sklearn_tags__(self) -> Tags:
         """Say that y is needed and that float32 stays float32."""
@@ -164,3 +169,9 @@ class SupervisedIKDR(IKDR):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _column(y: Any) -> Array:
+    """Return y as an array, (n, 1) as (n,) with scikit-learn's warning."""
+    labels = np.asarray(y)
+    return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
@@ -194,6 +194,12 @@ def positive(what: str, number: object, otherwise: str = "") -> float:
         return float(number)
     expected = f"a positive finite number {otherwise}".rstrip()
     raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def whole(what: str, number: object) -> None:
+    """Say what was expected of `what` unless `number` is a whole number from 1 up."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
+        raise ValueError(f"{what} must be a whole number from 1 up; got {number!r}")
 
 
 def filled(beta: Array, number: float | Array, out: Array | None) -> Array:

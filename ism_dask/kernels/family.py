@@ -5,13 +5,12 @@ A new kernel is one class here and one line in `KERNELS`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ism_dask.kernels.base import Kernel, PointwiseKernel, filled, positive
+from ism_dask.kernels.base import Kernel, PointwiseKernel, filled, positive, whole
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.typing import Array
@@ -69,10 +68,9 @@ class Polynomial(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if int(self.degree) != self.degree or self.degree < 1:
-            raise ValueError(f"`degree` must be a whole number from 1 up; got {self.degree!r}")
-        if not (math.isfinite(self.offset) and self.offset >= 0):
-            raise ValueError(f"`offset` must be 0 or more and finite; got {self.offset!r}")
+        whole("`degree`", self.degree)
+        if self.offset != 0:
+            positive("`offset`", self.offset, "or 0")
 
     @property
     def amplitude(self) -> float:
@@ -109,7 +107,7 @@ class Gaussian(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the width."""
-        if self.sigma != "median":
+        if not (isinstance(self.sigma, str) and self.sigma == "median"):
             positive("`sigma`", self.sigma, 'or "median"')
 
     def resolve(self, sample: Array) -> Gaussian:
@@ -136,8 +134,7 @@ class Gaussian(PointwiseKernel):
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `exp(-beta / 2 sigma^2)`."""
-        exponent = np.multiply(beta, -self._rate, out=out)
-        return np.exp(exponent, out=exponent)
+        return _exponential(np.multiply(beta, -self._rate, out=out))
 
     def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return f itself."""
@@ -206,8 +203,7 @@ class RelativeGaussian(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the rank of the neighbour."""
-        if int(self.neighbor) != self.neighbor or self.neighbor < 1:
-            raise ValueError(f"`neighbor` must be a whole number from 1 up; got {self.neighbor!r}")
+        whole("`neighbor`", self.neighbor)
 
     def resolve(self, sample: Array) -> RelativeGaussian:
         """Return the kernel with `sample` as anchors, unless it has some."""
@@ -221,13 +217,17 @@ class RelativeGaussian(PointwiseKernel):
         """Return the (n,) distances to the `neighbor`-th nearest distinct anchor."""
         if self.anchors is None:
             raise TypeError("RelativeGaussian has no anchors yet: call resolve(rows) first")
+        if self.anchors.shape[1] != rows.shape[1]:
+            raise ValueError(
+                f"the anchors of this RelativeGaussian have {self.anchors.shape[1]} features, the "
+                f"rows {rows.shape[1]}; its widths belong to the space they were taken in"
+            )
         return neighbor_distances(rows, self.anchors, self.neighbor)
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `exp(-beta scale / 2)`."""
         exponent = np.multiply(beta, _given(scale), out=out)
-        np.multiply(exponent, -0.5, out=exponent)
-        return np.exp(exponent, out=exponent)
+        return _exponential(np.multiply(exponent, -0.5, out=exponent))
 
     def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `f scale`."""
@@ -260,6 +260,12 @@ def _given(scale: Array | None) -> Array:
     if scale is None:
         raise TypeError("a local kernel needs the tile of 1 / (s_i s_j) as `scale`")
     return scale
+
+
+def _exponential(exponent: Array) -> Array:
+    """Return exp in place, at most 1: rounding can leave an exponent far above 0."""
+    np.minimum(exponent, 0.0, out=exponent)
+    return np.exp(exponent, out=exponent)
 
 
 def _power(base: Array, exponent: int) -> Array:

@@ -10,7 +10,7 @@ from ism_dask.typing import Array
 
 # Rows at a time where all pairs are looked at.
 _BATCH = 256
-# Pairs closer than this share of their squared lengths are one point told twice.
+# Pairs closer than this share of their squared lengths are one point told twice, up to rounding.
 _SAME_POINT = 1e-12
 
 
@@ -19,8 +19,7 @@ def median_distance(rows: Array) -> float:
     m = len(rows)
     if m < 2:
         raise ValueError(f'sigma="median" needs two rows or more; got {m}')
-    exact = np.asarray(rows, dtype=np.float64)
-    squared = _pairwise(exact)
+    squared = _pairwise(_centred(rows, rows))
     middle = _middle(squared)
     if middle > 0:
         return middle
@@ -31,13 +30,40 @@ def median_distance(rows: Array) -> float:
     return _middle(apart)
 
 
+def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:
+    """Return the (n,) distances of `rows` (n, d) to their `neighbor`-th nearest distinct anchor.
+
+    Where there are fewer the farthest counts, and 1 where there is none.
+    """
+    squared = _squared(_centred(rows, anchors), _centred(anchors, anchors))
+    # The row itself, and exact copies of it, say nothing about its surroundings.
+    squared[squared == 0] = np.inf
+    squared.sort(axis=1)
+    distinct = np.count_nonzero(np.isfinite(squared), axis=1)
+    nearest = squared[np.arange(len(rows)), np.minimum(neighbor, np.maximum(distinct, 1)) - 1]
+    return np.where(np.isfinite(nearest), np.sqrt(nearest), 1.0)
+
+
+def _centred(rows: Array, origin: Array) -> Array:
+    """Return `rows` in float64 from the mean of `origin`: far from 0 distances lose digits."""
+    return np.asarray(rows, dtype=np.float64) - np.mean(origin, axis=0, dtype=np.float64)
+
+
+def _squared(left: Array, right: Array) -> Array:
+    """Return squared distances (a, b), exactly 0 between copies."""
+    squared = euclidean_distances(left, right, squared=True)
+    lengths = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
+    squared[squared <= _SAME_POINT * lengths] = 0.0
+    return np.asarray(squared)
+
+
 def _pairwise(rows: Array) -> Array:
     """Return the m (m - 1) / 2 squared distances between `rows` (m, d), and no m x m matrix."""
     m = len(rows)
     squared = np.empty(m * (m - 1) // 2)
     filled = 0
     for batch in gen_batches(m, _BATCH):
-        above = euclidean_distances(rows[batch], rows[batch.start :], squared=True)
+        above = _squared(rows[batch], rows[batch.start :])
         rising = above[np.triu_indices(len(above), k=1, m=above.shape[1])]
         squared[filled : filled + rising.size] = rising
         filled += rising.size
@@ -50,17 +76,3 @@ def _middle(squared: Array) -> float:
     middle = (half,) if squared.size % 2 else (half - 1, half)
     squared.partition(middle)
     return float(np.mean(np.sqrt(squared[list(middle)])))
-
-
-def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:
-    """Return the (n,) distances of `rows` (n, d) to their `neighbor`-th nearest distinct anchor."""
-    exact = np.asarray(rows, dtype=np.float64)
-    anchors = np.asarray(anchors, dtype=np.float64)
-    squared = euclidean_distances(exact, anchors, squared=True)
-    lengths = np.einsum("ij,ij->i", exact, exact)[:, None]
-    lengths = lengths + np.einsum("ij,ij->i", anchors, anchors)
-    # The row itself, and exact copies of it, say nothing about its surroundings.
-    squared[squared <= _SAME_POINT * lengths] = np.inf
-    k = min(neighbor, len(anchors)) - 1
-    nearest = np.sqrt(np.partition(squared, k, axis=1)[:, k])
-    return np.where(np.isfinite(nearest), nearest, 1.0)

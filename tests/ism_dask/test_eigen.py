@@ -20,7 +20,7 @@ def test_leading_pairs_are_the_largest_algebraic_ones():
     assert spectrum.following == pytest.approx(values[-4])
     assert spectrum.gap == pytest.approx(values[-3] - values[-4])
     np.testing.assert_allclose(np.abs(np.sum(spectrum.vectors * vectors[:, :-4:-1], axis=0)), 1.0)
-    assert spectrum.determined == 3
+    assert spectrum.determined.shape == (12, 3)
 
 
 def test_krylov_gives_the_same_as_dense(monkeypatch):
@@ -42,10 +42,31 @@ def test_null_directions_are_settled_the_same_way_whatever_the_noise():
     u = np.linalg.qr(np.random.default_rng(2).normal(size=(9, 2)))[0]
     A = u @ np.diag([5.0, 2.0]) @ u.T
     plain = leading(A, 4)
-    assert plain.determined == 2
+    assert plain.determined.shape == (9, 2)
     np.testing.assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
     noisy = leading(A + 1e-16 * _symmetric(9, 3), 4)
     np.testing.assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
+
+
+def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    A = Q @ np.diag([5.0, 0.0, 0.0, -3.0, -3.0, -1.0]) @ Q.T
+    spectrum = leading((A + A.T) / 2, 3)
+    np.testing.assert_allclose(A @ spectrum.vectors[:, 1:], 0.0, atol=1e-12)
+    np.testing.assert_allclose(spectrum.vectors.T @ spectrum.vectors, np.eye(3), atol=1e-12)
+    assert spectrum.null.tolist() == [False, True, True]
+
+
+def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
+    np.testing.assert_array_equal(leading(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
+    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 50)
+    assert leading(np.zeros((100, 100)), 2).null.all()
+
+
+def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
+    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 100)
+    A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
+    np.testing.assert_allclose(leading(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
 
 
 @pytest.mark.parametrize("q", [0, 5, 6])

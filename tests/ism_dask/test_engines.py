@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
+import dask.array as da
 import numpy as np
 import pytest
 from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ism_dask.eigen import leading
 from ism_dask.engines import ENGINES, Problem, choose
+from ism_dask.engines.exact import _projected
+from ism_dask.engines.tiles import phi_stripe, stripe_bytes
 from ism_dask.gamma import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
-from ism_dask.shards import cut
+from ism_dask.shards import Piece, cut
 
 N, D, Q = 37, 5, 2
 RNG = np.random.default_rng(7)
@@ -158,5 +163,57 @@ def test_an_engine_that_cannot_serve_says_why():
 
 def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda: 10**6)
-    with pytest.raises(MemoryError, match=r"37 rows x 5 columns needs \d+ MiB.*may take 1 MiB"):
-        choose("exact", _problem("gaussian", "classes"))
+    with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
+        choose("exact", _problem("gaussian", "classes")).phi(W)
+
+
+def test_the_memory_plan_is_kept():
+    rng = np.random.default_rng(0)
+    n, d = 6000, 300
+    problem = Problem.of(
+        cut(rng.normal(size=(n, d))), Gaussian(20.0), dependence(rng.integers(0, 5, n))
+    )
+    engine = choose("exact", problem)
+    V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
+    pieces = list(problem.shards.derive(_projected, V).settled().parts)
+    planned = stripe_bytes(2048, engine._model, d, 10, 8)
+    stripe = iter([Piece(p.start, p.raw, p.facts) for p in pieces])
+    head = Piece(pieces[0].start, pieces[0].raw, pieces[0].facts)
+    tracemalloc.start()
+    phi_stripe(head, stripe, engine._model)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used <= planned <= 6 * used
+
+
+def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(600, 50)), rng.integers(0, 3, 600)
+    V = np.linalg.qr(rng.normal(size=(50, 10)))[0]
+    wide, single = (
+        choose("exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), dependence(y))).phi(V)
+        for t in (np.float64, np.float32)
+    )
+    assert np.linalg.norm(single.matrix - wide.matrix) < 1e-3 * np.linalg.norm(wide.matrix)
+    assert single.objective == pytest.approx(wide.objective, rel=1e-5)
+
+
+def test_the_anchors_of_a_local_kernel_do_not_travel():
+    problem = _problem("relative_gaussian", "classes")
+    assert problem.kernel.anchors.shape[0] == 0
+
+
+@pytest.mark.parametrize("rows", [10, 37])
+def test_single_precision_start_has_the_rank_of_the_classes(rows):
+    flat = _problem("gaussian", "classes", rows, dtype=np.float32)
+    assert leading(choose("exact", flat).phi0(), 4).determined.shape[1] == 3
+
+
+def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
+    lazy = da.from_array(X, chunks=(5, 5))
+    results = []
+    for budget in (10**9, 10**12):
+        monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda budget=budget: budget)
+        problem = Problem.of(cut(lazy, 5), ALL["gaussian"], dependence(TARGETS["classes"]))
+        results.append(choose("exact", problem).phi(W).matrix)
+    np.testing.assert_array_equal(*results)

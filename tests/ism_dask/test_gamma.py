@@ -59,6 +59,20 @@ def test_auto_tells_labels_from_numbers():
     assert dependence(MANY).classes is None
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 1e9 / 3])
+@pytest.mark.parametrize("n", [100, 300, 777])
+def test_constant_numbers_are_found_whatever_their_rounding(value, n):
+    with pytest.raises(ValueError, match="`y` is constant"):
+        dependence(np.full(n, value), "linear")
+    with pytest.raises(ValueError, match="column 1 of `y` is constant"):
+        dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
+
+
+def test_numbers_taken_for_classes_are_refused():
+    with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="linear"'):
+        dependence(np.arange(60))
+
+
 def test_bad_targets():
     with pytest.raises(ValueError, match=r"one class only .*ant"):
         dependence(np.array(["ant"] * 5))

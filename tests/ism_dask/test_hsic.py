@@ -34,6 +34,18 @@ def test_one_column_is_enough():
     assert hsic(Z[:, :1], Y) > 0
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "relative_gaussian", "multiquadric", "squared"])
+@pytest.mark.parametrize(("dtype", "offset", "near"), [("f8", 1e6, 1e-7), ("f4", 1e3, 2e-3)])
+def test_far_from_the_origin_nothing_is_lost(kernel, dtype, offset, near):
+    moved = (Z + offset).astype(dtype)
+    assert hsic(moved, Y, kernel=kernel) == pytest.approx(hsic(Z, Y, kernel=kernel), rel=near)
+
+
+def test_constant_numbers_are_not_a_dependence():
+    with pytest.raises(ValueError, match="constant"):
+        hsic(Z, np.full(len(Z), 0.1), target="linear")
+
+
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         hsic(X, Y[1:])

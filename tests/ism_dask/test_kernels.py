@@ -118,6 +118,26 @@ def test_median_width_looks_past_duplicates():
         Gaussian().resolve(np.ones((5, 2)))
 
 
+def test_median_width_sees_through_the_rounding_of_copies():
+    rows = (np.random.default_rng(0).random((400, 100)) < 0.002) * 1.0
+    assert Gaussian().resolve(rows).sigma >= 1.0
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_widths_do_not_depend_on_the_origin(offset):
+    assert Gaussian().resolve(ROWS + offset).sigma == pytest.approx(Gaussian().resolve(ROWS).sigma)
+    near, far = (RelativeGaussian(3).resolve(rows).widths(rows) for rows in (ROWS, ROWS + offset))
+    np.testing.assert_allclose(far, near, rtol=1e-6)
+
+
+def test_relative_widths_of_few_rows_are_the_farthest_there_is():
+    rows = 100 * np.random.default_rng(0).normal(size=(4, 3))
+    farthest = np.linalg.norm(rows[:, None] - rows, axis=-1).max(axis=1)
+    np.testing.assert_allclose(RelativeGaussian(7).resolve(rows).widths(rows), farthest)
+    alone = np.ones((3, 2))
+    np.testing.assert_array_equal(RelativeGaussian(7).resolve(alone).widths(alone), 1.0)
+
+
 def test_relative_widths_are_distances_to_the_neighbour():
     kernel = RelativeGaussian(neighbor=3).resolve(ROWS)
     distances = np.sort(np.linalg.norm(ROWS[:, None] - ROWS, axis=-1), axis=1)
@@ -150,6 +170,12 @@ def test_weights_are_positive(weight):
         lambda: Gaussian(np.nan),
         lambda: Polynomial(degree=0),
         lambda: Polynomial(degree=2.5),
+        lambda: Polynomial(degree=None),
+        lambda: Polynomial(degree=np.nan),
+        lambda: Polynomial(offset="a"),
+        lambda: Polynomial(offset=np.inf),
+        lambda: RelativeGaussian(neighbor=None),
+        lambda: Gaussian(np.array([1.0, 2.0])),
         lambda: Polynomial(offset=-1.0),
         lambda: Multiquadric(offset=0.0),
         lambda: RelativeGaussian(neighbor=0),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import dask.array as da
@@ -13,6 +14,7 @@ from ism_dask.shards import Affine, RowSource, cut, task_budget, tile_dtype
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
+BYTES = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Source:
     """Rows that every process makes for itself."""
 
     shape: tuple[int, int]
-    dtype: type = np.uint8
+    dtype: np.dtype = BYTES
     chunk_rows: int = 16
 
     def read(self, start, stop):
@@ -39,6 +41,10 @@ def _outer(head, tail):
         product = np.outer(head.X.sum(axis=0), piece.X.sum(axis=0))
         total += product if piece.start == head.start else product + product.T
     return total
+
+
+def _pairs_seen(head, tail):
+    return float(sum(1 for _ in tail))
 
 
 def _scaled(piece, factor):
@@ -123,6 +129,53 @@ def test_blas_is_given_back_its_threads():
         assert set(threads()) == {1}
     cut(X, 5).fold(_first_and_sum)
     assert threads() == before
+
+
+def test_overlapping_holders_give_blas_back_at_the_end():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    before = threads()
+    inside, first_out, seen = threading.Barrier(2), threading.Event(), []
+
+    def early():
+        with single_threaded_blas():
+            inside.wait()
+        first_out.set()
+
+    def late():
+        with single_threaded_blas():
+            inside.wait()
+            first_out.wait()
+            seen.append(threads())
+
+    holders = [threading.Thread(target=target) for target in (early, late)]
+    for holder in holders:
+        holder.start()
+    for holder in holders:
+        holder.join()
+    assert seen == [{1}]
+    assert threads() == before
+
+
+def test_many_shards_make_a_graph_in_no_time():
+    """The tasks of all pairs share one bundle for each shard: nothing is looked through twice."""
+    shards = cut(np.ones((150, 4)), 1).with_rows(np.ones(150))
+    assert shards.fold_pairs(_pairs_seen) == 150 * 151 / 2
+
+
+def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("ism_dask.shards._WORKER_WAIT", 0.2)
+    with (
+        LocalCluster(
+            n_workers=0, dashboard_address="127.0.0.1:0", local_directory=str(tmp_path)
+        ) as c,
+        Client(c),
+        pytest.raises(RuntimeError, match="has no workers"),
+    ):
+        cut(X)
 
 
 def _fit(data, y):

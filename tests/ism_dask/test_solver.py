@@ -57,7 +57,7 @@ def test_states_go_on_to_the_same_bits():
     stopping = Stopping(tol=1e-10, max_iter=50)
     whole = solve(_engine(), 2, stopping, on_iteration=states.append)
     assert [state.iteration for state in states] == list(range(1, whole.n_iter + 1))
-    for state in (states[0], states[len(states) // 2]):
+    for state in (states[0], states[len(states) // 2], states[-1]):
         resumed = solve(_engine(), 2, stopping, state=state)
         np.testing.assert_array_equal(resumed.W, whole.W)
         assert resumed.n_iter == whole.n_iter

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -259,6 +259,57 @@ def _with(value):
 def test_bad_input_is_told_clearly(estimator, rows, y, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)
+
+
+@pytest.mark.parametrize(
+    ("rows", "y", "message"),
+    [
+        (da.from_array(X), np.where(Y == 1, np.nan, Y), "Input y contains NaN"),
+        (da.from_array(X.astype(complex)), Y, "real numbers; got dtype complex128"),
+        (da.from_array(X.astype(str)), Y, "real numbers; got dtype <U"),
+        (X, np.arange(178), "178 different labels for 178 rows"),
+    ],
+)
+def test_lazy_rows_are_checked_too(rows, y, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(target="classes").fit(rows, y)
+
+
+def test_a_column_of_labels_is_taken_with_a_warning():
+    with pytest.warns(DataConversionWarning):
+        fitted = SupervisedIKDR(2).fit(X, Y[:, None])
+    np.testing.assert_array_equal(fitted.components_, SupervisedIKDR(2).fit(X, Y).components_)
+
+
+def test_a_kernel_that_overflows_says_so():
+    with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
+        SupervisedIKDR(2, kernel=Polynomial(3, 1e30)).fit(X.astype(np.float32), Y)
+
+
+def test_a_refit_forgets_the_fit_before():
+    fitted = SupervisedIKDR(2).fit(FRAME, Y)
+    fitted.fit(da.from_array(X), X[:, 0])
+    assert not hasattr(fitted, "classes_")
+    assert not hasattr(fitted, "feature_names_in_")
+
+
+def test_collinear_features_cost_nothing():
+    """Phi of a distance kernel is indefinite, and its null space holds no better column."""
+    rng = np.random.default_rng(1)
+    narrow = rng.normal(size=(120, 3))
+    y = np.digitize(narrow[:, 0] + narrow[:, 1] ** 2, [0.2, 1.0])
+    doubled = np.hstack([narrow, narrow])
+    values = [SupervisedIKDR(q, tol=1e-6).fit(doubled, y).objective_ for q in (1, 2)]
+    assert values[1] > values[0]
+
+
+def test_a_fitted_local_kernel_can_be_used_again():
+    padded = np.insert(X, 4, 1.0, axis=1)
+    first = SupervisedIKDR(2, kernel="relative_gaussian").fit(padded, Y)
+    again = SupervisedIKDR(2, kernel=first.kernel_).fit(padded, Y)
+    np.testing.assert_allclose(again.components_, first.components_, atol=1e-9)
+    with pytest.raises(ValueError, match="rows of 14 features, X has 2"):
+        hsic(first.transform(padded), Y, kernel=first.kernel_)
 
 
 def test_transform_checks_its_rows():

@@ -1,0 +1,208 @@
+"""The command line, as people and scripts use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import Command, Ended
+
+from ism_dask import SupervisedIKDR
+from storage import model_path, open_dataset
+
+COMMANDS = ("datasets", "ingest", "crossval", "fit", "transform", "server")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_all_commands_have_the_same_options(
+    here: Command, command: str
+) -> None:
+    ended = here(command, "--help")
+    assert ended.status == 0
+    assert f"Example: ism-dask {command}" in ended.out
+    assert all(option in ended.out for option in ("--json", "--quiet", "--debug"))
+
+
+def test_help_waits_for_nothing_heavy(apart: Command) -> None:
+    started = time.perf_counter()
+    ended = apart("--help", PYTHONPROFILEIMPORTTIME="1")
+    assert time.perf_counter() - started < 5  # 0.2 s on a machine at rest
+    for heavy in ("numpy", "scipy", "sklearn", "dask", "zarr", "prefect", "pydantic"):
+        assert f" {heavy}\n" not in ended.err
+    assert all(command in ended.out for command in COMMANDS if command != "server")
+    assert "server" not in ended.out
+
+
+def test_version_and_no_command_at_all(here: Command) -> None:
+    assert here("--version").out.startswith("ism-dask 0.")
+    bare = here()
+    assert bare.status == 2
+    assert "crossval" in bare.out
+
+
+def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
+    ended = apart("crossval", "wine", "--plain", "--json")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.answer["mean"]["accuracy"] >= 0.95
+    assert len(ended.answer["results"]) == 10
+    assert ended.answer["settings"]["dataset"] == "wine"
+
+
+def test_crossval_for_people(here: Command) -> None:
+    ended = here("crossval", "wine", "--plain", "--first", 3, "--max-iter", 1, "--tol", 1e-9)
+    assert (ended.status, ended.err) == (0, "")
+    assert "wine gaussian: 178 rows, 13 columns, q = 3" in ended.out
+    first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
+    assert [name for name in first if name in {"1", "2", "3", "4", "mean", "sd"}] == [
+        "1",
+        "2",
+        "3",
+        "mean",
+        "sd",
+    ]
+    assert "not settled after 1 iterations: fold 1, 2, 3" in ended.out
+    assert here("crossval", "wine", "--plain", "--first", 1, "--quiet") == Ended(0, "", "")
+
+
+def test_datasets_and_ingest(here: Command) -> None:
+    before = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
+    assert before["mnist"]["rows"] in (10_000, 60_000)
+    assert before["wine"]["stored"] is False
+    ingested = here("ingest", "wine", "--json").answer
+    assert (ingested["rows"], ingested["columns"]) == (178, 13)
+    assert Path(ingested["path"]).is_dir()
+    assert "178 rows, 13 columns" in here("ingest", "wine", "--force").out
+    after = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
+    assert after["wine"]["labels"] == {"cultivar": 3}
+    assert after["wine"]["bytes"] > 0
+    (Path(ingested["path"]) / "zarr.json").unlink()
+    assert "damaged" in here("datasets").out
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+def test_fit_then_transform_is_the_estimator(here: Command, tmp_path: Path, suffix: str) -> None:
+    fitted = here("fit", "wine", "-q", 2, "--run", "two", "--plain", "--json").answer
+    assert len(fitted["eigenvalues"]) == 2
+    out, again = tmp_path / f"out{suffix}", tmp_path / f"again{suffix}"
+    assert here("transform", "two", "wine", "-o", out, "--json").answer["rows"] == 178
+    data = open_dataset("wine")
+    X = data.X.read(0, 178)
+    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
+    np.testing.assert_allclose(_read(out), expected, rtol=0, atol=1e-10)
+    # The same rows from a file, its columns in another order where it can name them.
+    source = tmp_path / f"in{suffix}"
+    if suffix == ".npy":
+        np.save(source, X)
+    else:
+        header = ",".join(reversed(data.feature_names))
+        np.savetxt(source, X[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
+    assert here("transform", "two", source, "-o", again).status == 0
+    np.testing.assert_allclose(_read(again), expected, rtol=0, atol=1e-10)
+
+
+def _read(path: Path) -> np.ndarray:
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    assert path.read_text().startswith("feature_0,feature_1\n")
+    return np.loadtxt(path, delimiter=",", skiprows=1)
+
+
+def test_fit_for_people(here: Command) -> None:
+    ended = here("fit", "wine", "-q", 2, "--plain")
+    assert "wine-gaussian-q2: objective" in ended.out
+    assert "flavanoids" in ended.out
+    assert "--force" in here("fit", "wine", "-q", 2, "--plain").failed(1)
+    assert here("fit", "wine", "-q", 2, "--plain", "--force").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("nonsense", "No such command"),
+        ("crossval", "'dataset'"),
+        ("crossval wine --nonsense", "--nonsense"),
+        ("crossval wine --folds many", "--folds"),
+        ("crossval whine --plain", "`dataset` is 'whine'; expected one of"),
+        ("crossval wine --plain --kernel gauss", "`kernel` is 'gauss'"),
+        ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
+        ("crossval wine --plain -q 0", "`n_components` is 0"),
+        ("crossval wine --plain --label colour", "`label` is 'colour'; wine has cultivar"),
+        ("crossval wine --plain --folds 49", "expected at most 48"),
+        ("crossval wine --plain --scheduler here", "`scheduler` is 'here'"),
+        ("fit wine --plain --run a/b", "`run`"),
+        ("ingest whine", "`dataset` is 'whine'"),
+        ("ingest wine --split train", "wine has all"),
+        ("transform two wine", "--out"),
+        ("transform two wine -o out.txt", "ends in .csv or .npy"),
+        ("transform two whine -o out.csv", "`dataset` is 'whine'"),
+        ("transform two in.csv --split all -o out.csv", "is a file"),
+    ],
+)
+def test_wrong_usage(here: Command, arguments: str, message: str) -> None:
+    assert message in here(*arguments.split()).failed(2)
+
+
+def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    assert "no model" in here("transform", "two", "wine", "-o", out).failed(1)
+    assert here("fit", "wine", "-q", 2, "--run", "two", "--plain").status == 0
+    np.save(tmp_path / "narrow.npy", np.ones((3, 12)))
+    np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
+    for source, target, message in (
+        (tmp_path / "narrow.npy", out, "has 12 columns, but the model was fitted to 13"),
+        (tmp_path / "pickled.npy", out, "allow_pickle=False"),
+        (tmp_path / "absent.npy", out, "No such file"),
+        ("digits", out, "has 64 columns"),
+        ("wine", tmp_path / "absent" / "out.csv", "choose a folder that exists"),
+    ):
+        assert message in here("transform", "two", source, "-o", target).failed(1)
+    chunk = next(path for path in model_path("two").rglob("c/*") if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
+    shutil.rmtree(model_path("two"))
+    assert "no model" in here("transform", "two", "wine", "-o", out).failed(1)
+    assert not out.exists()
+
+
+def test_the_traceback_is_there_for_who_asks(apart: Command) -> None:
+    asked = ("fit", "wine", "--plain", "--label", "colour")
+    for ended in (apart(*asked, "--debug"), apart(*asked, ISM_DASK_DEBUG="1")):
+        assert ended.status == 2
+        assert "Traceback" in ended.err
+        assert ended.err.splitlines()[-1].startswith("ism-dask: `label`")
+
+
+def test_an_error_that_nobody_foresaw_is_one_line(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr("flows.data.open_dataset", broken)
+    monkeypatch.setattr("flows.data.ingest", broken)
+    assert "RuntimeError: first second (--debug" in here("ingest", "wine").failed(1)
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    arguments = ["--plain", "--kernel", "multiquadric", "--tol", "1e-300", "--max-iter", "1000000"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "crossval", "digits", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    ) as process:
+        stored = tmp_path / "home" / "datasets" / "digits"
+        while process.poll() is None and not stored.exists():
+            time.sleep(0.05)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "ism-dask: interrupted\n")

@@ -1,0 +1,76 @@
+"""A Dask cluster that is already running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from commandline import Command
+
+import flows.cluster
+import flows.data
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
+    asked = ("crossval", "wine", "--plain", "--json")
+    ended = apart(*asked, "--scheduler", scheduler)
+    assert (ended.status, ended.err) == (0, "")
+    alone = here(*asked).answer
+    _same(ended.answer, alone)
+
+
+def test_rows_that_workers_read_themselves(
+    here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("crossval", "wine", "--plain", "--json", "--first", 2)
+    alone = here(*asked).answer
+    monkeypatch.setattr(flows.data, "_IN_TASKS", 0)
+    _same(here(*asked, "--scheduler", scheduler).answer, alone)
+    fitted = here("fit", "wine", "--plain", "--json", "--scheduler", scheduler).answer
+    again = here("fit", "wine", "--plain", "--json", "--force").answer
+    assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
+
+
+def _same(found: dict, expected: dict) -> None:
+    for one, two in zip(found["results"], expected["results"], strict=True):
+        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
+
+
+def test_nobody_at_that_address(
+    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    address = f"tcp://127.0.0.1:{unused_port}"
+    ended = here("crossval", "wine", "--plain", "--scheduler", address)
+    assert f"no Dask scheduler answers at {address}" in ended.failed(1)
+
+
+def test_a_scheduler_without_workers(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    with LocalCluster(
+        n_workers=0,
+        processes=False,
+        host="127.0.0.1",
+        protocol="tcp",
+        dashboard_address="127.0.0.1:0",
+    ) as empty:
+        address = empty.scheduler_address
+        ended = here("fit", "wine", "--plain", "--scheduler", address)
+        assert f"`dask worker {address}`" in ended.failed(1)

@@ -1,0 +1,104 @@
+"""The Prefect server that a command starts, and leaves for the next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+from commandline import Command
+
+from flows import server
+
+
+@pytest.fixture
+def _own_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unused_port: int) -> None:
+    """Point to a server of this test alone."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port))
+
+
+@pytest.mark.usefixtures("_own_server")
+def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port: int) -> None:
+    try:
+        ended = apart("crossval", "wine", "--first", 1)
+        assert (ended.status, ended.err) == (0, "")
+        started, linked = ended.out.splitlines()[:2]
+        address = f"http://127.0.0.1:{unused_port}"
+        own = server.started_server()
+        assert own is not None
+        assert address in started
+        assert f"kill {own.pid}" in started
+        page = linked.removeprefix("run: ")
+        assert page.startswith(f"{address}/runs/flow-run/")
+        reply = httpx.get(page, headers={"Accept": "text/html"})
+        assert (reply.status_code, "<html" in reply.text) == (200, True)
+
+        again = apart("fit", "wine", "-q", 2, "--json")
+        assert (again.status, again.err) == (0, "")
+        run = again.answer["flow_run"]
+        assert run["url"] == f"{address}/runs/flow-run/{run['id']}"
+        shown = httpx.get(f"{own.api}/flow_runs/{run['id']}").json()
+        assert (shown["name"], shown["state_type"]) == ("wine gaussian q=2", "COMPLETED")
+        refused = apart("fit", "wine", "-q", 2, "--json")
+        assert "--force" in refused.failed(1)
+        assert server.started_server() == own
+    finally:
+        stopped = server.stop_server()
+    assert stopped == own
+    assert own.process is None
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(own.api)
+
+
+@pytest.mark.usefixtures("_own_server")
+def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path) -> None:
+    broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"
+    ended = apart("crossval", "wine", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
+    line = ended.failed(1)
+    assert "--plain" in line
+    assert "ism-dask-server.log" in line
+    assert server.started_server() is None
+
+
+@pytest.mark.usefixtures("_own_server")
+def test_a_configured_server_is_never_replaced(
+    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    _keep_environment(monkeypatch)
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
+    assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
+    assert server.started_server() is None
+
+
+@pytest.mark.usefixtures("_own_server")
+def test_nothing_to_stop(here: Command) -> None:
+    assert here("server", "--stop").out == "no server of ours runs\n"
+
+
+def test_a_stale_record_is_not_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    record = tmp_path / "ism-dask-server.json"
+    for text in (f'{{"pid": {os.getpid()}, "created": 1.0, "port": 1}}', "{}", "[1]", "no json"):
+        record.write_text(text)
+        assert server.started_server() is None
+    assert server.stop_server() is None
+    assert not record.exists()
+
+
+def test_the_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    _keep_environment(monkeypatch)
+    monkeypatch.setenv("PREFECT_SERVER_UI_V2_ENABLED", "true")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    server.prepare_environment(debug=False)
+    assert os.environ["PREFECT_SERVER_UI_V2_ENABLED"] == "true"
+    assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert os.environ["NO_PROXY"] == "example.org,127.0.0.1"
+
+
+def _keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())

@@ -1,0 +1,76 @@
+"""Settings: told once, checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+
+from flows.errors import SettingsError
+from flows.settings import CrossvalSettings, FitSettings, Settings
+from ism_dask.engines import ENGINES
+from ism_dask.kernels import KERNELS, Gaussian, Polynomial
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_can_be_had_by_name(name: str) -> None:
+    assert isinstance(Settings(dataset="wine", kernel=name).build_kernel(), KERNELS[name])
+
+
+def test_kernel_parameters_reach_the_kernel() -> None:
+    wine = Settings(dataset="wine")
+    for sigma in (2.5, "2.5"):
+        assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma=2.5)
+    assert replace(wine, sigma="median").build_kernel() == Gaussian()
+    polynomial = replace(wine, kernel="polynomial", degree=2, offset=0.5)
+    assert polynomial.build_kernel() == Polynomial(degree=2, offset=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "whine"}, "`dataset` is 'whine'; expected one of .*wine"),
+        ({"dataset": "../wine"}, "plain|characters"),
+        ({"split": "train"}, "`split` is 'train'; wine has all"),
+        ({"kernel": "gauss"}, "`kernel` is 'gauss'; expected one of gaussian"),
+        ({"engine": "fast"}, "`engine` is 'fast'; expected one of auto"),
+        ({"sigma": "wide"}, "`sigma` is 'wide'"),
+        ({"sigma": 0.0}, "`sigma` must be a positive"),
+        ({"degree": 3}, "`degree` is no parameter of the gaussian kernel, which takes sigma"),
+        ({"kernel": "linear", "sigma": 1.0}, "which takes none"),
+        ({"kernel": "polynomial", "degree": 0}, "`degree`"),
+        ({"n_components": 0}, "`n_components` is 0; expected 1 or more"),
+        ({"n_components": 13}, "wine has 13 columns, expected 1 to 12"),
+        ({"tol": 0.0}, "`tol`"),
+        ({"tol": math.nan}, "`tol`"),
+        ({"max_iter": 0}, "`max_iter`"),
+        ({"seed": -1}, "`seed`"),
+        ({"scheduler": "localhost"}, "`scheduler` is 'localhost'; expected an address"),
+        ({"folds": 1}, "`folds` is 1; expected 2 or more"),
+        ({"first": 0}, "`first`"),
+        ({"first": 11}, "`first` is 11; expected at most `folds`, which is 10"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(changes: dict, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        CrossvalSettings(**{"dataset": "wine", **changes})
+
+
+def test_a_run_must_be_a_plain_name() -> None:
+    with pytest.raises(SettingsError, match="`run`"):
+        FitSettings(dataset="wine", run="../elsewhere")
+
+
+def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
+    from pydantic import TypeAdapter
+
+    adapter = TypeAdapter(CrossvalSettings)
+    schema = adapter.json_schema()["properties"]
+    assert schema.keys() == {field.name for field in fields(CrossvalSettings)}
+    assert all(each["description"] for each in schema.values())
+    assert schema["kernel"]["enum"] == sorted(KERNELS)
+    assert schema["engine"]["enum"] == ["auto", *ENGINES]
+    assert schema["tol"]["exclusiveMinimum"] == 0
+    given = CrossvalSettings(dataset="wine", n_components=2, first=1)
+    assert adapter.validate_python(given.to_json()) == given
