@@ -23,8 +23,8 @@ from dask.delayed import Delayed, delayed
 from ism_dask.blas import pin_process, single_threaded_blas
 from ism_dask.typing import Array
 
-# A tile of 2,048 x 2,048 keeps BLAS busy, and its parts stay near the core.
-ROWS_PER_SHARD = 2048
+# A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
+ROWS_PER_SHARD = 2560
 # Wide data gets fewer rows, so that a standardised shard stays about this large.
 _SHARD_BYTES = 64 * 2**20
 # Seconds that a cluster without workers is given to get one.
@@ -214,19 +214,20 @@ class Shards:
         return _sum(self._map(function, args, self.parts))
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, group: int | None = None) -> Any:
-        """Return the sum of `function(head, tail, *args)` over the upper triangle of shard pairs.
+        """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
-        `head` is a piece, `tail` an iterator over pieces from the head itself on: each pair of
-        shards is seen once, by one call of `function` for each head and `group` of tails.
+        `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
+        pair of shards is seen once, by one call for each head and `group` of tails.
         """
-        size = group or len(self.parts)
         bundles = [part.bundle for part in self.parts]
         stripe = self._task(_Task(self, function, args).on_stripe)
-        calls = [
-            stripe(head, bundles[first : first + size])
-            for index, head in enumerate(bundles)
-            for first in range(index, len(bundles), size)
-        ]
+        calls = []
+        for index, head in enumerate(bundles):
+            # Each head takes the next half of the circle: tasks of one size keep workers even,
+            # where the rows of a triangle would not.
+            tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
+            size = group or len(tail)
+            calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return _sum(calls)
 
     def rows(self, indices: Array) -> Array:
@@ -272,12 +273,13 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     ----------
     X : (n, d) array-like
     rows_per_shard : int, optional
-        Default: 2,048, fewer for very wide data, and whole chunks of a `RowSource`.
+        Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
+        a `RowSource`.
     """
     _wait_for_a_worker()
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
-    rows = rows_per_shard or _default_rows(X, d, dtype)
+    rows = rows_per_shard or _default_rows(X, n, d, dtype)
     starts = range(0, n, rows)
     if isinstance(X, RowSource):
         raws: list[Any] = [Slice(X, start, min(start + rows, n)) for start in starts]
@@ -317,12 +319,16 @@ def added(left: Any, right: Any) -> Any:
     return None if left is None else left + right
 
 
-def _default_rows(X: Any, d: int, dtype: np.dtype[Any]) -> int:
+def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
     rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
     if isinstance(X, RowSource):
         # Half a chunk costs as much to read as a whole one.
         return X.chunk_rows * max(1, rows // X.chunk_rows)
-    return rows
+    if n <= rows:
+        return n
+    # Four shards or more, all of one size and even in number, make tasks of one size.
+    count = max(4, 2 * -(-n // (2 * rows)))
+    return -(-n // count)
 
 
 def _aligned(array: Array) -> Array:
@@ -332,6 +338,12 @@ def _aligned(array: Array) -> Array:
     last bits differ: the answer would depend on how a message was packed.
     """
     return np.require(array, requirements="A")
+
+
+def _share(index: int, count: int) -> int:
+    """Return how many of `count` on a circle number `index` takes, from itself on."""
+    # With an even count the two ends of a diameter would both see it: the first one does.
+    return count // 2 + (count % 2 or 2 * index < count)
 
 
 def _take(piece: Piece, indices: Array) -> Array:

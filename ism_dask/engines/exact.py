@@ -53,7 +53,7 @@ class Exact(Engine):
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
-        return Evaluation(objective, 0.5 * (matrix + matrix.T))
+        return Evaluation(objective, matrix)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W: as `phi`, with k columns where that has d."""

@@ -192,13 +192,15 @@ class _Stripe:
                 if into is None:
                     continue
             shape = term.shape(beta, scale, out=beta)
-            tile = into if into is not None and index == 0 else shape
-            np.multiply(shape, gamma, out=tile)
+            tile = np.multiply(shape, gamma, out=shape)
             if area.square and term.pairing.degree:
                 self._drop_diagonal(tile, weight, term, area)
-            if into is not None and index > 0:
-                into += (weight * _factor(term) / self.model.unit) * tile
+            # The sums come before the copy: the block is still in the cache.
             self._gather(tile, weight, term, area, right.piece)
+            if into is not None and index == 0:
+                into[...] = tile
+            elif into is not None:
+                into += (weight * _factor(term) / self.model.unit) * tile
 
     def _gather(
         self, tile: Array, weight: float, term: PointwiseKernel, area: _Area, tail: Piece

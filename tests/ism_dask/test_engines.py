@@ -176,7 +176,7 @@ def test_the_memory_plan_is_kept():
     engine = choose("exact", problem)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
     pieces = list(problem.shards.derive(_projected, V).settled().parts)
-    planned = stripe_bytes(2048, engine._model, d, 10, 8)
+    planned = stripe_bytes(problem.shards.largest, engine._model, d, 10, 8)
     stripe = iter([Piece(p.start, p.raw, p.facts) for p in pieces])
     head = Piece(pieces[0].start, pieces[0].raw, pieces[0].facts)
     tracemalloc.start()
