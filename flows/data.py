@@ -17,7 +17,7 @@ from flows.errors import SettingsError
 from flows.progress import report
 from flows.settings import Settings
 from ism_dask import SupervisedIKDR
-from ism_dask.shards import tile_dtype
+from ism_dask.rows import tile_dtype
 from ism_dask.solver import State
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 

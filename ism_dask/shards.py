@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import dask
 import dask.base
@@ -21,6 +21,7 @@ import psutil
 from dask.delayed import Delayed, delayed
 
 from ism_dask.blas import pin_process, single_threaded_blas
+from ism_dask.rows import Affine, RowSource, Slice, tile_dtype
 from ism_dask.typing import Array
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
@@ -31,56 +32,6 @@ _SHARD_BYTES = 64 * 2**20
 _WORKER_WAIT = 60
 # What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
 _USABLE = 0.7
-_NARROW = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
-
-
-@runtime_checkable
-class RowSource(Protocol):
-    """Rows that any process can read by itself, such as an opened data set."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    chunk_rows: int
-
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` as a (stop - start, d) array."""
-
-
-class Slice:
-    """Rows of a `RowSource`, read where they are needed.
-
-    Not a dataclass: Dask would look through every field of one for collections, each time.
-    """
-
-    def __init__(self, source: RowSource, start: int, stop: int) -> None:
-        self.source, self.start, self.stop = source, start, stop
-
-    def load(self) -> Array:
-        """Read them."""
-        return self.source.read(self.start, self.stop)
-
-
-@dataclass(frozen=True)
-class Affine:
-    """What turns raw rows into the rows that the mathematics sees: `(x - mean) / scale`.
-
-    Attributes
-    ----------
-    mean, scale : (d,) arrays
-    kept : (d,) boolean array
-        The columns that vary; the others are left out.
-    """
-
-    mean: Array
-    scale: Array
-    kept: Array
-
-    def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the (b, kept) rows in `dtype`."""
-        rows = (raw if self.kept.all() else raw[:, self.kept]).astype(dtype)
-        rows -= self.mean[self.kept].astype(dtype)
-        rows /= self.scale[self.kept].astype(dtype)
-        return rows
 
 
 @dataclass(frozen=True)
@@ -99,11 +50,6 @@ class Piece:
     start: int
     X: Array
     facts: tuple[Any, ...]
-
-    @property
-    def stop(self) -> int:
-        """One more than the number of its last row."""
-        return self.start + len(self.X)
 
 
 @dataclass(frozen=True)
@@ -294,11 +240,6 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
 def is_dask(X: Any) -> bool:
     """Say whether X is a Dask array."""
     return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
-
-
-def tile_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the precision of tiles: float32 for what float32 holds exactly, else float64."""
-    return np.dtype(np.float32 if np.dtype(dtype) in _NARROW else np.float64)
 
 
 def task_budget() -> int:

@@ -19,7 +19,8 @@ from ism_dask.engines import Problem, choose
 from ism_dask.estimators.preparation import Prepared, prepare, project
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.shards import RowSource, is_dask
+from ism_dask.rows import RowSource
+from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, solve
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask.kernels import Kernel
-from ism_dask.shards import Affine, Piece, RowSource, Shards, cut, is_dask
+from ism_dask.rows import Affine, RowSource
+from ism_dask.shards import Piece, Shards, cut, is_dask
 from ism_dask.typing import Array
 
 # Pairwise distances are looked at on this many rows; more are sampled.

@@ -17,7 +17,8 @@ from sklearn.utils.validation import (
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel
-from ism_dask.shards import RowSource, is_dask
+from ism_dask.rows import RowSource
+from ism_dask.shards import is_dask
 from ism_dask.solver import State
 from ism_dask.typing import Array
 

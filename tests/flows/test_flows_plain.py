@@ -20,7 +20,7 @@ from flows.folds import cross_fold, crossval_plain, plan_folds
 from flows.progress import link, report, settled_share, watching
 from flows.settings import CrossvalSettings, FitSettings
 from ism_dask import SupervisedIKDR
-from ism_dask.shards import RowSource
+from ism_dask.rows import RowSource
 from storage import DatasetInfo, dataset_path, load_model, write_dataset
 
 WINE = CrossvalSettings(dataset="wine")

@@ -10,7 +10,8 @@ from distributed import Client, LocalCluster
 
 from ism_dask import SupervisedIKDR
 from ism_dask.blas import single_threaded_blas
-from ism_dask.shards import Affine, RowSource, cut, task_budget, tile_dtype
+from ism_dask.rows import Affine, RowSource, tile_dtype
+from ism_dask.shards import cut, task_budget
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import storage
 from ism_dask import SupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian, Polynomial
 
@@ -141,6 +142,17 @@ def test_dask_arrays_fit_and_transform_lazily():
     np.testing.assert_allclose(
         SupervisedIKDR(2).fit(unknown, Y).components_, plain.components_, atol=1e-9
     )
+
+
+def test_opened_data_sets_are_rows():
+    stored = storage.ingest("wine")
+    plain = SupervisedIKDR(2).fit(X, Y)
+    for rows in (stored, stored.X):
+        fitted = SupervisedIKDR(2).fit(rows, stored.y)
+        np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
+        np.testing.assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
+    with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
+        plain.transform(storage.ingest("digits"))
 
 
 def test_float32_and_bytes_use_single_precision_tiles():

@@ -1,0 +1,66 @@
+"""Where rows come from, and what is done to them before the mathematics sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ism_dask.typing import Array
+
+_NARROW = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows that any process can read by itself, such as an opened data set."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+class Slice:
+    """Rows of a `RowSource`, read where they are needed.
+
+    Not a dataclass: Dask would look through every field of one for collections, each time.
+    """
+
+    def __init__(self, source: RowSource, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+
+    def load(self) -> Array:
+        """Read them."""
+        return self.source.read(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """What turns raw rows into the rows that the mathematics sees: `(x - mean) / scale`.
+
+    Attributes
+    ----------
+    mean, scale : (d,) arrays
+    kept : (d,) boolean array
+        The columns that vary; the others are left out.
+    """
+
+    mean: Array
+    scale: Array
+    kept: Array
+
+    def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the (b, kept) rows in `dtype`."""
+        rows = (raw if self.kept.all() else raw[:, self.kept]).astype(dtype)
+        rows -= self.mean[self.kept].astype(dtype)
+        rows /= self.scale[self.kept].astype(dtype)
+        return rows
+
+
+def tile_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the precision of tiles: float32 for what float32 holds exactly, else float64."""
+    return np.dtype(np.float32 if np.dtype(dtype) in _NARROW else np.float64)
