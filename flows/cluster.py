@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,12 +42,23 @@ def _connected(address: str) -> Any:
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
+        # A port where something else listens would keep the client waiting for ever: it has a
+        # time limit for the connection, but none for the greeting that follows.
+        asyncio.run(asyncio.wait_for(_greet(address), _SECONDS))
         return Client(address, timeout=_SECONDS)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise FlowError(
             f"no Dask scheduler answers at {address} within {_SECONDS} s; start one with "
-            "`dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
+            "`dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here "
+            "(a tls:// address needs the certificates in Dask's configuration)"
         ) from error
+
+
+async def _greet(address: str) -> None:
+    from distributed.comm import connect  # noqa: PLC0415
+
+    comm = await connect(address)
+    await comm.close()
 
 
 def _await_workers(client: Any, address: str) -> None:

@@ -171,7 +171,9 @@ def open_labelled(settings: Settings) -> Labelled:
     data = open_dataset(settings.dataset, settings.split)
     label = settings.label or data.info.default_label
     if label is None or label not in data.labels:
-        known = ", ".join(data.labels) or "none at all: choose another data set"
+        if not data.labels:
+            raise SettingsError(f"{data.name} has no labels that W could be fitted to")
+        known = ", ".join(data.labels)
         raise SettingsError(f"`label` is {label!r}; {data.name} has {known}")
     labelled = Labelled(data, label, data.labels[label])
     labelled.components(settings)  # an error where q is too many for these columns

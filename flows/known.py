@@ -32,7 +32,12 @@ def check_name(dataset: str, split: str | None) -> None:
     try:
         stored = dataset_path(dataset, split).exists()
     except (LookupError, UnsafeName) as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(str(error).replace("`name`", "`dataset`")) from error
+    if split is not None and dataset not in DATASETS:
+        raise SettingsError(
+            f"`split` is {split!r}, but {dataset!r} is no data set with splits: leave it out, or "
+            f"name one of {', '.join(sorted(DATASETS))}"
+        )
     if dataset not in DATASETS and not stored:
         names = sorted({*DATASETS, *(line.folder for line in list_datasets())})
         raise SettingsError(f"`dataset` is {dataset!r}; expected one of {', '.join(names)}")
@@ -43,4 +48,4 @@ def check_run_name(run: str) -> None:
     try:
         safe_name(run)
     except UnsafeName as error:
-        raise SettingsError(f"`run` is no name for a run: {error}") from error
+        raise SettingsError(str(error).replace("`name`", "`run`")) from error

@@ -34,7 +34,7 @@ def read_matrix(path: Path) -> Matrix:
     read = _by_suffix("file", path, _READERS)
     try:
         matrix = read(path)
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, MemoryError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise FlowError(f"cannot read {path}: {reason}") from error
     _check_numbers(path, matrix.values)
@@ -60,8 +60,7 @@ def write_matrix(path: Path, values: Array) -> None:
             write(handle, values)
     except OSError as error:
         raise FlowError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that exists and "
-            "that you may write to"
+            f"cannot write {path}: {error.strerror or error}; choose another place, or make room"
         ) from error
 
 

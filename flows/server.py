@@ -90,10 +90,11 @@ def ensure_server(waiting: Waiting) -> str:
     """
     configured = os.environ.get("PREFECT_API_URL")
     if configured:
-        if _health(configured) is None:
+        if not _answers(configured):
             raise FlowError(
-                f"no Prefect server answers at {configured}, which PREFECT_API_URL names; start "
-                "it, unset the variable to have one started here, or run with --plain"
+                f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
+                "address ends in /api); start it, unset the variable to have one started here, "
+                "or run with --plain"
             )
         return configured
     with explained(_folder()):
@@ -123,7 +124,8 @@ def stop_server() -> Server | None:
     server = started_server()
     if server is not None:
         _terminate(server)
-    _record().unlink(missing_ok=True)
+    with suppress(OSError):  # a home that cannot be written to has no record either
+        _record().unlink(missing_ok=True)
     return server
 
 
@@ -144,7 +146,10 @@ def _api(port: int) -> str:
 
 
 def _preferred_port() -> int:
-    return int(os.environ.get("PREFECT_SERVER_API_PORT") or _PORT)
+    given = os.environ.get("PREFECT_SERVER_API_PORT") or str(_PORT)
+    if given.isdecimal() and 0 < int(given) < 2**16:
+        return int(given)
+    raise FlowError(f"PREFECT_SERVER_API_PORT is {given!r}; expected a number from 1 to 65535")
 
 
 def _health(api: str) -> httpx.Response | None:

@@ -7,6 +7,7 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ism_dask.kernels import Kernel
 
-_ADDRESS = re.compile(r"[a-z]+://[^\s/]+:\d+")
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
@@ -47,7 +48,7 @@ def setting(
     names : callable, optional
         Returns the names to choose from in the form.
     **bounds : float
-        `ge` or `gt`: the least value, or what it must be above.
+        `ge` or `gt`: the least value, or what it must be above; `le`: the largest.
     """
     metadata: dict[str, Any] = {"description": about, "flags": flags, "cli_type": cli_type}
     if names is not None:
@@ -94,7 +95,7 @@ class Settings:
     )
     tol: float = setting(0.01, about="Stop when the eigenvalues change by less.", gt=0)
     max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
-    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0)
+    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
         None, about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786."
     )
@@ -102,7 +103,7 @@ class Settings:
     def __post_init__(self) -> None:
         for known in dataclasses.fields(self):
             _check_bounds(known, getattr(self, known.name))
-        if self.scheduler is not None and not _ADDRESS.fullmatch(self.scheduler):
+        if self.scheduler is not None and not _is_address(self.scheduler):
             raise SettingsError(
                 f"`scheduler` is {self.scheduler!r}; expected an address such as "
                 "tcp://127.0.0.1:8786, which `dask scheduler` prints when it starts"
@@ -184,6 +185,11 @@ def _known() -> ModuleType:
     return known
 
 
+def _is_address(text: str) -> bool:
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[2]) < 2**16
+
+
 def _choose(name: str, value: str, names: list[str]) -> str:
     if value not in names:
         raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
@@ -192,8 +198,13 @@ def _choose(name: str, value: str, names: list[str]) -> str:
 
 def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
     least, above = known.metadata.get("ge"), known.metadata.get("gt")
+    most = known.metadata.get("le")
     if value is None:
         return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
+    if most is not None and not value <= most:
+        raise SettingsError(f"`{known.name}` is {value}; expected {most} or less")
     if least is not None and not value >= least:
         raise SettingsError(f"`{known.name}` is {value}; expected {least} or more")
     if above is not None and not value > above:

@@ -9,7 +9,7 @@ import numpy as np
 
 from flows.data import ensure_stored
 from flows.errors import FlowError, SettingsError
-from flows.known import check_name
+from flows.known import check_name, check_run_name
 from flows.matrices import Array, check_target, is_matrix_file, ordered, read_matrix, write_matrix
 from flows.progress import report
 from ism_dask.estimators.preparation import project
@@ -31,6 +31,7 @@ def transform(run: str, source: str, out: Path, split: str | None = None) -> dic
         Of the data set.
     """
     check_target(out)
+    check_run_name(run)
     is_file = is_matrix_file(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
@@ -38,6 +39,7 @@ def transform(run: str, source: str, out: Path, split: str | None = None) -> dic
         check_name(source, split)
     model = load_model(run)
     projected = _of_file(model, Path(source)) if is_file else _of_dataset(model, source, split)
+    _check_finite(projected, source)
     write_matrix(out, projected)
     rows, columns = projected.shape
     return {
@@ -52,9 +54,10 @@ def transform(run: str, source: str, out: Path, split: str | None = None) -> dic
 
 def _of_file(model: Model, path: Path) -> Array:
     matrix = read_matrix(path)
-    _check_width(model, matrix.values.shape[1], str(path))
     values = ordered(matrix, model.feature_names)
-    return project(values, model.mean, model.scale, model.components)
+    _check_width(model, values.shape[1], str(path))
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at as a whole
+        return project(values, model.mean, model.scale, model.components)
 
 
 def _of_dataset(model: Model, name: str, split: str | None) -> Array:
@@ -72,6 +75,15 @@ def _chunks(model: Model, rows: ZarrRows) -> list[Array]:
         projected.append(project(chunk, model.mean, model.scale, model.components))
         report(stop / n, f"project, {stop:,} of {n:,} rows")
     return projected
+
+
+def _check_finite(projected: Array, source: str) -> None:
+    rows = np.flatnonzero(~np.isfinite(projected).all(axis=1))
+    if len(rows):
+        raise FlowError(
+            f"{len(rows)} rows of {source}, the first number {rows[0] + 1}, hold values too large "
+            "to project; correct them or leave these rows out"
+        )
 
 
 def _check_width(model: Model, width: int, source: str) -> None:

@@ -33,7 +33,7 @@ def safe_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnsafeName(
             f"`name` is {str(name)[:140]!r}; expected 1 to 128 of the characters A-Z a-z 0-9 . _ - "
-            "not starting with a dot. To open a folder elsewhere, pass a pathlib.Path."
+            "not starting with a dot."
         )
     return name
 

@@ -15,7 +15,7 @@ from storage.jsontext import dumps, loads
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-AGAIN = "ingest the data set with --force (force=True), or save the model again"
+AGAIN = "a data set: ingest it again with --force (force=True); a model: fit and save it again"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from flows.settings import FitSettings
 
 EXAMPLE = "Example: ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"
 HIDDEN = False
+# A fit stopped at the default tolerance has a residual of some hundredths.
+_FAR = 0.5
 
 _Work = Callable[[FitSettings], dict[str, Any]]
 
@@ -59,6 +61,11 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
     if not summary["converged"]:
         output.say("not settled: the best W so far was kept. Raise --max-iter or --tol")
+    if summary["residual"] > _FAR:
+        output.say(
+            f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
+            "rows the kernel may be zero or flat; try --sigma median"
+        )
     output.say(f"saved at {summary['path']}")
 
 

@@ -30,6 +30,8 @@ def run(
     check_name(name, split)
     with output.watched():
         data = ensure_stored(name, split, force=force, weight=1.0)
+        # Who asks for it by name wants to know that it is whole, not only that it is there.
+        data.X.verify()
     rows, columns = data.X.shape
     output.say(f"{data.name} ({data.split}): {rows:,} rows, {columns:,} columns, at {data.path}")
     output.finish(

@@ -15,6 +15,9 @@ from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.typing import Array
 
+# Beyond this and its inverse, squares leave the range of double precision.
+_LEAST_WIDTH = 1e-150
+
 
 @dataclass(frozen=True)
 class Linear(PointwiseKernel):
@@ -107,8 +110,14 @@ class Gaussian(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the width."""
-        if not (isinstance(self.sigma, str) and self.sigma == "median"):
-            positive("`sigma`", self.sigma, 'or "median"')
+        if isinstance(self.sigma, str) and self.sigma == "median":
+            return
+        sigma = positive("`sigma`", self.sigma, 'or "median"')
+        if not _LEAST_WIDTH < sigma < 1 / _LEAST_WIDTH:
+            raise ValueError(
+                f"`sigma` must be from {_LEAST_WIDTH:g} to {1 / _LEAST_WIDTH:g}, where its square "
+                f"is still a number; got {sigma!r}"
+            )
 
     def resolve(self, sample: Array) -> Gaussian:
         """Return the kernel with a number for sigma."""
@@ -187,7 +196,8 @@ class RelativeGaussian(PointwiseKernel):
     Parameters
     ----------
     neighbor : int
-        s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors.
+        s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors,
+        to the farthest where there are fewer.
     anchors : (m, d) array, optional
         The rows to measure against. Taken from the standardised data at fit: all of them up to
         5,000 rows, a seeded sample above (the widths then grow with the thinning, all alike).

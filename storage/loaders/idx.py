@@ -48,7 +48,9 @@ def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
     header = 4 + 4 * ndim
     magic = bytes([0, 0, _UNSIGNED_BYTE, ndim])
     if data[:4] != magic or len(data) < header:
-        raise bad_file(path, f"starts with {data[:4].hex()}; expected the IDX magic {magic.hex()}")
+        raise bad_file(
+            path, f"starts with {data[:4].hex() or 'nothing'}; expected the IDX magic {magic.hex()}"
+        )
     shape = struct.unpack(f">{ndim}I", data[4:header])
     if len(data) != header + math.prod(shape):
         raise bad_file(path, f"unpacks to {len(data)} bytes, which do not fill the shape {shape}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from storage.loaders.base import bad_file
 
@@ -43,6 +43,8 @@ def decode(path: Path, name: str, data: bytes, kind: str, mode: str) -> NDArray[
         with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
             small = picture.width * picture.height <= PIXEL_LIMIT
             pixels = np.asarray(picture.convert(mode)) if small else None
+    except UnidentifiedImageError as error:  # its text is the address of a buffer
+        raise bad_file(path, f"holds {name}, which is no {kind} picture") from error
     except _BAD_PICTURE as error:
         raise bad_file(path, f"holds {name}, which is no whole {kind} picture ({error})") from error
     if pixels is None:

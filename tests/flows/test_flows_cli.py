@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -136,7 +137,15 @@ def test_fit_for_people(here: Command) -> None:
         ("crossval wine --plain --label colour", "`label` is 'colour'; wine has cultivar"),
         ("crossval wine --plain --folds 49", "expected at most 48"),
         ("crossval wine --plain --scheduler here", "`scheduler` is 'here'"),
-        ("fit wine --plain --run a/b", "`run`"),
+        ("crossval wine --plain --scheduler foo://127.0.0.1:1", "`scheduler` is 'foo:"),
+        ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`scheduler` is 'tcp:"),
+        ("crossval wine --plain --seed 4294967296", "`seed` is 4294967296; expected 4294967295"),
+        ("crossval wine --plain --tol inf", "`tol` is inf; expected a finite number"),
+        ("crossval wine --plain --sigma 1e-200", "`sigma` must be from 1e-150"),
+        ("crossval flower --plain", "flower has no labels"),
+        ("crossval mnist-test --split train --plain", "is no data set with splits"),
+        ("fit wine --plain --run a/b", "`run` is 'a/b'"),
+        ("transform ../x wine -o out.csv", "`run` is '../x'"),
         ("ingest whine", "`dataset` is 'whine'"),
         ("ingest wine --split train", "wine has all"),
         ("transform two wine", "--out"),
@@ -154,15 +163,23 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     assert "no model" in here("transform", "two", "wine", "-o", out).failed(1)
     assert here("fit", "wine", "-q", 2, "--run", "two", "--plain").status == 0
     np.save(tmp_path / "narrow.npy", np.ones((3, 12)))
+    huge = np.ones((3, 13))
+    huge[1:] = 1e308
+    np.save(tmp_path / "huge.npy", huge)
     np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
     for source, target, message in (
         (tmp_path / "narrow.npy", out, "has 12 columns, but the model was fitted to 13"),
         (tmp_path / "pickled.npy", out, "allow_pickle=False"),
         (tmp_path / "absent.npy", out, "No such file"),
         ("digits", out, "has 64 columns"),
-        ("wine", tmp_path / "absent" / "out.csv", "choose a folder that exists"),
+        ("wine", tmp_path / "absent" / "out.csv", "No such file or directory; choose another"),
+        (
+            tmp_path / "huge.npy",
+            out,
+            "2 rows of .*huge.npy, the first number 2, hold values too large",
+        ),
     ):
-        assert message in here("transform", "two", source, "-o", target).failed(1)
+        assert re.search(message, here("transform", "two", source, "-o", target).failed(1))
     chunk = next(path for path in model_path("two").rglob("c/*") if path.is_file())
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)

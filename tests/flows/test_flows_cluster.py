@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -57,6 +58,15 @@ def test_nobody_at_that_address(
     monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
     address = f"tcp://127.0.0.1:{unused_port}"
     ended = here("crossval", "wine", "--plain", "--scheduler", address)
+    assert f"no Dask scheduler answers at {address}" in ended.failed(1)
+
+
+def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection and says nothing: as a web server would, for ever."""
+    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        ended = here("fit", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
 
 

@@ -71,6 +71,9 @@ def test_a_configured_server_is_never_replaced(
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
     assert server.started_server() is None
+    monkeypatch.delenv("PREFECT_API_URL")
+    monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
+    assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
 
 
 @pytest.mark.usefixtures("_own_server")

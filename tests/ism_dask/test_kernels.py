@@ -167,6 +167,8 @@ def test_weights_are_positive(weight):
         lambda: Gaussian(0.0),
         lambda: Gaussian(-1.0),
         lambda: Gaussian("mean"),
+        lambda: Gaussian(1e-200),
+        lambda: Gaussian(1e200),
         lambda: Gaussian(np.nan),
         lambda: Polynomial(degree=0),
         lambda: Polynomial(degree=2.5),
