@@ -55,7 +55,7 @@ def _connected(address: str) -> Any:
 
 
 async def _greet(address: str) -> None:
-    from distributed.comm import connect  # noqa: PLC0415
+    from distributed.comm.core import connect  # noqa: PLC0415
 
     comm = await connect(address)
     await comm.close()
