@@ -30,9 +30,9 @@ def check_data(settings: Settings) -> None:
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
     try:
-        stored = dataset_path(dataset, split).exists()
+        stored = dataset_path(safe_name(dataset, "dataset"), split).exists()
     except (LookupError, UnsafeName) as error:
-        raise SettingsError(str(error).replace("`name`", "`dataset`")) from error
+        raise SettingsError(str(error)) from error
     if split is not None and dataset not in DATASETS:
         raise SettingsError(
             f"`split` is {split!r}, but {dataset!r} is no data set with splits: leave it out, or "
@@ -46,6 +46,6 @@ def check_name(dataset: str, split: str | None) -> None:
 def check_run_name(run: str) -> None:
     """Raise SettingsError unless `run` can be the name of a run."""
     try:
-        safe_name(run)
+        safe_name(run, "run")
     except UnsafeName as error:
-        raise SettingsError(str(error).replace("`name`", "`run`")) from error
+        raise SettingsError(str(error)) from error

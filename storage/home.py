@@ -25,15 +25,15 @@ def data_folder() -> Path | None:
     return Path(value).expanduser() if value else None
 
 
-def safe_name(name: str) -> str:
-    """Return `name` if it is a plain file name, else raise `UnsafeName`.
+def safe_name(name: str, what: str = "name") -> str:
+    """Return `name` if it is a plain file name, else raise `UnsafeName`, which calls it `what`.
 
     A leading dot is refused with `.` and `..`: hidden names are kept for work in progress.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnsafeName(
-            f"`name` is {str(name)[:140]!r}; expected 1 to 128 of the characters A-Z a-z 0-9 . _ - "
-            "not starting with a dot."
+            f"`{what}` is {str(name)[:140]!r}; expected 1 to 128 of the characters "
+            "A-Z a-z 0-9 . _ - not starting with a dot."
         )
     return name
 

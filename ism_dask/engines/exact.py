@@ -1,4 +1,4 @@
-"""Every kernel and every Gamma, by tiles of the upper triangle: the definition itself, at scale."""
+"""Every kernel and every Gamma, each pair of rows in one tile: the definition itself, at scale."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Exact(Engine):
         super().__init__(problem)
         self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
         self._group = _tail_group(problem.shards)
+        self._planned = 0
 
     @classmethod
     def refusal(cls, problem: Problem) -> str | None:
@@ -67,7 +68,12 @@ class Exact(Engine):
         return float(self._fold(self._points(W), objective_stripe, W)[2])
 
     def _check_memory(self, k: int) -> None:
-        """Refuse, before the first tile, what would not fit."""
+        """Refuse, before the first tile, what would not fit with k columns of W.
+
+        Once for each width: what is free later may be less because the fit itself is at work.
+        """
+        if k <= self._planned:
+            return
         shards = self.problem.shards
         needed = stripe_bytes(
             shards.largest, self._model, self.problem.d, k, shards.dtype.itemsize
@@ -80,6 +86,7 @@ class Exact(Engine):
                 f"{budget / 2**20:.0f} MiB here; give the workers more memory or fewer threads, "
                 "or the fit fewer rows or columns"
             )
+        self._planned = k
 
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(_projected, W)

@@ -1,8 +1,8 @@
 """One stripe of kernel tiles: made, used and dropped, nothing larger than a tile kept.
 
-A stripe is the rows of one shard against the rows of it and of later ones. Tiles on the diagonal
-count half, so that everything here is symmetric: `cross + cross^T`, sums over both sides, and
-twice the objective.
+A stripe is the rows of one shard, the head, against those of itself and of the next half of the
+others, so that all stripes together see each pair once. Tiles on the diagonal count half, so that
+everything here is symmetric: `cross + cross^T`, sums over both sides, and twice the objective.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
+from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Problem, choose
 from ism_dask.estimators.preparation import Prepared, prepare, project
@@ -149,7 +150,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
         if n_components is None:
             return min(default, room)
-        if not _is_whole(n_components) or not 1 <= n_components < d:
+        if not is_whole(n_components) or not 1 <= n_components < d:
             raise ValueError(
                 f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
                 f"got {n_components!r}"
@@ -171,12 +172,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         angle: Any = self.angle_tol
         if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
             raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
-        if not _is_whole(self.max_iter) or self.max_iter < 1:
-            raise ValueError(f"`max_iter` must be a whole number from 1 up; got {self.max_iter!r}")
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, Integral) and not isinstance(number, bool)
+        whole("`max_iter`", self.max_iter)
 
 
 def rows_of(X: Any) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 
+from ism_dask.checks import positive
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.typing import Array
 
@@ -186,20 +186,6 @@ class ConicSum(Kernel):
 
 def _conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
-
-
-def positive(what: str, number: object, otherwise: str = "") -> float:
-    """Return `number` as a float, or say what was expected of `what`."""
-    if isinstance(number, Real) and 0 < float(number) < math.inf:
-        return float(number)
-    expected = f"a positive finite number {otherwise}".rstrip()
-    raise ValueError(f"{what} must be {expected}; got {number!r}")
-
-
-def whole(what: str, number: object) -> None:
-    """Say what was expected of `what` unless `number` is a whole number from 1 up."""
-    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
-        raise ValueError(f"{what} must be a whole number from 1 up; got {number!r}")
 
 
 def filled(beta: Array, number: float | Array, out: Array | None) -> Array:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ism_dask.kernels.base import Kernel, PointwiseKernel, filled, positive, whole
+from ism_dask.checks import positive, whole
+from ism_dask.kernels.base import Kernel, PointwiseKernel, filled
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.typing import Array

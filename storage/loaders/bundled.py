@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
@@ -10,34 +13,26 @@ from storage.loaders.base import RawData
 
 def load_bundled_wine() -> RawData:
     """Load UCI's wine data: X of shape (178, 13), float64; label "cultivar"."""
-    found = load_wine()
-    return RawData(
-        X=found.data,
-        labels={"cultivar": found.target.astype(np.int64)},
-        class_names={"cultivar": _words(found.target_names)},
-        feature_names=_words(found.feature_names),
-    )
+    return _raw(load_wine(), "cultivar")
 
 
 def load_bundled_digits() -> RawData:
     """Load UCI's digits: X of shape (1797, 64), uint8 from 0 to 16; label "digit"."""
-    found = load_digits()
-    return RawData(
-        X=found.data.astype(np.uint8),
-        labels={"digit": found.target.astype(np.int64)},
-        class_names={"digit": _words(found.target_names)},
-        feature_names=_words(found.feature_names),
-        image_shape=(8, 8),
-    )
+    raw = _raw(load_digits(), "digit")
+    return replace(raw, X=raw.X.astype(np.uint8), image_shape=(8, 8))
 
 
 def load_bundled_breast_cancer() -> RawData:
     """Load the diagnostic breast cancer data: X of shape (569, 30), float64."""
-    found = load_breast_cancer()
+    return _raw(load_breast_cancer(), "diagnosis")
+
+
+def _raw(found: Any, label: str) -> RawData:
+    """Return what scikit-learn has found, its target under the name `label`."""
     return RawData(
         X=found.data,
-        labels={"diagnosis": found.target.astype(np.int64)},
-        class_names={"diagnosis": _words(found.target_names)},
+        labels={label: found.target.astype(np.int64)},
+        class_names={label: _words(found.target_names)},
         feature_names=_words(found.feature_names),
     )
 

@@ -1,0 +1,26 @@
+"""Checks of parameters, with errors that say what came and what was expected."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import TypeGuard
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """Say whether `number` is a whole number; True and False are not."""
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def positive(what: str, number: object, otherwise: str = "") -> float:
+    """Return `number` as a float, or say what was expected of `what`."""
+    if isinstance(number, Real) and 0 < float(number) < math.inf:
+        return float(number)
+    expected = f"a positive finite number {otherwise}".rstrip()
+    raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def whole(what: str, number: object) -> None:
+    """Say what was expected of `what` unless `number` is a whole number from 1 up."""
+    if not is_whole(number) or number < 1:
+        raise ValueError(f"{what} must be a whole number from 1 up; got {number!r}")
