@@ -207,8 +207,8 @@ def class_dependence(y: Array) -> Dependence:
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise ValueError(
-            f"`y` has one class only ({classes[0]!r}); a projection that tells classes apart "
-            "needs two or more"
+            f"`y` has one class only ({classes.tolist()[0]!r}); a projection that tells "
+            "classes apart needs two or more"
         )
     if len(classes) > max(_FEW_CLASSES, len(y) / 2):
         raise ValueError(
