@@ -72,7 +72,7 @@ def tiles() -> Figure:
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
     kernel = Gaussian().resolve(X[:5000])
-    engine = choose("exact", Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n])))
+    engine = choose("exact", Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n])), q)
     engine.phi(W)
     runs = []
     for _ in range(9):

@@ -7,9 +7,9 @@ into shards like X. Any tile of it is made from the facts of the rows it spans.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -17,6 +17,8 @@ from sklearn.utils.multiclass import type_of_target
 
 from ism_dask.kernels.widths import median_distance
 from ism_dask.typing import Array
+
+Rows: TypeAlias = Array | slice
 
 # Rows at a time, and rows at most for the median, where all pairs of y are looked at.
 _BATCH = 2048
@@ -47,7 +49,19 @@ class Gamma(ABC):
 
 
 class FactoredGamma(Gamma):
-    """A Gamma that is `U diag(signs) U^T` with a tall and thin U."""
+    """A Gamma that is `U diag(signs) U^T` with a tall and thin U.
+
+    U is `V @ mixing` of a V that may be sparse: sums over the rows of V cost least.
+    """
+
+    @property
+    @abstractmethod
+    def mixing(self) -> Array:
+        """The (v, r) matrix that makes U of V."""
+
+    @abstractmethod
+    def memberships(self, facts: Array) -> Iterator[tuple[Rows, Array | None]]:
+        """Yield for each column of V where it is not zero, and its values there (None: ones)."""
 
     @property
     @abstractmethod
@@ -97,10 +111,22 @@ class ClassGamma(FactoredGamma):
         return np.ones(len(self.frequencies))
 
     def factor(self, facts: Array) -> Array:
-        """Return the rows of `Y - frequencies`."""
+        """Return the rows of `Y - frequencies`: Y is the V."""
         U = np.tile(-self.frequencies, (len(facts), 1))
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
+
+    @property
+    def mixing(self) -> Array:
+        """`I - 1 frequencies^T`."""
+        return np.eye(len(self.frequencies)) - self.frequencies
+
+    def memberships(self, facts: Array) -> Iterator[tuple[Array, None]]:
+        """Yield the rows of each class."""
+        codes = facts[:, 0]
+        order = np.argsort(codes, kind="stable")
+        edges = np.searchsorted(codes[order], np.arange(1, len(self.frequencies)))
+        yield from ((rows, None) for rows in np.split(order, edges))
 
 
 @dataclass(frozen=True)
@@ -138,8 +164,17 @@ class FactorGamma(FactoredGamma):
         return np.matmul(rows, columns, out=out)
 
     def factor(self, facts: Array) -> Array:
-        """Return the facts themselves."""
+        """Return the facts themselves, which are V as well."""
         return facts
+
+    @property
+    def mixing(self) -> Array:
+        """The identity."""
+        return np.eye(len(self.weights))
+
+    def memberships(self, facts: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield all rows for each column of U."""
+        yield from ((slice(None), column) for column in facts.T)
 
 
 @dataclass(frozen=True)

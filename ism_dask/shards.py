@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ import psutil
 from dask.delayed import Delayed, delayed
 
 from ism_dask.blas import pin_process, single_threaded_blas
+from ism_dask.progress import counted, done
 from ism_dask.rows import Affine, RowSource, Slice, tile_dtype
 from ism_dask.typing import Array
 
@@ -28,6 +30,11 @@ from ism_dask.typing import Array
 ROWS_PER_SHARD = 2560
 # Wide data gets fewer rows, so that a standardised shard stays about this large.
 _SHARD_BYTES = 64 * 2**20
+# Tasks of a fold at most: each brings a partial sum, which may be large and has to be added.
+_RUNS = 64
+# Whole shards that a task is handed at once take up to this many bytes. Not what the workers
+# happen to have: the sums, and so the last bits, would change with it.
+_HANDED_BYTES = 256 * 2**20
 # Seconds that a cluster without workers is given to get one.
 _WORKER_WAIT = 60
 # What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
@@ -82,22 +89,51 @@ class _Task:
         self.dtype, self.affine = shards.dtype, shards.affine
         self.function, self.args = function, args
         self.driver = os.getpid()
+        self.topic: str | None = None
 
     def on_piece(self, part: _Bundle) -> Any:
         """Call the function on a piece."""
         return self.function(self._load(part), *self.args)
 
+    def on_run(self, parts: Sequence[_Bundle]) -> Any:
+        """Return the sum of the function over pieces, one after the other."""
+        total = self.on_piece(parts[0])
+        for part in parts[1:]:
+            total = _gathered(total, self.on_piece(part))
+        return self._told(total)
+
+    def on_picked(self, part: _Bundle, indices: Array) -> Piece:
+        """Return some rows of a piece; the others are not standardised."""
+        return self._load(part, indices)
+
     def on_stripe(self, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
         """Call the function on a piece and an iterator over pieces."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
-        return self.function(first, pieces, *self.args)
+        return self._told(self.function(first, pieces, *self.args))
 
-    def _load(self, part: _Bundle) -> Piece:
+    def summed(self, calls: list[Any]) -> Any:
+        """Return the sum of calls of this task, added in a tree that their number alone decides."""
+        leaves, join = len(calls), delayed(added, pure=False)
+        while len(calls) > 1:
+            odd = calls[len(calls) // 2 * 2 :]
+            calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
+        with _heard(leaves) as self.topic:
+            return _computed(calls)[0]
+
+    def _told(self, result: Any) -> Any:
+        """Return `result`, and let whoever watches know that there is one."""
+        if self.topic is not None and not done(self.topic) and os.getpid() != self.driver:
+            sys.modules["distributed"].get_worker().log_event(self.topic, 1)
+        return result
+
+    def _load(self, part: _Bundle, chosen: Array | None = None) -> Piece:
         if os.getpid() != self.driver:
             pin_process()
         rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
         facts = tuple(_aligned(fact) for fact in part.facts)
+        if chosen is not None:
+            rows, facts = rows[chosen], tuple(fact[chosen] for fact in facts)
         if self.affine is not None:
             return Piece(part.start, self.affine.apply(rows, self.dtype), facts)
         return Piece(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
@@ -108,7 +144,7 @@ class Shards:
     """Rows cut into shards, with what is known of them.
 
     Make one with `cut`. Functions given to the methods must be importable by a worker, must not
-    change what they get, and see X as float32 or float64.
+    change what they get, return arrays of their own, and see X as float32 or float64.
     """
 
     parts: tuple[_Part, ...]
@@ -134,9 +170,15 @@ class Shards:
         return int(np.diff(self.bounds).max())
 
     @property
-    def resident(self) -> bool:
-        """Whether tasks get whole shards handed to them rather than read them one by one."""
-        return any(isinstance(part.raw, Delayed) for part in self.parts)
+    def raw_bytes(self) -> int:
+        """What the largest shard takes before it is cast and standardised."""
+        return self.largest * self.n_raw_columns * self.raw_itemsize
+
+    @property
+    def handed(self) -> int | None:
+        """How many shards a task may be handed at once; None where it reads them one by one."""
+        resident = any(isinstance(part.raw, Delayed) for part in self.parts)
+        return max(1, _HANDED_BYTES // self.raw_bytes) if resident else None
 
     def standardised(self, affine: Affine) -> Shards:
         """Return the shards seen through `affine`."""
@@ -155,36 +197,62 @@ class Shards:
         """Return the shards with what `derive` attached computed now, for use in many folds."""
         return replace(self, parts=_settle(self.parts))
 
-    def fold(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such."""
-        return _sum(self._map(function, args, self.parts))
+    def through(self, width: int) -> Shards:
+        """Return the shards whose rows are their last facts (b, width): folds do not read X."""
+        parts = tuple(replace(part, raw=part.facts[-1]) for part in self.parts)
+        size = self.dtype.itemsize
+        return replace(self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None)
 
-    def fold_pairs(self, function: Callable[..., Any], *args: Any, group: int | None = None) -> Any:
+    def fold(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such.
+
+        Several shards may share a task, which then sees them one after the other.
+        """
+        work = _Task(self, function, args)
+        task = self._task(work.on_run)
+        bundles = [part.bundle for part in self.parts]
+        size = min(-(-len(bundles) // _RUNS), self.handed or len(bundles))
+        runs = [bundles[i : i + size] for i in range(0, len(bundles), size)]
+        return work.summed([task(run) for run in runs])
+
+    def fold_pairs(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
         `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
-        pair of shards is seen once, by one call for each head and `group` of tails.
+        pair of shards is seen once, by one call for each head and `handed` of tails.
         """
         bundles = [part.bundle for part in self.parts]
-        stripe = self._task(_Task(self, function, args).on_stripe)
+        work = _Task(self, function, args)
+        stripe = self._task(work.on_stripe)
         calls = []
         for index, head in enumerate(bundles):
             # Each head takes the next half of the circle: tasks of one size keep workers even,
             # where the rows of a triangle would not.
             tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
-            size = group or len(tail)
+            size = self.handed or len(tail)
             calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return _sum(calls)
+        return work.summed(calls)
 
     def rows(self, indices: Array) -> Array:
         """Return the rows numbered `indices` (m,), rising, as functions see them."""
+        return self.pick(indices).X
+
+    def pick(self, indices: Array) -> Piece:
+        """Return the rows numbered `indices` (m,), rising, with their facts, as one piece."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
+        take = self._task(_Task(self, _itself, ()).on_picked)
         calls = [
-            self._map(_take, (pick - part.start,), [part])[0]
+            take(part.bundle, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
             if len(pick)
         ]
-        return np.concatenate(_computed(calls))
+        pieces = _computed(calls)
+        facts = zip(*(piece.facts for piece in pieces), strict=True)
+        return Piece(
+            0,
+            np.concatenate([piece.X for piece in pieces]),
+            tuple(np.concatenate(column) for column in facts),
+        )
 
     def _attach(self, column: Sequence[Any]) -> Shards:
         parts = zip(self.parts, column, strict=True)
@@ -192,7 +260,7 @@ class Shards:
 
     @property
     def _inline(self) -> bool:
-        return len(self.parts) == 1 and not self.resident and _cluster() is None
+        return len(self.parts) == 1 and self.handed is None and _cluster() is None
 
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[_Part]
@@ -287,17 +355,29 @@ def _share(index: int, count: int) -> int:
     return count // 2 + (count % 2 or 2 * index < count)
 
 
-def _take(piece: Piece, indices: Array) -> Array:
-    return piece.X[indices]
+def _gathered(total: Any, more: Any) -> Any:
+    """Return the sum of two results of one task, in the place of the first where it is an array."""
+    if isinstance(total, tuple):
+        return tuple(_gathered(a, b) for a, b in zip(total, more, strict=True))
+    if total is None:
+        return None
+    total += more
+    return total
 
 
-def _sum(calls: list[Any]) -> Any:
-    """Return the sum of results, added in a tree that their number alone decides."""
-    join = delayed(added, pure=False)
-    while len(calls) > 1:
-        odd = calls[len(calls) // 2 * 2 :]
-        calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
-    return _computed(calls)[0]
+@contextmanager
+def _heard(total: int) -> Iterator[str | None]:
+    """Yield what tasks name when they are done, here or on a cluster; None if nobody watches."""
+    with counted(total) as topic:
+        client = _cluster()
+        if topic is None or client is None:
+            yield topic
+            return
+        client.subscribe_topic(topic, lambda _event: done(topic))
+        try:
+            yield topic
+        finally:
+            client.unsubscribe_topic(topic)
 
 
 def _cluster() -> Any:

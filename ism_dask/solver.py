@@ -20,10 +20,14 @@ from ism_dask.typing import Array
 
 @dataclass(frozen=True)
 class Evaluation:
-    """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for."""
+    """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
+
+    `error` bounds the relative error of J where Phi is approximated.
+    """
 
     objective: float
     matrix: Array
+    error: float = 0.0
 
 
 class Operator(Protocol):
@@ -110,15 +114,18 @@ class Solution:
         The smallest chosen eigenvalue minus the largest not chosen.
     objective : float
         J(W).
-    residual : float
-        `||Phi W - W (W^T Phi W)|| / ||Phi W||` at W itself: 0 at a stationary point.
+    error : float
+        A bound on the relative error of the objective.
+    product : (d, q) array
+        Phi(W) W.
     """
 
     W: Array
     eigenvalues: Array
     eigengap: float
     objective: float
-    residual: float
+    error: float
+    product: Array
     n_iter: int
     status: Status
     history: tuple[Record, ...]
@@ -224,19 +231,15 @@ def _finite(matrix: Array) -> Array:
 def _solution(operator: Operator, state: State, last: Evaluation, stopping: Stopping) -> Solution:
     best, record = state.best, state.history[-1]
     settled = stopping.met(record.change, record.angle)
-    product = last.matrix if best is state.current else operator.gradient(best.W).matrix
+    at_best = last if best is state.current else operator.gradient(best.W)
     return Solution(
         W=best.W,
         eigenvalues=best.eigenvalues,
         eigengap=best.gap,
         objective=best.objective,
-        residual=_residual(best.W, product),
+        error=at_best.error,
+        product=at_best.matrix,
         n_iter=state.iteration,
         status=Status.CONVERGED if settled else Status.MAX_ITER,
         history=state.history,
     )
-
-
-def _residual(W: Array, product: Array) -> float:
-    norm = float(np.linalg.norm(product))
-    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.auto import Auto
+from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.closed import Closed
 from ism_dask.engines.exact import Exact
+from ism_dask.engines.features import Features
+from ism_dask.engines.landmarks import Landmarks
 
-__all__ = ["ENGINES", "Closed", "Engine", "Exact", "Problem", "choose"]
+__all__ = [
+    "ENGINES",
+    "Closed",
+    "DeclinedError",
+    "Engine",
+    "Exact",
+    "Features",
+    "Landmarks",
+    "Problem",
+    "choose",
+]
 
-# From cheap to dear: "auto" takes the first that does not refuse.
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Closed, Exact)}
+# From cheap to dear: "auto" takes the first that serves and is advised.
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine for engine in (Closed, Features, Landmarks, Exact)
+}
 
 
-def choose(name: str, problem: Problem) -> Engine:
-    """Return the engine called `name` for `problem`, or with "auto" the cheapest that serves it."""
+def choose(name: str, problem: Problem, q: int) -> Engine:
+    """Return the engine called `name` for q columns of W, or with "auto" what `Auto` chooses."""
     if name == "auto":
-        return next(kind for kind in ENGINES.values() if not kind.refusal(problem))(problem)
+        return Auto(problem, q, tuple(ENGINES.values()))
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise ValueError(f"`engine` must be one of {known}; got {name!r}")
-    reason = ENGINES[name].refusal(problem)
+    reason = ENGINES[name].refusal(problem, q)
     if reason:
         raise ValueError(
             f"`engine`={name!r} cannot serve this problem: {reason}; try engine='auto'"
         )
-    return ENGINES[name](problem)
+    return ENGINES[name](problem, q)

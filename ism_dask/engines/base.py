@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,20 +27,35 @@ class Problem:
     kernel : Kernel
         With nothing left to resolve.
     gamma : Gamma
+    engine_tol : float
+        What an approximate engine may leave out, as a share of the trace of the kernel.
+    sample : (s, d) array or None
+        Some of the rows, drawn at random, for engines that look before they start. None: some
+        that are evenly spaced.
+    seed : int
+        Of what engines draw at random.
     """
 
     shards: Shards
     kernel: Kernel
     gamma: Gamma
+    engine_tol: float = 1e-4
+    sample: Array | None = field(default=None, repr=False)
+    seed: int = 0
 
     @classmethod
-    def of(cls, shards: Shards, kernel: Kernel, dependence: Dependence) -> Problem:
-        """Return the problem with all that tasks need attached to the shards."""
+    def of(
+        cls, shards: Shards, kernel: Kernel, dependence: Dependence, **approximation: Any
+    ) -> Problem:
+        """Return the problem with all that tasks need attached to the shards.
+
+        `approximation` are `engine_tol`, `sample` and `seed`, where they are not the defaults.
+        """
         shards = shards.with_rows(dependence.facts)
         if any(term.local for _, term in kernel.terms):
             shards = shards.derive(_inverse_widths, kernel).settled()
         # The anchors of local kernels have done their work: they need not travel with every task.
-        return cls(shards, kernel.carried(_nothing_of), dependence.gamma)
+        return cls(shards, kernel.carried(_nothing_of), dependence.gamma, **approximation)
 
     @property
     def d(self) -> int:
@@ -52,6 +67,10 @@ class Problem:
         return replace(self, kernel=self.kernel.flat())
 
 
+class DeclinedError(ValueError):
+    """An engine that found, looking at the rows, that it cannot do what was asked."""
+
+
 class Engine(ABC):
     """Phi, objective and gradient of one problem.
 
@@ -59,24 +78,34 @@ class Engine(ABC):
     ----------
     name : str
         Its name in `ENGINES`.
-    error : float
-        A bound on the relative error of the objective; 0 for exact engines.
+    note : str
+        What a user should know of how the answer came about; most often nothing.
+    approximate : bool
+        Whether answers have an error, which `Evaluation` then bounds.
     """
 
     name: ClassVar[str]
+    note: str = ""
+    approximate: ClassVar[bool] = False
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem
+        self.q = q
+
+    @property
+    def serving(self) -> Engine:
+        """The engine that answers: this one, unless it chooses among others."""
+        return self
 
     @classmethod
     @abstractmethod
-    def refusal(cls, problem: Problem) -> str | None:
-        """Return why the engine cannot serve `problem`, or None."""
+    def refusal(cls, problem: Problem, q: int) -> str | None:
+        """Return why the engine cannot serve `problem` with q columns of W, or None."""
 
-    @property
-    @abstractmethod
-    def error(self) -> float:
-        """A bound on the relative error of the objective."""
+    @classmethod
+    def advised(cls, problem: Problem, q: int) -> bool:
+        """Say whether the engine, if it can serve, is worth it here: the rule of "auto"."""
+        return True
 
     @abstractmethod
     def phi0(self) -> Array:
@@ -93,6 +122,24 @@ class Engine(ABC):
     @abstractmethod
     def objective(self, W: Array) -> float:
         """Return J at W (d, k)."""
+
+
+def projected(piece: Piece, W: Array) -> Array:
+    """Return Z (b, k), the rows of a piece times W, in their own precision."""
+    return np.matmul(piece.X, W.astype(piece.X.dtype))
+
+
+def refuse_beyond(needed: float, budget: float, what: str) -> None:
+    """Raise an error, with the numbers, where a task of `what` needs more bytes than it may take.
+
+    For use before the first tile.
+    """
+    if needed > budget:
+        raise MemoryError(
+            f"{what} needs {needed / 2**20:.0f} MiB, but a task may take {budget / 2**20:.0f} "
+            "MiB here; give the workers more memory or fewer threads, or the fit fewer rows or "
+            "columns"
+        )
 
 
 def _nothing_of(rows: Array) -> Array:

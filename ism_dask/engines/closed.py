@@ -12,6 +12,7 @@ from ism_dask.shards import Piece
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
+NO_FACTORS = "this target gives Gamma no thin factors"
 # Column sums of U below this share of what they could be are rounding: Gamma is centred.
 _CENTRED = 1e-6
 
@@ -24,20 +25,19 @@ class Closed(Engine):
     """
 
     name = "closed"
-    error = 0.0
 
     @classmethod
-    def refusal(cls, problem: Problem) -> str | None:
+    def refusal(cls, problem: Problem, q: int) -> str | None:
         """Refuse kernels whose slope varies, and a Gamma without factors."""
         if not all(term.constant_slope for _, term in problem.kernel.terms):
             return "the slope of the kernel depends on beta"
         if not isinstance(problem.gamma, FactoredGamma):
-            return "this target gives Gamma no thin factors"
+            return NO_FACTORS
         return None
 
     @cached_property
     def _phi(self) -> Array:
-        problem, gamma = self.problem, _factored(self.problem)
+        problem, gamma = self.problem, factored(self.problem)
         signs = gamma.signs
         total = np.zeros((problem.d, problem.d))
         column = 0
@@ -70,9 +70,10 @@ class Closed(Engine):
         return self.gradient(W).objective
 
 
-def _factored(problem: Problem) -> FactoredGamma:
+def factored(problem: Problem) -> FactoredGamma:
+    """Return the Gamma of a problem that an engine for factors has not refused."""
     if not isinstance(problem.gamma, FactoredGamma):
-        raise TypeError("the closed engine needs a Gamma with factors")
+        raise TypeError("this engine needs a Gamma with factors")
     return problem.gamma
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.base import Engine, Problem, projected, refuse_beyond
 from ism_dask.engines.closed import Closed, weighted_gram
 from ism_dask.engines.tiles import (
     Model,
@@ -20,33 +20,27 @@ from ism_dask.shards import Piece, Shards, task_budget
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
-# Whole shards that a task is handed at once take up to this many bytes. Not what the workers
-# happen to have: the sums, and so the last bits, would change with it.
-_HANDED_BYTES = 256 * 2**20
-
 
 class Exact(Engine):
     """O(n^2 (q + r + d)) time, O(tile) memory, exact up to rounding."""
 
     name = "exact"
-    error = 0.0
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, q: int) -> None:
+        super().__init__(problem, q)
         self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
-        self._group = _tail_group(problem.shards)
         self._planned = 0
 
     @classmethod
-    def refusal(cls, problem: Problem) -> str | None:
+    def refusal(cls, problem: Problem, q: int) -> str | None:
         """Refuse nothing."""
         return None
 
     def phi0(self) -> Array:
         """Return the matrix of the start: closed where Gamma has factors, else by tiles."""
         flat = self.problem.flat()
-        engine = Exact(flat) if Closed.refusal(flat) else Closed(flat)
-        return engine.phi(np.zeros((self.problem.d, 1))).matrix
+        kind = Exact if Closed.refusal(flat, self.q) else Closed
+        return kind(flat, self.q).phi(np.zeros((self.problem.d, 1))).matrix
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
@@ -77,36 +71,17 @@ class Exact(Engine):
         shards = self.problem.shards
         needed = stripe_bytes(
             shards.largest, self._model, self.problem.d, k, shards.dtype.itemsize
-        ) + _raw_bytes(shards) * (1 + min(self._group or 1, len(shards.parts)))
-        budget = task_budget()
-        if needed > budget:
-            raise MemoryError(
-                f"a tile task of {shards.largest} of {shards.n_rows} rows x {self.problem.d} "
-                f"columns needs {needed / 2**20:.0f} MiB, but a task may take "
-                f"{budget / 2**20:.0f} MiB here; give the workers more memory or fewer threads, "
-                "or the fit fewer rows or columns"
-            )
+        ) + shards.raw_bytes * (1 + min(shards.handed or 1, len(shards.parts)))
+        what = f"a tile task of {shards.largest} of {shards.n_rows} rows x {self.problem.d} columns"
+        refuse_beyond(needed, task_budget(), what)
         self._planned = k
 
     def _points(self, W: Array) -> Shards:
-        return self.problem.shards.derive(_projected, W)
+        return self.problem.shards.derive(projected, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array) -> Any:
         self._check_memory(W.shape[1])
-        return points.fold_pairs(stripe, self._model, group=self._group)
-
-
-def _raw_bytes(shards: Shards) -> int:
-    return shards.largest * shards.n_raw_columns * shards.raw_itemsize
-
-
-def _tail_group(shards: Shards) -> int | None:
-    """Return how many shards a task is handed, None where it reads them one by one."""
-    return max(1, _HANDED_BYTES // _raw_bytes(shards)) if shards.resident else None
-
-
-def _projected(piece: Piece, W: Array) -> Array:
-    return np.matmul(piece.X, W.astype(piece.X.dtype))
+        return points.fold_pairs(stripe, self._model)
 
 
 def _degree_gram(piece: Piece) -> Array:

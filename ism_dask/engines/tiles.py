@@ -273,7 +273,7 @@ def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     return cross, stripe.degrees, stripe.objective
 
 
-def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
     Z = head.facts[-1]
     moved = np.zeros((model.n_rows, Z.shape[1]))

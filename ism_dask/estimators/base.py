@@ -14,9 +14,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
+from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import Engine, Problem, choose
 from ism_dask.estimators.preparation import Prepared, prepare, project
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -117,17 +118,33 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
-        sample = prepared.sample(check_random_state(self.random_state or 0))
+        random = check_random_state(self.random_state or 0)
+        sample = prepared.sample(random)
         resolved = kernel.carried(prepared.lower).resolve(sample)
-        engine = choose(self.engine, Problem.of(prepared.shards, resolved, dependence))
+        problem = Problem.of(
+            prepared.shards,
+            resolved,
+            dependence,
+            engine_tol=self.engine_tol,
+            sample=sample,
+            seed=int(random.randint(2**31)),
+        )
+        engine = choose(self.engine, problem, q)
         stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
         solution = solve(engine, q, stopping, on_iteration=self.on_iteration)
         self._keep(solution, prepared)
         # What a kernel keeps of the rows is told in the features of the user.
         self.kernel_ = resolved.carried(prepared.lift)
-        self.engine_ = engine.name
-        self.engine_error_ = engine.error
+        self._keep_engine(engine, solution)
         return solution
+
+    def _keep_engine(self, engine: Engine, solution: Solution) -> None:
+        found = residual(engine, solution)
+        self.residual_ = found.value
+        self.residual_rows_ = found.rows
+        self.engine_ = engine.serving.name
+        self.engine_note_ = engine.serving.note
+        self.engine_error_ = solution.error
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
@@ -137,7 +154,6 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.eigenvalues_ = solution.eigenvalues
         self.eigengap_ = solution.eigengap
         self.objective_ = solution.objective
-        self.residual_ = solution.residual
         self.n_iter_ = solution.n_iter
         self.converged_ = solution.status is Status.CONVERGED
         self.history_ = solution.history

@@ -58,5 +58,5 @@ def hsic(
         sample = prepared.sample(check_random_state(random_state or 0))
         resolved = given.carried(prepared.lower).resolve(sample)
         problem = Problem.of(prepared.shards, resolved, dependence(y, target))
-        J = choose("auto", problem).objective(np.eye(problem.d))
+        J = choose("auto", problem, problem.d).objective(np.eye(problem.d))
     return J / (len(X) - 1) ** 2

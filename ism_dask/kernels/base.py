@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask.checks import positive
+from ism_dask.kernels.features import Monomials
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.typing import Array
 
@@ -63,15 +64,20 @@ class PointwiseKernel(Kernel):
         Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
     amplitude : float
         The constant of `f' = amplitude * shape`, which tiles apply once and not to each entry.
-    value_per_shape : float or None
-        The c of `f = c shape`, where f has one: the objective then comes with Phi for nothing.
+    value_by_slope : tuple of float, or None
+        The (a, b) of `f = (a + b beta) f'`, where f is of that form: the objective then comes
+        from the same sums as Phi.
     constant_slope : bool
         Whether f' does not depend on beta, so that Phi does not depend on W.
+    definite : bool
+        Whether the matrix of `shape` is positive semi-definite on any rows, so that landmarks
+        can stand for it.
     """
 
     pairing: ClassVar[Pairing]
     local: ClassVar[bool] = False
     constant_slope: ClassVar[bool] = False
+    definite: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
@@ -96,9 +102,19 @@ class PointwiseKernel(Kernel):
         """f'(0) without `scale`, or the sign of f' beside 0 where f'(0) = 0."""
 
     @property
-    def value_per_shape(self) -> float | None:
-        """The c of `f = c shape`, or None."""
+    def value_by_slope(self) -> tuple[float, float] | None:
+        """The (a, b) of `f = (a + b beta) f'`, or None."""
         return None
+
+    @property
+    def value_per_shape(self) -> float | None:
+        """The c of `f = c shape`, or None: tiles then need not make f as well."""
+        constant, rate = self.value_by_slope or (None, None)
+        return constant * self.amplitude if constant is not None and rate == 0 else None
+
+    def features(self, q: int) -> Monomials | None:
+        """Return the map of q columns of Z whose products are `shape`, if a finite one is."""
+        return Monomials(q, 0, 1.0) if self.constant_slope and not self.local else None
 
     @property
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
@@ -129,6 +145,8 @@ class Flat(PointwiseKernel):
     base: PointwiseKernel
 
     constant_slope = True
+    definite = True
+    value_by_slope = (0.0, 1.0)
 
     @property
     def pairing(self) -> Pairing:  # type: ignore[override]

@@ -12,6 +12,7 @@ import numpy as np
 
 from ism_dask.checks import positive, whole
 from ism_dask.kernels.base import Kernel, PointwiseKernel, filled
+from ism_dask.kernels.features import Monomials
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.typing import Array
@@ -26,6 +27,8 @@ class Linear(PointwiseKernel):
 
     pairing = INNER
     constant_slope = True
+    definite = True
+    value_by_slope = (0.0, 1.0)
     amplitude = 1.0
     flat_slope = 1.0
 
@@ -49,6 +52,8 @@ class Squared(PointwiseKernel):
 
     pairing = DISTANCE
     constant_slope = True
+    definite = True
+    value_by_slope = (0.0, 1.0)
     amplitude = -1.0
     flat_slope = -1.0
 
@@ -69,6 +74,7 @@ class Polynomial(PointwiseKernel):
     offset: float = 1.0
 
     pairing = INNER
+    definite = True
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -85,6 +91,15 @@ class Polynomial(PointwiseKernel):
     def flat_slope(self) -> float:
         """`p c^(p-1)`, or 1 where that is 0: f' is positive beside it for even p - 1."""
         return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
+
+    @property
+    def value_by_slope(self) -> tuple[float, float]:
+        """`(c / p, 1 / p)`."""
+        return self.offset / self.degree, 1.0 / self.degree
+
+    def features(self, q: int) -> Monomials:
+        """Return the monomials up to degree p - 1."""
+        return Monomials(q, self.degree - 1, self.offset)
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
@@ -108,6 +123,7 @@ class Gaussian(PointwiseKernel):
     sigma: float | str = "median"
 
     pairing = DISTANCE
+    definite = True
 
     def __post_init__(self) -> None:
         """Check the width."""
@@ -130,7 +146,10 @@ class Gaussian(PointwiseKernel):
             raise TypeError('Gaussian(sigma="median") has no width yet: call resolve(rows) first')
         return 0.5 / self.sigma**2
 
-    value_per_shape = 1.0
+    @property
+    def value_by_slope(self) -> tuple[float, float]:
+        """`(-2 sigma^2, 0)`."""
+        return -1.0 / self._rate, 0.0
 
     @property
     def amplitude(self) -> float:
@@ -161,12 +180,17 @@ class Multiquadric(PointwiseKernel):
     offset: float = 1.0
 
     pairing = DISTANCE
+    definite = True
+    amplitude = -0.5
 
     def __post_init__(self) -> None:
         """Check the offset: at 0 the slope at beta = 0 is infinite."""
         positive("`offset`", self.offset)
 
-    amplitude = -0.5
+    @property
+    def value_by_slope(self) -> tuple[float, float]:
+        """`(2 c^2, 2)`."""
+        return 2.0 * self.offset**2, 2.0
 
     @property
     def flat_slope(self) -> float:

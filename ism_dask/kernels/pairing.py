@@ -23,6 +23,10 @@ class Pairing(ABC):
     def operands(self, Z: Array) -> tuple[Array, Array]:
         """Return (n, k) arrays L and R with `beta_ij = L_i . R_j`, up to rounding."""
 
+    @abstractmethod
+    def own(self, Z: Array) -> Array:
+        """Return the (n,) betas of each row of Z (n, k) with itself."""
+
     def beta(self, left: Array, right: Array, out: Array | None = None) -> Array:
         """Return the (a, b) tile of beta of rows `left` (a, k) and `right` (b, k)."""
         return np.matmul(left, right.T, out=out)
@@ -38,6 +42,10 @@ class Inner(Pairing):
         """Return Z twice."""
         return Z, Z
 
+    def own(self, Z: Array) -> Array:
+        """Return squared lengths."""
+        return np.einsum("ij,ij->i", Z, Z)
+
 
 class Distance(Pairing):
     """`beta_ij = ||W^T (x_i - x_j)||^2`, hence `A_ij = 2 (x_i - x_j) (x_i - x_j)^T`."""
@@ -50,9 +58,13 @@ class Distance(Pairing):
 
         Cancellation may leave beta a little below zero; a kernel that minds has to say so.
         """
-        lengths = np.einsum("ij,ij->i", Z, Z)[:, None]
+        lengths = INNER.own(Z)[:, None]
         ones = np.ones_like(lengths)
         return np.hstack([-2.0 * Z, lengths, ones]), np.hstack([Z, ones, lengths])
+
+    def own(self, Z: Array) -> Array:
+        """Return zeros."""
+        return np.zeros(len(Z))
 
 
 INNER = Inner()

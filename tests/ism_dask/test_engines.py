@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ism_dask.eigen import leading
 from ism_dask.engines import ENGINES, Problem, choose
-from ism_dask.engines.exact import _projected
+from ism_dask.engines.base import projected
 from ism_dask.engines.tiles import phi_stripe, stripe_bytes
 from ism_dask.gamma import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
@@ -55,14 +55,14 @@ def _cases():
     for engine in ENGINES:
         for kernel in ALL:
             for target in TARGETS:
-                if ENGINES[engine].refusal(_problem(kernel, target)) is None:
+                if ENGINES[engine].refusal(_problem(kernel, target), Q) is None:
                     yield engine, kernel, target
 
 
 @pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
 def test_engine_gives_the_definition(engine, kernel, target):
     phi0, phi, J = _expected(kernel, target)
-    served = choose(engine, _problem(kernel, target))
+    served = choose(engine, _problem(kernel, target), Q)
     near = {"rtol": 1e-10, "atol": 1e-10 * np.abs(phi).max()}
     np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
     evaluation = served.phi(W)
@@ -72,12 +72,12 @@ def test_engine_gives_the_definition(engine, kernel, target):
     np.testing.assert_allclose(slope.matrix, phi @ W, **near)
     assert slope.objective == pytest.approx(J, rel=1e-10)
     assert served.objective(W) == pytest.approx(J, rel=1e-10)
-    assert served.error == 0.0
+    assert evaluation.error == 0.0
 
 
 @pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
 def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
-    served = choose(engine, _problem(kernel, target))
+    served = choose(engine, _problem(kernel, target), Q)
     h = 1e-5
     numerical = np.empty_like(W)
     for i in range(D):
@@ -96,8 +96,8 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
     target=st.sampled_from(sorted(TARGETS)),
 )
 def test_any_row_chunking_gives_the_one_shard_answer(rows, kernel, target):
-    whole = choose("auto", _problem(kernel, target)).phi(W)
-    pieces = choose("auto", _problem(kernel, target, rows)).phi(W)
+    whole = choose("auto", _problem(kernel, target), Q).phi(W)
+    pieces = choose("auto", _problem(kernel, target, rows), Q).phi(W)
     scale = np.abs(whole.matrix).max()
     np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-10, atol=1e-11 * scale)
     assert pieces.objective == pytest.approx(whole.objective, rel=1e-10)
@@ -120,7 +120,7 @@ def test_blocks_and_groups_larger_than_one():
     phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
     phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
     for rows in (None, 1100, 2300):
-        engine = choose("exact", Problem.of(cut(big, rows), kernel, known))
+        engine = choose("exact", Problem.of(cut(big, rows), kernel, known), 2)
         np.testing.assert_allclose(engine.phi(V).matrix, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
         np.testing.assert_allclose(
             engine.gradient(V).matrix, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
@@ -130,7 +130,7 @@ def test_blocks_and_groups_larger_than_one():
 @pytest.mark.parametrize("kernel", sorted(ALL))
 def test_float32_tiles_are_right_to_single_precision(kernel):
     _, phi, J = _expected(kernel, "classes")
-    evaluation = choose("exact", _problem(kernel, "classes", dtype=np.float32)).phi(W)
+    evaluation = choose("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
     assert np.linalg.norm(evaluation.matrix - phi) <= 5e-6 * np.linalg.norm(phi)
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
 
@@ -138,33 +138,33 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
 def test_phi_of_a_conic_sum_is_the_sum_of_phis():
     parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
     total = sum(
-        weight * choose("exact", _problem(k, "classes")).phi(W).matrix for weight, k in parts
+        weight * choose("exact", _problem(k, "classes"), Q).phi(W).matrix for weight, k in parts
     )
     kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
     problem = Problem.of(cut(X), kernel, dependence(TARGETS["classes"]))
-    np.testing.assert_allclose(choose("exact", problem).phi(W).matrix, total, rtol=1e-10)
+    np.testing.assert_allclose(choose("exact", problem, Q).phi(W).matrix, total, rtol=1e-10)
 
 
 def test_auto_takes_the_cheapest():
-    assert choose("auto", _problem("linear", "classes")).name == "closed"
-    assert choose("auto", _problem("linear + squared", "linear")).name == "closed"
-    assert choose("auto", _problem("linear", "gaussian")).name == "exact"
-    assert choose("auto", _problem("gaussian", "classes")).name == "exact"
+    assert choose("auto", _problem("linear", "classes"), Q).serving.name == "closed"
+    assert choose("auto", _problem("linear + squared", "linear"), Q).serving.name == "closed"
+    assert choose("auto", _problem("linear", "gaussian"), Q).serving.name == "exact"
+    assert choose("auto", _problem("gaussian", "classes"), Q).serving.name == "exact"
 
 
 def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
-        choose("closed", _problem("gaussian", "classes"))
+        choose("closed", _problem("gaussian", "classes"), Q)
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*no thin factors"):
-        choose("closed", _problem("linear", "gaussian"))
+        choose("closed", _problem("linear", "gaussian"), Q)
     with pytest.raises(ValueError, match="auto, closed, exact; got 'fast'"):
-        choose("fast", _problem("linear", "classes"))
+        choose("fast", _problem("linear", "classes"), Q)
 
 
 def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda: 10**6)
     with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
-        choose("exact", _problem("gaussian", "classes")).phi(W)
+        choose("exact", _problem("gaussian", "classes"), Q).phi(W)
 
 
 def test_the_memory_plan_is_kept():
@@ -173,9 +173,9 @@ def test_the_memory_plan_is_kept():
     problem = Problem.of(
         cut(rng.normal(size=(n, d))), Gaussian(20.0), dependence(rng.integers(0, 5, n))
     )
-    engine = choose("exact", problem)
+    engine = choose("exact", problem, Q)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
-    pieces = list(problem.shards.derive(_projected, V).settled().parts)
+    pieces = list(problem.shards.derive(projected, V).settled().parts)
     planned = stripe_bytes(problem.shards.largest, engine._model, d, 10, 8)
     stripe = iter([Piece(p.start, p.raw, p.facts) for p in pieces])
     head = Piece(pieces[0].start, pieces[0].raw, pieces[0].facts)
@@ -191,7 +191,7 @@ def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
     rows, y = rng.normal(size=(600, 50)), rng.integers(0, 3, 600)
     V = np.linalg.qr(rng.normal(size=(50, 10)))[0]
     wide, single = (
-        choose("exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), dependence(y))).phi(V)
+        choose("exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), dependence(y)), 10).phi(V)
         for t in (np.float64, np.float32)
     )
     assert np.linalg.norm(single.matrix - wide.matrix) < 1e-3 * np.linalg.norm(wide.matrix)
@@ -206,7 +206,7 @@ def test_the_anchors_of_a_local_kernel_do_not_travel():
 @pytest.mark.parametrize("rows", [10, 37])
 def test_single_precision_start_has_the_rank_of_the_classes(rows):
     flat = _problem("gaussian", "classes", rows, dtype=np.float32)
-    assert leading(choose("exact", flat).phi0(), 4).determined.shape[1] == 3
+    assert leading(choose("exact", flat, Q).phi0(), 4).determined.shape[1] == 3
 
 
 def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
@@ -215,5 +215,5 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     for budget in (10**9, 10**12):
         monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda budget=budget: budget)
         problem = Problem.of(cut(lazy, 5), ALL["gaussian"], dependence(TARGETS["classes"]))
-        results.append(choose("exact", problem).phi(W).matrix)
+        results.append(choose("exact", problem, Q).phi(W).matrix)
     np.testing.assert_array_equal(*results)

@@ -17,7 +17,7 @@ Y = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2, [-0.2, 0.7])
 
 
 def _engine(kernel=None):
-    return choose("auto", Problem.of(cut(X), kernel or Gaussian(2.0), dependence(Y)))
+    return choose("auto", Problem.of(cut(X), kernel or Gaussian(2.0), dependence(Y)), 2)
 
 
 def test_a_fixed_point_is_stationary():

@@ -1,0 +1,124 @@
+"""A look over all rows at what landmarks leave out, and what that can do to J."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask.engines.cholesky import shape_diagonal
+from ism_dask.engines.expansion import Expansion, moment_sums, sides_of
+from ism_dask.gamma import FactoredGamma
+from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.shards import Piece
+from ism_dask.typing import Array
+
+# Rows told of each look: those where most is left.
+_WORST = 64
+
+
+class Worst:
+    """The points with most left, of some rows; the sum of two is that of all their rows.
+
+    Attributes
+    ----------
+    left : (t,) array
+        Falling.
+    rows : (t,) array
+        Their numbers.
+    points : (t, q) array
+    """
+
+    def __init__(self, left: Array, rows: Array, points: Array) -> None:
+        # The number decides between equals: the answer must not hang on how rows were cut.
+        order = np.lexsort((rows, -left))[:_WORST]
+        self.left, self.rows, self.points = left[order], rows[order], points[order]
+
+    def __add__(self, other: Worst) -> Worst:
+        return Worst(
+            np.concatenate([self.left, other.left]),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.points, other.points]),
+        )
+
+
+# Of a term: the trace of its shape, what is left of that, and where.
+Found: TypeAlias = tuple[float, float, Worst]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What a task needs to look at some rows.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    expansion : Expansion
+    gamma : FactoredGamma
+    """
+
+    kernel: Kernel
+    expansion: Expansion
+    gamma: FactoredGamma
+
+    def look(self, piece: Piece) -> tuple[Array, Array, tuple[Found, ...]]:
+        """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.
+
+        The rows of the piece are projected ones.
+        """
+        Z, facts = piece.X.astype(np.float64, copy=False), piece.facts[0]
+        F = self.expansion.columns(Z)
+        found, first = [], 0
+        for (_, term), each in zip(self.kernel.terms, self.expansion.maps, strict=True):
+            own = shape_diagonal(term, Z)
+            columns = F[:, first : first + each.size]
+            left = np.maximum(own - np.einsum("ij,ij->i", columns, columns), 0.0)
+            rows = piece.start + np.arange(len(Z))
+            found.append((float(own.sum()), float(left.sum()), Worst(left, rows, Z)))
+            first += each.size
+        U = self.gamma.factor(facts)
+        basis = (U[:, :, None] * sides_of(Z)[:, None, self._sides]).reshape(len(Z), -1)
+        return moment_sums(Z, F, facts, self.gamma), basis.T @ basis, tuple(found)
+
+    def error(self, objective: float, gram: Array, found: tuple[Found, ...]) -> float:
+        """Return a bound on the relative error of J.
+
+        A term leaves `sum_ij M_ij E_ij` of J out, with `M = Gamma o (a + b beta)` and E positive
+        semi-definite: that is between the extreme eigenvalues of M, times the trace of E.
+        """
+        low = high = objective
+        for (weight, term), (_, left, _) in zip(self.kernel.terms, found, strict=True):
+            ends = weight * term.amplitude * left * self._range(term, gram)
+            low, high = low + ends.min(), high + ends.max()
+        if low <= 0.0 <= high:
+            return 0.0 if low == high else np.inf
+        return float(max(abs(high - objective) / abs(high), abs(objective - low) / abs(low)))
+
+    @property
+    def _sides(self) -> slice:
+        """Which of 1, z and z^2 the error needs beside U."""
+        rates = [(term.value_by_slope or (0.0, 0.0))[1] for _, term in self.kernel.terms]
+        return slice(None) if any(rates) else slice(0, 1)
+
+    def _range(self, term: PointwiseKernel, gram: Array) -> Array:
+        """Return the least eigenvalue of M, at most 0, and the largest, at least 0."""
+        constant, rate = term.value_by_slope or (0.0, 0.0)
+        width = len(gram) // len(self.gamma.signs)
+        form = np.zeros((width, width))
+        form[0, 0] = constant
+        if width > 1:
+            inner = np.arange(1, width - 1)
+            form[inner, inner] = rate * term.pairing.coupling
+            form[0, -1] = form[-1, 0] = rate * term.pairing.degree / 2
+        values, vectors = scipy.linalg.eigh(gram)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        M = root.T @ np.kron(np.diag(self.gamma.signs), form) @ root
+        ends = scipy.linalg.eigvalsh(M)[[0, -1]]
+        return np.array([min(ends[0], 0.0), max(ends[1], 0.0)])
+
+
+def look(piece: Piece, audit: Audit) -> tuple[Array, Array, tuple[Found, ...]]:
+    """Call `audit.look`: a function that a worker can import."""
+    return audit.look(piece)

@@ -1,0 +1,147 @@
+"""How landmarks of one term are chosen, and when that is given up."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+from ism_dask.engines.audit import Found
+from ism_dask.engines.base import DeclinedError
+from ism_dask.engines.cholesky import PivotedCholesky, shape_diagonal
+from ism_dask.engines.expansion import FeatureMap
+from ism_dask.kernels import PointwiseKernel
+from ism_dask.typing import Array
+
+# Landmarks of a term at most: beyond, tiles are the faster way for all but millions of rows.
+_MOST = 2048
+# What may be left on the sample, as a share of what may be left on all rows: rows that were not
+# there to choose among keep more. Where the sample is all rows, only rounding is to be feared.
+_MARGIN, _WHOLE_MARGIN = 1 / 3, 0.99
+# Before so many landmarks the fall of what is left says nothing about its future ...
+_WARM_UP = 96
+# ... and as it gets steeper on the way, the end has to be this far off to give up.
+_PATIENCE = 8
+
+
+class Choice(ABC):
+    """How one term of a kernel is expanded."""
+
+    @property
+    @abstractmethod
+    def map(self) -> FeatureMap:
+        """What makes F, as things stand."""
+
+    @abstractmethod
+    def accepts(self, found: Found) -> bool:
+        """Say whether what is left on all rows is little enough."""
+
+    @abstractmethod
+    def improve(self, found: Found) -> None:
+        """Leave less."""
+
+
+class Monomial(Choice):
+    """A finite map, which leaves nothing."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        self._features = features
+
+    @property
+    def map(self) -> FeatureMap:
+        """The monomials."""
+        return self._features
+
+    def accepts(self, found: Found) -> bool:
+        """Say yes."""
+        return True
+
+    def improve(self, found: Found) -> None:
+        """Do nothing: there is nothing left."""
+
+
+class Sampled(Choice):
+    """Landmarks chosen among a sample, and the worst rows of each look at all of them.
+
+    Parameters
+    ----------
+    term : PointwiseKernel
+    Z : (s, q) array
+        The projected sample, in float64.
+    n_rows : int
+        How many rows the sample is of.
+    tol : float
+        What may be left of the trace over all rows, as a share.
+    seed : list of int
+    """
+
+    def __init__(
+        self, term: PointwiseKernel, Z: Array, n_rows: int, tol: float, seed: list[int]
+    ) -> None:
+        self._cholesky = PivotedCholesky(term, Z, seed)
+        self._tol, self._sample = tol, len(Z)
+        self._trace = float(shape_diagonal(term, Z).sum())
+        self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
+        self._most = min(_MOST, n_rows)
+        self._grow()
+
+    @property
+    def map(self) -> FeatureMap:
+        """The map that the landmarks make."""
+        return self._cholesky.landmarks
+
+    def accepts(self, found: Found) -> bool:
+        """Say whether no more than the share `tol` is left."""
+        trace, left, _ = found
+        return left <= self._tol * trace
+
+    def improve(self, found: Found) -> None:
+        """Take the worst rows in, and leave half as much on the sample."""
+        trace, left, worst = found
+        before = self._cholesky.size
+        self._cholesky.admit(worst.points)
+        self._allowed /= 2
+        self._grow()
+        if self._cholesky.size == before or before >= self._most:
+            raise self._declined(left / trace, "all rows", "rounding leaves no more to choose")
+
+    @property
+    def _share(self) -> float:
+        """What is left on the sample."""
+        return float(self._cholesky.left[: self._sample].sum()) / self._trace
+
+    def _grow(self) -> None:
+        """Take landmarks until no more than the share allowed is left on the sample."""
+        history = [(0, 1.0)]
+        while (share := self._share) > self._allowed:
+            m = self._cholesky.size
+            history.append((m, share))
+            needed = _needed(history, self._allowed)
+            if m >= self._most or (m >= _WARM_UP and needed > _PATIENCE * self._most):
+                raise self._declined(share, f"a sample of {self._sample} rows", _told(needed))
+            if not self._cholesky.propose():
+                return  # nothing but rounding is left: the look at all rows will judge
+
+    def _declined(self, share: float, where: str, outlook: str) -> DeclinedError:
+        return DeclinedError(
+            f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
+            f"{type(self._cholesky.term).__name__} on {where}; `engine_tol` allows "
+            f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
+            "engine='exact' or 'auto', a wider kernel or a larger `engine_tol`"
+        )
+
+
+def _needed(history: list[tuple[int, float]], allowed: float) -> float:
+    """Return how many landmarks it would take if what is left went on falling as a power of m."""
+    m, share = history[-1]
+    half, before = min(history, key=lambda point: abs(point[0] - m / 2))
+    if half == 0 or share >= before:
+        return math.inf
+    power = math.log(before / share) / math.log(m / half)
+    # In logarithms: the number itself may be beyond what a float holds.
+    exponent = math.log(m) + math.log(share / allowed) / power
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+def _told(needed: float) -> str:
+    many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
+    return f"at this rate it would take {many}"

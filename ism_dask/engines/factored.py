@@ -1,0 +1,133 @@
+"""What `features` and `landmarks` share: once the kernel has factors, all sums are over rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ism_dask.engines.base import Engine, Problem, projected, refuse_beyond
+from ism_dask.engines.closed import NO_FACTORS, Closed, factored
+from ism_dask.engines.expansion import (
+    Expansion,
+    Moments,
+    gradient_sums,
+    moved,
+    phi_of,
+    phi_sums,
+)
+from ism_dask.gamma import FactoredGamma
+from ism_dask.shards import Shards, task_budget
+from ism_dask.solver import Evaluation
+from ism_dask.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """The problem at one W: its projected rows, their factor, and what both come to.
+
+    Attributes
+    ----------
+    W : (d, k) array
+    points : Shards
+        With the rows of Z as their last fact.
+    expansion : Expansion
+    moments : Moments
+    error : float
+        A bound on the relative error of J.
+    """
+
+    W: Array
+    points: Shards
+    expansion: Expansion
+    moments: Moments
+    error: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        """J."""
+        return self.moments.objective(self.expansion)
+
+
+class Factored(Engine):
+    """O(n m d) time and O(shard) memory: three passes, of which one does not read X."""
+
+    def __init__(self, problem: Problem, q: int) -> None:
+        super().__init__(problem, q)
+        self._last: Expanded | None = None
+
+    @classmethod
+    def refusal(cls, problem: Problem, q: int) -> str | None:
+        """Refuse a Gamma without factors."""
+        return None if isinstance(problem.gamma, FactoredGamma) else NO_FACTORS
+
+    @abstractmethod
+    def _expand(self, W: Array, points: Shards) -> Expanded:
+        """Return the problem at W (d, k), `points` being the shards with Z attached."""
+
+    def phi0(self) -> Array:
+        """Return the matrix of the start."""
+        return Closed(self.problem.flat(), self.q).phi0()
+
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and Phi at W."""
+        at, gamma = self._at(W), self._gamma
+        # Phi needs the degrees only: the first column of what Psi does.
+        spread = at.moments.spread(gamma, at.expansion)[..., :1]
+        sums, gram = at.points.fold(phi_sums, at.expansion, gamma, spread)
+        matrix = phi_of(sums, at.expansion, gamma)
+        return Evaluation(at.objective, matrix if gram is None else matrix + gram, at.error)
+
+    def gradient(self, W: Array) -> Evaluation:
+        """Return J and Phi W."""
+        at, gamma = self._at(W), self._gamma
+        spread = at.moments.spread(gamma, at.expansion)
+        product = at.points.fold(gradient_sums, at.expansion, gamma, spread)
+        return Evaluation(at.objective, product, at.error)
+
+    def objective(self, W: Array) -> float:
+        """Return J at W."""
+        return self._at(W).objective
+
+    def moved(self, W: Array, X: Array, facts: Array) -> Array:
+        """Return what rows X (b, d), with what Gamma knows of them, bring to Phi W: (b, k)."""
+        at, gamma = self._at(W), self._gamma
+        Z = X @ W.astype(X.dtype)
+        return moved(Z, facts, at.expansion, gamma, at.moments.spread(gamma, at.expansion))
+
+    @cached_property
+    def _gamma(self) -> FactoredGamma:
+        return factored(self.problem)
+
+    def _at(self, W: Array) -> Expanded:
+        """Return the problem at W, made once for all that is asked there."""
+        if self._last is None or not np.array_equal(self._last.W, W):
+            self._last = None  # what it holds may go before the next takes its place
+            points = self.problem.shards.derive(projected, W).settled()
+            self._last = self._expand(W, points)
+        return self._last
+
+    def _moments(self, sums: Array) -> Moments:
+        """Return the moments of U from sums over V (v, m, q + 2)."""
+        return Moments(np.tensordot(self._gamma.mixing.T, sums, axes=1), self._gamma.signs)
+
+    def _check_memory(self, m: int) -> None:
+        """Refuse, before the first tile, a factor of m columns that would not fit."""
+        shards = self.problem.shards
+        what = f"a task of {shards.largest} rows x {self.problem.d} columns with {m} {self.name}"
+        refuse_beyond(task_bytes(self.problem, m), task_budget(), what)
+
+
+def task_bytes(problem: Problem, m: int) -> int:
+    """Return the most bytes that a task takes with m columns in F."""
+    shards, d = problem.shards, problem.d
+    groups = len(factored(problem).mixing)
+    rows = shards.raw_bytes * (1 + (shards.handed or 0))
+    # Standardised, scaled by the degrees or picked by class; F in float64, what it is made of,
+    # and as it meets X.
+    tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m
+    # The sums of a run, those of its last shard, and the two partials whose sum is one of them.
+    partial = 8 * (groups * m * d + d * d)
+    return rows + tiles + 3 * partial

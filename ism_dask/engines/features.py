@@ -1,0 +1,58 @@
+"""Polynomial kernels, exactly: their slope is the product of finitely many monomials."""
+
+from __future__ import annotations
+
+from ism_dask.engines.base import Problem
+from ism_dask.engines.expansion import Expansion, moment_sums
+from ism_dask.engines.factored import Expanded, Factored, task_bytes
+from ism_dask.gamma import FactoredGamma
+from ism_dask.kernels import Kernel
+from ism_dask.shards import Piece, Shards, task_budget
+from ism_dask.typing import Array
+
+# Monomials for each row above which tiles are the faster way (measured, see docs/engines.md).
+_DENSE = 0.25
+
+
+class Features(Factored):
+    """O(n m d) with the m monomials of the projected rows; exact up to rounding."""
+
+    name = "features"
+
+    @classmethod
+    def refusal(cls, problem: Problem, q: int) -> str | None:
+        """Refuse kernels without a finite map, and maps that do not fit."""
+        missing = [type(t).__name__ for _, t in problem.kernel.terms if t.features(q) is None]
+        if missing:
+            return f"the slope of {missing[0]} is no finite sum of products of features"
+        if reason := super().refusal(problem, q):
+            return reason
+        m = _size(problem.kernel, q)
+        needed, budget = task_bytes(problem, m), task_budget()
+        if needed > budget:
+            return (
+                f"{m} monomials of {q} new features need {needed / 2**20:.0f} MiB a task, which "
+                f"may take {budget / 2**20:.0f} MiB here"
+            )
+        return None
+
+    @classmethod
+    def advised(cls, problem: Problem, q: int) -> bool:
+        """Say whether the monomials are few beside the rows."""
+        return _size(problem.kernel, q) <= _DENSE * problem.shards.n_rows
+
+    def _expand(self, W: Array, points: Shards) -> Expanded:
+        k = W.shape[1]
+        maps = [term.features(k) for _, term in self.problem.kernel.terms]
+        expansion = Expansion.of(self.problem.kernel, [each for each in maps if each is not None])
+        sums = points.through(k).fold(_moment_sums, expansion, self._gamma)
+        return Expanded(W, points, expansion, self._moments(sums))
+
+
+def _size(kernel: Kernel, q: int) -> int:
+    return sum(each.size for _, term in kernel.terms if (each := term.features(q)) is not None)
+
+
+def _moment_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma) -> Array:
+    Z = piece.X.astype("float64", copy=False)
+    return moment_sums(Z, expansion.columns(Z), piece.facts[0], gamma)

@@ -1,0 +1,65 @@
+"""How far a pass over the shards is, for whoever watches: passes over tiles can take minutes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from uuid import uuid4
+
+OnTask = Callable[[int, int], None]
+
+_WATCHER: ContextVar[OnTask | None] = ContextVar("watcher", default=None)
+
+
+class _Count:
+    """The tasks of one pass that are done, counted by whichever thread hears of them."""
+
+    def __init__(self, total: int, on_task: OnTask) -> None:
+        self._lock = threading.Lock()
+        self._done, self._total, self._on_task = 0, total, on_task
+
+    def one_more(self) -> None:
+        with self._lock:
+            self._done += 1
+            self._on_task(self._done, self._total)
+
+
+_COUNTS: dict[str, _Count] = {}
+
+
+@contextmanager
+def watching_passes(on_task: OnTask) -> Iterator[None]:
+    """Call `on_task(done, total)` after each task of every pass over the shards in the block.
+
+    It is called from the threads that compute, one at a time, and should be quick.
+    """
+    token = _WATCHER.set(on_task)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+@contextmanager
+def counted(total: int) -> Iterator[str | None]:
+    """Count `total` tasks in the block; yield what they tell `done` of, None if nobody watches."""
+    on_task = _WATCHER.get()
+    if on_task is None:
+        yield None
+        return
+    topic = f"ism-dask-{uuid4().hex}"
+    _COUNTS[topic] = _Count(total, on_task)
+    try:
+        yield topic
+    finally:
+        del _COUNTS[topic]
+
+
+def done(topic: str) -> bool:
+    """Count one task of `topic`; say whether it is counted in this process."""
+    count = _COUNTS.get(topic)
+    if count is not None:
+        count.one_more()
+    return count is not None
