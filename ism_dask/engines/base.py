@@ -10,7 +10,7 @@ import numpy as np
 
 from ism_dask.gamma import Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.shards import Piece, Shards
+from ism_dask.shards import Piece, Shards, task_budget
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -91,6 +91,7 @@ class Engine(ABC):
     def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem
         self.q = q
+        self._afforded = 0
 
     @property
     def serving(self) -> Engine:
@@ -106,6 +107,23 @@ class Engine(ABC):
     def advised(cls, problem: Problem, q: int) -> bool:
         """Say whether the engine, if it can serve, is worth it here: the rule of "auto"."""
         return True
+
+    def _afford(self, size: int, needed: float, what: str) -> None:
+        """Refuse, before the first tile, a task of `what` that needs more bytes than it may take.
+
+        Once for each `size`, told by what grows from call to call: what is free later may be
+        less because the fit itself is at work.
+        """
+        if size <= self._afforded:
+            return
+        budget = task_budget()
+        if needed > budget:
+            raise MemoryError(
+                f"a task of {what} needs {needed / 2**20:.0f} MiB, but may take "
+                f"{budget / 2**20:.0f} MiB here; give the workers more memory or fewer threads, "
+                "or the fit fewer rows in a chunk, or fewer columns"
+            )
+        self._afforded = size
 
     @abstractmethod
     def phi0(self) -> Array:
@@ -127,19 +145,6 @@ class Engine(ABC):
 def projected(piece: Piece, W: Array) -> Array:
     """Return Z (b, k), the rows of a piece times W, in their own precision."""
     return np.matmul(piece.X, W.astype(piece.X.dtype))
-
-
-def refuse_beyond(needed: float, budget: float, what: str) -> None:
-    """Raise an error, with the numbers, where a task of `what` needs more bytes than it may take.
-
-    For use before the first tile.
-    """
-    if needed > budget:
-        raise MemoryError(
-            f"{what} needs {needed / 2**20:.0f} MiB, but a task may take {budget / 2**20:.0f} "
-            "MiB here; give the workers more memory or fewer threads, or the fit fewer rows or "
-            "columns"
-        )
 
 
 def _nothing_of(rows: Array) -> Array:

@@ -96,13 +96,13 @@ def _degree_gram(piece: Piece, gamma: FactoredGamma, local: int | None, sums: Ar
 
 
 def weighted_gram(X: Array, weights: Array) -> Array:
-    """Return `X^T diag(weights) X` (d, d) of X (b, d) by one symmetric product for each sign."""
-    total = np.zeros((X.shape[1], X.shape[1]))
-    for sign in (1.0, -1.0):
-        chosen = sign * weights > 0
-        if chosen.any():
-            roots = np.sqrt(np.abs(weights)).astype(X.dtype)[:, None]
-            # Most often all weights have one sign: no copy of the rows beside the scaled one.
-            rows = X * roots if chosen.all() else X[chosen] * roots[chosen]
-            total += sign * (rows.T @ rows)
+    """Return `X^T diag(weights) X` (d, d) of X (b, d) by symmetric products."""
+    positive = weights > 0
+    sign = 1.0 if 2 * np.count_nonzero(positive) >= len(weights) else -1.0
+    rows = X * np.sqrt(np.abs(weights)).astype(X.dtype)[:, None]
+    total = sign * (rows.T @ rows).astype(np.float64)
+    # Those of the other sign, most often few or none, were counted the wrong way round.
+    others = rows[~positive if sign > 0 else positive]
+    if len(others):
+        total -= 2.0 * sign * (others.T @ others)
     return total

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ism_dask.engines.base import Engine, Problem, projected, refuse_beyond
+from ism_dask.engines.base import Engine, Problem, projected
 from ism_dask.engines.closed import Closed, weighted_gram
 from ism_dask.engines.tiles import (
     Model,
@@ -16,7 +16,7 @@ from ism_dask.engines.tiles import (
     phi_stripe,
     stripe_bytes,
 )
-from ism_dask.shards import Piece, Shards, task_budget
+from ism_dask.shards import Piece, Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -29,7 +29,6 @@ class Exact(Engine):
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
         self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
-        self._planned = 0
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
@@ -61,26 +60,15 @@ class Exact(Engine):
         """Return J at W."""
         return float(self._fold(self._points(W), objective_stripe, W)[2])
 
-    def _check_memory(self, k: int) -> None:
-        """Refuse, before the first tile, what would not fit with k columns of W.
-
-        Once for each width: what is free later may be less because the fit itself is at work.
-        """
-        if k <= self._planned:
-            return
-        shards = self.problem.shards
-        needed = stripe_bytes(
-            shards.largest, self._model, self.problem.d, k, shards.dtype.itemsize
-        ) + shards.raw_bytes * (1 + min(shards.handed or 1, len(shards.parts)))
-        what = f"a tile task of {shards.largest} of {shards.n_rows} rows x {self.problem.d} columns"
-        refuse_beyond(needed, task_budget(), what)
-        self._planned = k
-
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(projected, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array) -> Any:
-        self._check_memory(W.shape[1])
+        k = W.shape[1]
+        shards, d = self.problem.shards, self.problem.d
+        tiles = stripe_bytes(shards.largest, self._model, d, k, shards.dtype.itemsize)
+        raw = shards.raw_bytes * (1 + min(shards.handed or 1, len(shards.parts)))
+        self._afford(k, tiles + raw, f"{shards.largest} of {shards.n_rows} rows x {d} columns")
         return points.fold_pairs(stripe, self._model)
 
 

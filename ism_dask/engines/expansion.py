@@ -15,6 +15,9 @@ from ism_dask.kernels.pairing import INNER
 from ism_dask.shards import Piece
 from ism_dask.typing import Array
 
+# A kernel that overflows is told once, by the solver, and not by every task.
+_QUIET = np.errstate(over="ignore", invalid="ignore")
+
 
 class FeatureMap(Protocol):
     """What makes F of projected rows."""
@@ -101,6 +104,7 @@ class Moments:
         """`sum_i U_is F_il z_i`, (r, m, q)."""
         return self.sums[..., 1:-1]
 
+    @_QUIET
     def objective(self, expansion: Expansion) -> float:
         """Return J, each f being `(a + b beta) f'`."""
         e = expansion
@@ -131,6 +135,7 @@ def sides_of(Z: Array) -> Array:
     return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
 
 
+@_QUIET
 def moment_sums(Z: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Array:
     """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
     sides = sides_of(Z)
@@ -145,6 +150,7 @@ def rows_of_psi(F: Array, facts: Array, gamma: FactoredGamma, spread: Array) -> 
     return out
 
 
+@_QUIET
 def phi_sums(
     piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array
 ) -> tuple[Array, Array | None]:
@@ -164,6 +170,7 @@ def phi_sums(
     return sums, gram
 
 
+@_QUIET
 def gradient_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array) -> Array:
     """Return Phi W (d, q) of a piece."""
     inner = moved(piece.facts[-1], piece.facts[0], expansion, gamma, spread)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ism_dask.engines.base import Engine, Problem, projected, refuse_beyond
+from ism_dask.engines.base import Engine, Problem, projected
 from ism_dask.engines.closed import NO_FACTORS, Closed, factored
 from ism_dask.engines.expansion import (
     Expansion,
@@ -19,7 +19,7 @@ from ism_dask.engines.expansion import (
     phi_sums,
 )
 from ism_dask.gamma import FactoredGamma
-from ism_dask.shards import Shards, task_budget
+from ism_dask.shards import Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -113,11 +113,12 @@ class Factored(Engine):
         """Return the moments of U from sums over V (v, m, q + 2)."""
         return Moments(np.tensordot(self._gamma.mixing.T, sums, axes=1), self._gamma.signs)
 
-    def _check_memory(self, m: int) -> None:
+    def _afford_columns(self, m: int) -> None:
         """Refuse, before the first tile, a factor of m columns that would not fit."""
-        shards = self.problem.shards
-        what = f"a task of {shards.largest} rows x {self.problem.d} columns with {m} {self.name}"
-        refuse_beyond(task_bytes(self.problem, m), task_budget(), what)
+        rows, d = self.problem.shards.largest, self.problem.d
+        self._afford(
+            m, task_bytes(self.problem, m), f"{rows} rows x {d} columns with {m} {self.name}"
+        )
 
 
 def task_bytes(problem: Problem, m: int) -> int:

@@ -52,7 +52,7 @@ class Landmarks(Factored):
         choices = self._choices(W)
         while True:
             expansion = Expansion.of(kernel, [choice.map for choice in choices])
-            self._check_memory(expansion.size)
+            self._afford_columns(expansion.size)
             audit = Audit(kernel, expansion, gamma)
             sums, gram, found = projected.fold(look, audit)
             pairs = zip(choices, found, strict=True)

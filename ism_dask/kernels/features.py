@@ -43,7 +43,7 @@ class Monomials:
     @cached_property
     def _monomials(self) -> PolynomialFeatures:
         lowest = 0 if self.offset else self.degree
-        return PolynomialFeatures((lowest, self.degree))
+        return PolynomialFeatures((lowest, self.degree), include_bias=lowest == 0)
 
     @cached_property
     def _scales(self) -> Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
@@ -52,8 +55,10 @@ def _centred(rows: Array, origin: Array) -> Array:
 def _squared(left: Array, right: Array) -> Array:
     """Return squared distances (a, b), exactly 0 between copies."""
     squared = euclidean_distances(left, right, squared=True)
-    lengths = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
-    squared[squared <= _SAME_POINT * lengths] = 0.0
+    rows, columns = (left**2).sum(axis=1), (right**2).sum(axis=1)
+    # Most often there are no copies, and one look tells.
+    if squared.min(initial=np.inf) <= _SAME_POINT * (rows.max() + columns.max()):
+        squared[squared <= _SAME_POINT * (rows[:, None] + columns)] = 0.0
     return np.asarray(squared)
 
 
@@ -61,12 +66,18 @@ def _pairwise(rows: Array) -> Array:
     """Return the m (m - 1) / 2 squared distances between `rows` (m, d), and no m x m matrix."""
     m = len(rows)
     squared = np.empty(m * (m - 1) // 2)
-    filled = 0
-    for batch in gen_batches(m, _BATCH):
+
+    def fill(batch: slice) -> None:
         above = _squared(rows[batch], rows[batch.start :])
-        rising = above[np.triu_indices(len(above), k=1, m=above.shape[1])]
-        squared[filled : filled + rising.size] = rising
-        filled += rising.size
+        own, others = np.split(above, [len(above)], axis=1)
+        # Rows before this batch have told of all their pairs.
+        first = batch.start * (2 * m - batch.start - 1) // 2
+        for pairs in (own[np.triu_indices(len(above), k=1)], others.ravel()):
+            squared[first : first + pairs.size] = pairs
+            first += pairs.size
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, gen_batches(m, _BATCH)))
     return squared
 
 

@@ -37,7 +37,9 @@ ALL = {name: kernel.resolve(X) for name, kernel in ALL.items()}
 
 
 def _problem(kernel, target, rows=None, dtype=np.float64):
-    return Problem.of(cut(X.astype(dtype), rows), ALL[kernel], dependence(TARGETS[target], target))
+    # An approximate engine is to be right to the digits that are compared.
+    shards = cut(X.astype(dtype), rows)
+    return Problem.of(shards, ALL[kernel], dependence(TARGETS[target], target), engine_tol=1e-12)
 
 
 @cache
@@ -63,19 +65,24 @@ def _cases():
 def test_engine_gives_the_definition(engine, kernel, target):
     phi0, phi, J = _expected(kernel, target)
     served = choose(engine, _problem(kernel, target), Q)
-    near = {"rtol": 1e-10, "atol": 1e-10 * np.abs(phi).max()}
+    digits = 1e-8 if served.approximate else 1e-10
+    near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
     np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
     evaluation = served.phi(W)
     np.testing.assert_allclose(evaluation.matrix, phi, **near)
-    assert evaluation.objective == pytest.approx(J, rel=1e-10)
+    assert evaluation.objective == pytest.approx(J, rel=digits)
     slope = served.gradient(W)
     np.testing.assert_allclose(slope.matrix, phi @ W, **near)
-    assert slope.objective == pytest.approx(J, rel=1e-10)
-    assert served.objective(W) == pytest.approx(J, rel=1e-10)
-    assert evaluation.error == 0.0
+    assert slope.objective == pytest.approx(J, rel=digits)
+    assert served.objective(W) == pytest.approx(J, rel=digits)
+    assert evaluation.error <= (digits if served.approximate else 0.0)
 
 
-@pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
+# Landmarks move with W, and the J they stand for with them: its slope is that of the true J only.
+@pytest.mark.parametrize(
+    ("engine", "kernel", "target"),
+    [case for case in _cases() if not ENGINES[case[0]].approximate],
+)
 def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
     served = choose(engine, _problem(kernel, target), Q)
     h = 1e-5
@@ -157,12 +164,12 @@ def test_an_engine_that_cannot_serve_says_why():
         choose("closed", _problem("gaussian", "classes"), Q)
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*no thin factors"):
         choose("closed", _problem("linear", "gaussian"), Q)
-    with pytest.raises(ValueError, match="auto, closed, exact; got 'fast'"):
+    with pytest.raises(ValueError, match="auto, closed, features, landmarks, exact; got 'fast'"):
         choose("fast", _problem("linear", "classes"), Q)
 
 
 def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda: 10**6)
+    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**6)
     with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
         choose("exact", _problem("gaussian", "classes"), Q).phi(W)
 
@@ -213,7 +220,7 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     lazy = da.from_array(X, chunks=(5, 5))
     results = []
     for budget in (10**9, 10**12):
-        monkeypatch.setattr("ism_dask.engines.exact.task_budget", lambda budget=budget: budget)
+        monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
         problem = Problem.of(cut(lazy, 5), ALL["gaussian"], dependence(TARGETS["classes"]))
         results.append(choose("exact", problem, Q).phi(W).matrix)
     np.testing.assert_array_equal(*results)

@@ -10,6 +10,7 @@ from distributed import Client, LocalCluster
 
 from ism_dask import SupervisedIKDR
 from ism_dask.blas import single_threaded_blas
+from ism_dask.progress import watching_passes
 from ism_dask.rows import Affine, RowSource, tile_dtype
 from ism_dask.shards import cut, task_budget
 
@@ -52,6 +53,10 @@ def _scaled(piece, factor):
     return factor * piece.X[:, 0]
 
 
+def _scaled_rows(piece, factor):
+    return factor * piece.X
+
+
 def _attached(piece):
     return np.array([sum(fact.sum() for fact in piece.facts)])
 
@@ -62,9 +67,49 @@ def test_folds_see_every_row_and_every_pair_once(rows):
     total, count = shards.fold(_first_and_sum)
     assert count == 50
     np.testing.assert_allclose(total, X.sum())
-    for group in (None, 1, 2):
-        pairs = shards.fold_pairs(_outer, group=group)
-        np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
+    pairs = shards.fold_pairs(_outer)
+    np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
+
+
+@pytest.mark.parametrize("handed", [1, 400, 900])
+def test_shards_that_are_handed_over_come_a_few_at_a_time(monkeypatch, handed):
+    monkeypatch.setattr("ism_dask.shards.shards._HANDED_BYTES", handed)
+    shards = cut(da.from_array(X, chunks=(9, 4)), 9)
+    assert shards.handed == max(1, handed // (9 * 4 * 8))
+    pairs = shards.fold_pairs(_outer)
+    np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
+    np.testing.assert_allclose(shards.fold(_first_and_sum)[0], X.sum())
+
+
+def test_many_shards_share_tasks(monkeypatch):
+    monkeypatch.setattr("ism_dask.shards.shards._RUNS", 4)
+    watched = []
+    with watching_passes(lambda done, total: watched.append((done, total))):
+        total, count = cut(X, 3).fold(_first_and_sum)
+    assert watched == [(i, 4) for i in range(1, 5)]
+    assert count == 50
+    np.testing.assert_allclose(total, X.sum())
+
+
+def test_folds_through_facts_do_not_see_the_rows():
+    shards = cut(X, 13).derive(_scaled_rows, 2.0).settled().through(4)
+    total, count = shards.fold(_first_and_sum)
+    assert count == 50
+    np.testing.assert_allclose(total, 2 * X.sum())
+
+
+def test_picked_rows_bring_their_facts():
+    piece = cut(X, 13).with_rows(np.arange(50.0)).pick(np.array([3, 12, 13, 49]))
+    np.testing.assert_array_equal(piece.X, X[[3, 12, 13, 49]])
+    np.testing.assert_array_equal(piece.facts[0], [3, 12, 13, 49])
+
+
+def test_nobody_is_told_after_the_watch():
+    seen = []
+    with watching_passes(lambda done, total: seen.append(done)):
+        pass
+    cut(X, 13).fold(_first_and_sum)
+    assert not seen
 
 
 @pytest.mark.parametrize("rows", [13, 50])
@@ -168,7 +213,7 @@ def test_many_shards_make_a_graph_in_no_time():
 
 
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("ism_dask.shards._WORKER_WAIT", 0.2)
+    monkeypatch.setattr("ism_dask.shards.where._WORKER_WAIT", 0.2)
     with (
         LocalCluster(
             n_workers=0, dashboard_address="127.0.0.1:0", local_directory=str(tmp_path)
@@ -185,7 +230,7 @@ def _fit(data, y):
 
 def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatch):
     """Processes, not threads: every shard and every partial sum crosses a wire."""
-    monkeypatch.setattr("ism_dask.shards.ROWS_PER_SHARD", 64)
+    monkeypatch.setattr("ism_dask.shards.shards.ROWS_PER_SHARD", 64)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 5))
     y = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.3, 1.2])

@@ -295,7 +295,7 @@ def test_a_column_of_labels_is_taken_with_a_warning():
 
 def test_a_kernel_that_overflows_says_so():
     with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-        SupervisedIKDR(2, kernel=Polynomial(3, 1e30)).fit(X.astype(np.float32), Y)
+        SupervisedIKDR(2, kernel=Polynomial(3, 1e60)).fit(X.astype(np.float32), Y)
 
 
 def test_a_refit_forgets_the_fit_before():

@@ -1,0 +1,226 @@
+"""Rows cut into shards, with what is known of them; folds over shards and over pairs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.delayed import Delayed, delayed
+
+from ism_dask.blas import single_threaded_blas
+from ism_dask.rows import Affine, RowSource, Slice, tile_dtype
+from ism_dask.shards.tasks import Part, Piece, Task
+from ism_dask.shards.where import (
+    cluster,
+    computed,
+    is_dask,
+    placed,
+    settle,
+    wait_for_a_worker,
+)
+from ism_dask.typing import Array
+
+# A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
+ROWS_PER_SHARD = 2560
+# Wide data gets fewer rows, so that a standardised shard stays about this large.
+_SHARD_BYTES = 64 * 2**20
+# Tasks of a fold at most: each brings a partial sum, which may be large and has to be added.
+_RUNS = 64
+# Whole shards that a task is handed at once take up to this many bytes. Not what the workers
+# happen to have: the sums, and so the last bits, would change with it.
+_HANDED_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows cut into shards, with what is known of them.
+
+    Make one with `cut`. Functions given to the methods must be importable by a worker, must not
+    change what they get, return arrays of their own, and see X as float32 or float64.
+    """
+
+    parts: tuple[Part, ...]
+    n_rows: int
+    n_raw_columns: int
+    dtype: np.dtype[Any]
+    raw_itemsize: int
+    affine: Affine | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Columns that functions see."""
+        return int(self.affine.kept.sum()) if self.affine else self.n_raw_columns
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The first row of each shard, and the number of rows."""
+        return (*(part.start for part in self.parts), self.n_rows)
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest shard."""
+        return int(np.diff(self.bounds).max())
+
+    @property
+    def raw_bytes(self) -> int:
+        """What the largest shard takes before it is cast and standardised."""
+        return self.largest * self.n_raw_columns * self.raw_itemsize
+
+    @property
+    def handed(self) -> int | None:
+        """How many shards a task may be handed at once; None where it reads them one by one."""
+        resident = any(isinstance(part.raw, Delayed) for part in self.parts)
+        return max(1, _HANDED_BYTES // self.raw_bytes) if resident else None
+
+    def standardised(self, affine: Affine) -> Shards:
+        """Return the shards seen through `affine`."""
+        return replace(self, affine=affine)
+
+    def with_rows(self, values: Array) -> Shards:
+        """Return the shards with `values` (n, ...) attached, cut alike."""
+        slices = [values[a:b] for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        return self._attach(placed(slices))
+
+    def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
+        """Return the shards with `function(piece, *args)` of each attached, computed once."""
+        return self._attach(self._map(function, args, self.parts))
+
+    def settled(self) -> Shards:
+        """Return the shards with what `derive` attached computed now, for use in many folds."""
+        facts = settle([part.facts for part in self.parts])
+        parts = zip(self.parts, facts, strict=True)
+        return replace(self, parts=tuple(replace(p, facts=tuple(row)) for p, row in parts))
+
+    def through(self, width: int) -> Shards:
+        """Return the shards whose rows are their last facts (b, width): folds do not read X."""
+        parts = tuple(replace(part, raw=part.facts[-1]) for part in self.parts)
+        size = self.dtype.itemsize
+        return replace(self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None)
+
+    def fold(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such.
+
+        Several shards may share a task, which then sees them one after the other.
+        """
+        work = self._work(function, *args)
+        task = self._task(work.on_run)
+        bundles = [part.bundle for part in self.parts]
+        size = min(-(-len(bundles) // _RUNS), self.handed or len(bundles))
+        runs = [bundles[i : i + size] for i in range(0, len(bundles), size)]
+        return work.summed([task(run) for run in runs])
+
+    def fold_pairs(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
+
+        `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
+        pair of shards is seen once, by one call for each head and `handed` of tails.
+        """
+        bundles = [part.bundle for part in self.parts]
+        work = self._work(function, *args)
+        stripe = self._task(work.on_stripe)
+        calls = []
+        for index, head in enumerate(bundles):
+            # Each head takes the next half of the circle: tasks of one size keep workers even,
+            # where the rows of a triangle would not.
+            tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
+            size = self.handed or len(tail)
+            calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
+        return work.summed(calls)
+
+    def rows(self, indices: Array) -> Array:
+        """Return the rows numbered `indices` (m,), rising, as functions see them."""
+        return self.pick(indices).X
+
+    def pick(self, indices: Array) -> Piece:
+        """Return the rows numbered `indices` (m,), rising, with their facts, as one piece."""
+        picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
+        take = self._task(self._work(_itself).on_picked)
+        calls = [
+            take(part.bundle, pick - part.start)
+            for part, pick in zip(self.parts, picks, strict=True)
+            if len(pick)
+        ]
+        pieces = computed(calls)
+        facts = zip(*(piece.facts for piece in pieces), strict=True)
+        return Piece(
+            0,
+            np.concatenate([piece.X for piece in pieces]),
+            tuple(np.concatenate(column) for column in facts),
+        )
+
+    def _attach(self, column: Sequence[Any]) -> Shards:
+        parts = zip(self.parts, column, strict=True)
+        return replace(self, parts=tuple(replace(p, facts=(*p.facts, c)) for p, c in parts))
+
+    @property
+    def _inline(self) -> bool:
+        return len(self.parts) == 1 and self.handed is None and cluster() is None
+
+    def _map(
+        self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
+    ) -> list[Any]:
+        task = self._task(self._work(function, *args).on_piece)
+        return [task(part.bundle) for part in parts]
+
+    def _work(self, function: Callable[..., Any], *args: Any) -> Task:
+        return Task(self.dtype, self.affine, function, args)
+
+    def _task(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls `function` here and now, or makes a Dask task of it."""
+        if not self._inline:
+            return delayed(function, pure=False)
+
+        def call(*args: Any) -> Any:
+            with single_threaded_blas():
+                return function(*args)
+
+        return call
+
+
+def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
+    """Return `Shards` of a NumPy array, a Dask array of any row chunking, or a `RowSource`.
+
+    Parameters
+    ----------
+    X : (n, d) array-like
+    rows_per_shard : int, optional
+        Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
+        a `RowSource`.
+    """
+    wait_for_a_worker()
+    n, d = (int(size) for size in X.shape)
+    dtype = tile_dtype(X.dtype)
+    rows = rows_per_shard or _default_rows(X, n, d, dtype)
+    starts = range(0, n, rows)
+    if isinstance(X, RowSource):
+        raws: list[Any] = [Slice(X, start, min(start + rows, n)) for start in starts]
+    elif is_dask(X):
+        raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
+    else:
+        raws = placed([X[start : start + rows] for start in starts])
+    parts = tuple(Part(start, raw) for start, raw in zip(starts, raws, strict=True))
+    return Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
+
+
+def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
+    rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
+    if isinstance(X, RowSource):
+        # Half a chunk costs as much to read as a whole one.
+        return X.chunk_rows * max(1, rows // X.chunk_rows)
+    if n <= rows:
+        return n
+    # Four shards or more, all of one size and even in number, make tasks of one size.
+    count = max(4, 2 * -(-n // (2 * rows)))
+    return -(-n // count)
+
+
+def _share(index: int, count: int) -> int:
+    """Return how many of `count` on a circle number `index` takes, from itself on."""
+    # With an even count the two ends of a diameter would both see it: the first one does.
+    return count // 2 + (count % 2 or 2 * index < count)
+
+
+def _itself(piece: Piece) -> Piece:
+    return piece

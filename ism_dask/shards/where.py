@@ -1,0 +1,114 @@
+"""Where tasks run: on Dask's threads, or on the cluster whose client is active."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import dask.base
+import psutil
+from dask.delayed import Delayed, delayed
+
+from ism_dask.blas import single_threaded_blas
+from ism_dask.progress import counted, done
+
+# Seconds that a cluster without workers is given to get one.
+_WORKER_WAIT = 60
+# What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
+_USABLE = 0.7
+
+
+def task_budget() -> int:
+    """Return the bytes that one task may take, where the tasks will run."""
+    client = cluster()
+    if client is None:
+        cores = psutil.cpu_count(logical=True) or 1
+        return int(psutil.virtual_memory().available * _USABLE / cores)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [w["memory_limit"] / w["nthreads"] for w in workers if w["memory_limit"]]
+    return int(min(limits) * _USABLE) if limits else sys.maxsize
+
+
+def is_dask(X: Any) -> bool:
+    """Say whether X is a Dask array."""
+    return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
+
+
+def cluster() -> Any:
+    """Return the active distributed client, or None; nothing is imported to find out."""
+    # Another thread may be half way through the import: then there is no client yet.
+    default_client = getattr(sys.modules.get("distributed"), "default_client", None)
+    if default_client is None:
+        return None
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+def wait_for_a_worker() -> None:
+    """Wait until the active cluster, if any, has a worker: without one nothing would move."""
+    client = cluster()
+    if client is None or client.scheduler_info(n_workers=1)["workers"]:
+        return
+    try:
+        client.wait_for_workers(1, timeout=_WORKER_WAIT)
+    except TimeoutError as error:
+        raise RuntimeError(
+            f"the Dask cluster at {client.scheduler_info()['address']} has no workers, and none "
+            f"came within {_WORKER_WAIT} s; start some, or close the client to compute here"
+        ) from error
+
+
+def _where() -> dict[str, Any]:
+    return {"scheduler": "threads"} if cluster() is None else {}
+
+
+def placed(slices: list[Any]) -> list[Any]:
+    """Return `slices` where tasks find them: here, or as tasks of the cluster that remake them."""
+    client = cluster()
+    if client is None:
+        return slices
+    # These go to the scheduler once, inside the tasks, for `scatter` could not remake them.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        return list(client.persist([delayed(_itself, pure=False)(item) for item in slices]))
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def settle(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return `rows` with the tasks among their fields computed, or kept on the cluster."""
+    if not any(isinstance(field, Delayed) for row in rows for field in row):
+        return rows
+    with single_threaded_blas():
+        run: Callable[..., Any] = dask.base.compute if cluster() is None else dask.base.persist
+        (kept,) = run(rows, **_where())
+    return list(kept)
+
+
+def computed(calls: list[Any]) -> list[Any]:
+    """Return what `calls` give: they may be tasks, or results already."""
+    if not any(isinstance(call, Delayed) for call in calls):
+        return calls
+    with single_threaded_blas():
+        return list(dask.base.compute(*calls, **_where()))
+
+
+@contextmanager
+def heard(total: int) -> Iterator[str | None]:
+    """Yield what tasks name when they are done, here or on a cluster; None if nobody watches."""
+    with counted(total) as topic:
+        client = cluster()
+        if topic is None or client is None:
+            yield topic
+            return
+        client.subscribe_topic(topic, lambda _event: done(topic))
+        try:
+            yield topic
+        finally:
+            client.unsubscribe_topic(topic)
