@@ -18,6 +18,11 @@ from ism_dask.eigen import Spectrum, leading, sine
 from ism_dask.typing import Array
 
 
+# Two J closer than this share of the bound on their error are equal. Measured errors, and what
+# they vary by from one W to the next, are a tenth to a thousandth of the bound.
+_TIE = 0.25
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
@@ -175,7 +180,7 @@ def solve(
             seconds=time.perf_counter() - started,
             ascent=evaluation.objective >= state.current.objective,
         )
-        state = _advanced(state, spectrum, record)
+        state = _advanced(state, spectrum, record, evaluation.error)
         if on_iteration is not None:
             on_iteration(state)
         if last:
@@ -202,9 +207,12 @@ def _with_objective(state: State, objective: float) -> State:
     return replace(state, current=current, best=best)
 
 
-def _advanced(state: State, spectrum: Spectrum, record: Record) -> State:
+def _advanced(state: State, spectrum: Spectrum, record: Record, error: float) -> State:
     current = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
-    better = current.objective >= state.best.objective
+    # Of what an approximation cannot tell apart the later is the better: it is nearer the end.
+    highest = max([state.best.objective, *(each.objective for each in state.history)])
+    slack = min(_TIE * error, 1.0) * abs(current.objective)
+    better = current.objective >= highest - slack
     return State(
         iteration=record.iteration,
         current=current,

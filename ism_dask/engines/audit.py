@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -15,6 +15,8 @@ from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.shards import Piece
 from ism_dask.typing import Array
 
+# Roundings that each entry of the kernel is taken to have seen.
+_ROUNDINGS = 8
 # Rows told of each look: those where most is left.
 _WORST = 64
 
@@ -57,11 +59,14 @@ class Audit:
     kernel : Kernel
     expansion : Expansion
     gamma : FactoredGamma
+    dtype : numpy.dtype
+        Of the rows: it tells how far f is off by rounding alone.
     """
 
     kernel: Kernel
     expansion: Expansion
     gamma: FactoredGamma
+    dtype: np.dtype[Any]
 
     def look(self, piece: Piece) -> tuple[Array, Array, tuple[Found, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.
@@ -88,12 +93,16 @@ class Audit:
         A term leaves `sum_ij M_ij E_ij` of J out, with `M = Gamma o (a + b beta)` and E positive
         semi-definite: that is between the extreme eigenvalues of M, times the trace of E.
         """
+        rounding = _ROUNDINGS * np.finfo(self.dtype).eps
         low = high = objective
-        for (weight, term), (_, left, _) in zip(self.kernel.terms, found, strict=True):
-            ends = weight * term.amplitude * left * self._range(term, gram)
+        for (weight, term), (trace, left, _) in zip(self.kernel.terms, found, strict=True):
+            extremes = self._range(term, gram)
+            # Rounding has no sign.
+            blur = np.abs(extremes).max() * rounding * trace
+            ends = weight * term.amplitude * (left * extremes + blur * np.array([-1.0, 1.0]))
             low, high = low + ends.min(), high + ends.max()
         if low <= 0.0 <= high:
-            return 0.0 if low == high else np.inf
+            return np.inf
         return float(max(abs(high - objective) / abs(high), abs(objective - low) / abs(low)))
 
     @property

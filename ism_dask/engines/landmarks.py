@@ -53,7 +53,7 @@ class Landmarks(Factored):
         while True:
             expansion = Expansion.of(kernel, [choice.map for choice in choices])
             self._afford_columns(expansion.size)
-            audit = Audit(kernel, expansion, gamma)
+            audit = Audit(kernel, expansion, gamma, self.problem.shards.dtype)
             sums, gram, found = projected.fold(look, audit)
             pairs = zip(choices, found, strict=True)
             unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]

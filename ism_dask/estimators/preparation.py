@@ -99,26 +99,43 @@ def _unscaled(affine: Affine, *, centred: bool) -> Affine:
     return Affine(mean, np.ones(d), np.ones(d, dtype=bool))
 
 
+class _Columns:
+    """Count, mean and squared deviations of the columns of some rows; sums are of all rows."""
+
+    def __init__(self, count: int, mean: Array, squares: Array) -> None:
+        self.count, self.mean, self.squares = count, mean, squares
+
+    def __add__(self, other: _Columns) -> _Columns:
+        # By deviations from means (Chan, Golub and LeVeque): sums of squares would lose digits.
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        between = apart**2 * (self.count * other.count / count)
+        return _Columns(count, mean, self.squares + other.squares + between)
+
+
 def _statistics(raw: Shards) -> Affine:
-    """Return mean and population deviation in two passes over the rows, sums in float64."""
-    n = raw.n_rows
-    mean = raw.fold(_column_sums) / n
+    """Return mean and population deviation in one pass over the rows, sums in float64."""
+    columns = raw.fold(_columns)
+    n, mean = raw.n_rows, columns.mean
     if not np.isfinite(mean).all():
         bad = np.flatnonzero(~np.isfinite(mean))
         raise ValueError(
             f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
             "fill or drop these rows first"
         )
-    variance = raw.fold(_column_squares, mean) / n
+    variance = columns.squares / n
     # A constant column has a variance of rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
     kept = variance > n * eps * variance + (n * mean * eps) ** 2
     return Affine(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
 
 
-def _column_sums(piece: Piece) -> Array:
-    return np.asarray(piece.X.sum(axis=0, dtype=np.float64))
-
-
-def _column_squares(piece: Piece, mean: Array) -> Array:
-    return np.asarray(((piece.X - mean) ** 2).sum(axis=0))
+@np.errstate(invalid="ignore", over="ignore")  # told once, of all rows
+def _columns(piece: Piece) -> _Columns:
+    n, X = len(piece.X), piece.X
+    mean = X.sum(axis=0, dtype=np.float64) / n
+    rounded = mean.astype(X.dtype)
+    deviations = X - rounded
+    squares = np.square(deviations, out=deviations).sum(axis=0, dtype=np.float64)
+    return _Columns(n, mean, squares - n * (mean - rounded) ** 2)

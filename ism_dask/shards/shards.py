@@ -18,6 +18,7 @@ from ism_dask.shards.where import (
     is_dask,
     placed,
     settle,
+    task_budget,
     wait_for_a_worker,
 )
 from ism_dask.typing import Array
@@ -201,7 +202,21 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     else:
         raws = placed([X[start : start + rows] for start in starts])
     parts = tuple(Part(start, raw) for start, raw in zip(starts, raws, strict=True))
-    return Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
+    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
+    _refuse_beyond_memory(shards)
+    return shards
+
+
+def _refuse_beyond_memory(shards: Shards) -> None:
+    """Refuse shards that no task could hold: as stored, cast, and once more to work with."""
+    needed = shards.raw_bytes + 2 * shards.largest * shards.n_columns * shards.dtype.itemsize
+    budget = task_budget()
+    if needed > budget:
+        raise MemoryError(
+            f"a shard of {shards.largest} rows x {shards.n_columns} columns needs "
+            f"{needed / 2**20:.0f} MiB, but a task may take {budget / 2**20:.0f} MiB here; give "
+            "the workers more memory or fewer threads, or store X in chunks of fewer rows"
+        )
 
 
 def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:

@@ -1,0 +1,418 @@
+"""The linear-time engines, judged by the exact one, which the definition judges elsewhere."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ism_dask import SupervisedIKDR, certificate
+from ism_dask.certificate import residual
+from ism_dask.eigen import leading, sine
+from ism_dask.engines import DeclinedError, Problem, choose
+from ism_dask.engines.audit import Worst
+from ism_dask.engines.base import projected
+from ism_dask.engines.cholesky import PivotedCholesky, shape_between
+from ism_dask.engines.expansion import phi_sums
+from ism_dask.engines.factored import task_bytes
+from ism_dask.gamma import dependence
+from ism_dask.kernels import (
+    KERNELS,
+    Gaussian,
+    Linear,
+    Multiquadric,
+    Polynomial,
+    RelativeGaussian,
+    Squared,
+)
+from ism_dask.kernels.features import Monomials
+from ism_dask.progress import watching_passes
+from ism_dask.shards import Piece, cut
+from ism_dask.solver import Stopping, solve
+
+
+def _data(n=700, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.2 * rng.normal(size=n), [-0.3, 0.8])
+    return X, y
+
+
+def _basis(d, q, seed=1):
+    return np.linalg.qr(np.random.default_rng(seed).normal(size=(d, q)))[0]
+
+
+def _apart(A, B):
+    return np.linalg.norm(A - B) / np.linalg.norm(B)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(2, 80),
+    d=st.integers(2, 7),
+    q=st.integers(1, 6),
+    p=st.integers(1, 5),
+    c=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    classes=st.integers(2, 6),
+    numbers=st.booleans(),
+    linear=st.booleans(),
+    rows=st.integers(1, 90),
+    seed=st.integers(0, 2**16),
+)
+def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = rng.normal(size=(n, 2)) if numbers else np.arange(n) % min(classes, n)
+    known = dependence(y, "linear" if numbers else "classes")
+    kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
+    W = _basis(d, min(q, d), seed)
+    exact = choose("exact", Problem.of(cut(X), kernel, known), q)
+    features = choose("features", Problem.of(cut(X, rows), kernel, known), q)
+    for question in ("phi", "gradient"):
+        mine, true = (getattr(engine, question)(W) for engine in (features, exact))
+        # Of what they are made of: Gamma is centred, and may leave next to nothing.
+        scale = np.abs(X).max() ** 2 * n**2 * np.abs(_slopes(kernel, X @ W)).max()
+        np.testing.assert_allclose(mine.matrix, true.matrix, rtol=1e-10, atol=1e-14 * scale)
+        values = n**2 * np.abs(_values(kernel, X @ W)).max()
+        assert mine.objective == pytest.approx(true.objective, rel=1e-10, abs=1e-14 * values)
+    np.testing.assert_allclose(
+        features.phi0(), exact.phi0(), rtol=1e-10, atol=1e-14 * n**2 * np.abs(X).max() ** 2 * 300
+    )
+
+
+def _slopes(kernel, Z):
+    return sum(w * np.abs(t.slope(t.pairing.beta(*t.pairing.operands(Z)))) for w, t in kernel.terms)
+
+
+def _values(kernel, Z):
+    return sum(w * np.abs(t.value(t.pairing.beta(*t.pairing.operands(Z)))) for w, t in kernel.terms)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_a_kernel_says_of_itself_holds(name):
+    Z = np.random.default_rng(0).normal(size=(60, 3))
+    kernel = KERNELS[name]().resolve(Z)
+    if kernel.local:
+        assert not kernel.definite
+        return
+    shape = shape_between(kernel, Z, Z)
+    assert kernel.definite
+    assert np.linalg.eigvalsh(shape)[0] > -1e-10 * np.abs(shape).max()
+    constant, rate = kernel.value_by_slope
+    beta = kernel.pairing.beta(*kernel.pairing.operands(Z))
+    np.testing.assert_allclose(
+        (constant + rate * beta) * kernel.slope(beta.copy()), kernel.value(beta.copy()), atol=1e-12
+    )
+    features = kernel.features(3)
+    if features is not None:
+        F = features(Z)
+        assert F.shape == (60, features.size)
+        np.testing.assert_allclose(F @ F.T, shape, rtol=1e-10, atol=1e-10)
+
+
+def test_monomials_are_as_many_as_the_formula_says():
+    assert Monomials(10, 2, 1.0).size == 66
+    assert Monomials(10, 2, 0.0).size == 55
+    assert Monomials(4, 0, 1.0).size == 1
+
+
+KERNEL_CASES = {
+    "gaussian": Gaussian(3.0),
+    "multiquadric": Multiquadric(3.0),
+    "sum": Gaussian(2.0) + 0.5 * Polynomial(3) + 0.1 * Multiquadric(5.0),
+    "many monomials": Polynomial(12, 4.0),
+}
+
+
+@pytest.mark.parametrize("target", ["classes", "linear"])
+@pytest.mark.parametrize("kernel", KERNEL_CASES)
+def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, target):
+    X, y = _data()
+    y = y if target == "classes" else X[:, 0] + np.sin(X[:, 2])
+    W = _basis(6, 3)
+    true = choose("exact", Problem.of(cut(X), KERNEL_CASES[kernel], dependence(y)), 3).phi(W)
+    errors = []
+    for tol in (1e-2, 1e-4, 1e-6, 1e-8):
+        problem = Problem.of(cut(X, 200), KERNEL_CASES[kernel], dependence(y), engine_tol=tol)
+        found = choose("landmarks", problem, 3).phi(W)
+        measured = abs(found.objective / true.objective - 1)
+        assert measured <= found.error
+        errors.append(_apart(found.matrix, true.matrix))
+        assert errors[-1] < 10 * tol
+    assert errors[-1] < 1e-3 * errors[0]
+
+
+def test_the_bound_holds_for_rows_in_single_precision():
+    X, y = _data()
+    W = _basis(6, 3)
+    wide, narrow = X.astype(np.float32).astype(np.float64), X.astype(np.float32)
+    true = choose("exact", Problem.of(cut(wide), Gaussian(3.0), dependence(y)), 3).objective(W)
+    for tol in (1e-2, 1e-4, 1e-5):
+        problem = Problem.of(cut(narrow), Gaussian(3.0), dependence(y), engine_tol=tol)
+        found = choose("landmarks", problem, 3).phi(W)
+        assert abs(found.objective / true - 1) <= found.error
+
+
+def test_the_subspace_converges_with_the_tolerance():
+    X, y = _data(1500)
+    stopping = Stopping(tol=1e-10, angle_tol=1e-9, max_iter=500)
+    exact = choose("exact", Problem.of(cut(X), Gaussian(2.5), dependence(y)), 2)
+    true = solve(exact, 2, stopping).W
+    sines = []
+    for tol in (1e-2, 1e-4, 1e-6, 1e-8):
+        problem = Problem.of(cut(X, 400), Gaussian(2.5), dependence(y), engine_tol=tol)
+        sines.append(sine(solve(choose("landmarks", problem, 2), 2, stopping).W, true))
+    assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-4, 1e-6, 1e-8), strict=True))
+
+
+def test_outliers_that_no_sample_saw_are_found():
+    X, y = _data(3000, d=4)
+    far = np.arange(7, 3000, 97)
+    X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
+    sample = np.delete(X, far, axis=0)[:800]
+    W = _basis(4, 2)
+    problem = Problem.of(cut(X, 500), Gaussian(2.0), dependence(y), sample=sample, engine_tol=1e-6)
+    engine = choose("landmarks", problem, 2)
+    found = engine.phi(W)
+    true = choose("exact", Problem.of(cut(X), Gaussian(2.0), dependence(y)), 2).phi(W)
+    assert _apart(found.matrix, true.matrix) < 1e-5
+    assert abs(found.objective / true.objective - 1) <= found.error < 1e-2
+    landmarks = engine._last.expansion.maps[0].points
+    # Each stands alone: what is left of it would be all of it, had it not been found.
+    nearest = np.linalg.norm((X[far] @ W)[:, None] - landmarks, axis=2).min(axis=1)
+    assert (nearest < 2.0).all()
+
+
+def test_the_worst_rows_do_not_hang_on_the_cut():
+    rng = np.random.default_rng(0)
+    left, Z = rng.integers(0, 5, 500).astype(float), rng.normal(size=(500, 2))
+    whole = Worst(left, np.arange(500), Z)
+    halves = Worst(left[:170], np.arange(170), Z[:170])
+    rest = Worst(left[170:], np.arange(170, 500), Z[170:])
+    for sums in (halves + rest, rest + halves):
+        np.testing.assert_array_equal(sums.rows, whole.rows)
+        np.testing.assert_array_equal(sums.points, whole.points)
+    assert whole.left[0] == left.max()
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(1.0), Polynomial(4)])
+def test_a_pivoted_factor_leaves_a_positive_rest(kernel):
+    Z = np.random.default_rng(4).normal(size=(150, 2))
+    search = PivotedCholesky(kernel, Z[:100], [0])
+    for _ in range(2):
+        search.propose()
+    before = search.left[:100].sum()
+    search.admit(Z[100:])
+    landmarks = search.landmarks
+    rest = shape_between(kernel, Z, Z) - landmarks(Z) @ landmarks(Z).T
+    top = np.abs(shape_between(kernel, Z, Z)).max()
+    assert np.linalg.eigvalsh(rest)[0] > -1e-9 * top
+    np.testing.assert_allclose(np.diag(rest), search.left, atol=1e-9 * top)
+    assert search.left[:100].sum() <= before
+    own = shape_between(kernel, landmarks.points, landmarks.points)
+    np.testing.assert_allclose(
+        landmarks(landmarks.points) @ landmarks(landmarks.points).T, own, atol=1e-9 * top
+    )
+
+
+def test_what_is_not_low_rank_is_given_up_early():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6000, 20)), rng.integers(0, 3, 6000)
+    W = _basis(20, 10)
+    for kernel in (Gaussian(0.3), Multiquadric(0.2)):
+        problem = Problem.of(cut(X), kernel, dependence(y))
+        with pytest.raises(DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace") as told:
+            choose("landmarks", problem, 10).phi(W)
+        assert int(str(told.value).split()[0]) < 300
+        auto = choose("auto", problem, 10)
+        assert auto.serving.name == "landmarks"
+        auto.objective(W)
+        assert auto.serving.name == "exact"
+        assert "landmarks declined" in auto.serving.note
+
+
+def test_a_tolerance_below_rounding_is_told():
+    X, y = _data(300)
+    problem = Problem.of(cut(X), Multiquadric(1.0), dependence(y), engine_tol=1e-17)
+    with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
+        choose("landmarks", problem, 3).phi(_basis(6, 3))
+
+
+def test_a_sum_gives_each_term_what_it_needs():
+    X, y = _data()
+    kernel = Gaussian(2.0) + Polynomial(3) + Linear()
+    engine = choose("landmarks", Problem.of(cut(X), kernel, dependence(y)), 2)
+    engine.phi(_basis(6, 2))
+    gaussian, polynomial, linear = engine._last.expansion.maps
+    assert isinstance(polynomial, Monomials)
+    assert polynomial.size == 6
+    assert linear.size == 1
+    assert gaussian.size > 6
+
+
+@pytest.mark.parametrize("rows", [1, 7, 250, 699])
+@pytest.mark.parametrize(("engine", "kernel"), [("features", Polynomial(3)), ("landmarks", "sum")])
+def test_any_chunking_gives_the_same(engine, kernel, rows):
+    X, y = _data()
+    kernel = KERNEL_CASES.get(kernel, kernel)
+    W = _basis(6, 3)
+    whole, pieces = (
+        choose(engine, Problem.of(cut(X, size), kernel, dependence(y), sample=X[:500]), 3).phi(W)
+        for size in (700, rows)
+    )
+    np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-7, atol=1e-8)
+
+
+def test_auto_goes_by_the_rule():
+    X, y = _data(2500)
+    few = Problem.of(cut(X[:500]), Gaussian(2.0), dependence(y[:500]))
+    many = Problem.of(cut(X), Gaussian(2.0), dependence(y))
+    assert choose("auto", few, 2).serving.name == "exact"
+    assert choose("auto", many, 2).serving.name == "landmarks"
+    poly = Problem.of(cut(X), Polynomial(3), dependence(y))
+    assert choose("auto", poly, 2).serving.name == "features"
+    dense = Problem.of(cut(X), Polynomial(15), dependence(y))
+    assert choose("auto", dense, 5).serving.name != "features"
+    local = Problem.of(cut(X), RelativeGaussian(3).resolve(X[:50]), dependence(y))
+    assert choose("auto", local, 2).serving.name == "exact"
+
+
+def test_engines_that_cannot_serve_say_why():
+    X, y = _data(50)
+    for engine, kernel, target, reason in (
+        ("features", Gaussian(1.0), "classes", "slope of Gaussian is no finite sum"),
+        ("features", Polynomial(3), "gaussian", "no thin factors"),
+        ("landmarks", RelativeGaussian(3).resolve(X), "classes", "not positive semi-definite"),
+        ("landmarks", Gaussian(1.0), "gaussian", "no thin factors"),
+    ):
+        known = dependence(y if target == "classes" else X[:, 0], target)
+        with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
+            choose(engine, Problem.of(cut(X), kernel, known), 2)
+
+
+def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
+    X, y = _data()
+    W = _basis(6, 3)
+    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**5)
+    monkeypatch.setattr("ism_dask.engines.features.task_budget", lambda: 10**5)
+    seen = []
+    for name, kernel in (("landmarks", Gaussian(2.0)), ("exact", Gaussian(2.0))):
+        engine = choose(name, Problem.of(cut(X), kernel, dependence(y)), 3)
+        with (
+            watching_passes(lambda done, total: seen.append(done)),
+            pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may"),
+        ):
+            engine.phi(W)
+    with pytest.raises(ValueError, match=r"6 monomials of 2 new features need .* MiB"):
+        choose("features", Problem.of(cut(X), Polynomial(3), dependence(y)), 2)
+    assert not seen
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_memory_plan_of_a_task_is_kept(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
+    problem = Problem.of(cut(X, 4000), Gaussian(25.0), dependence(y), engine_tol=1e-3)
+    engine = choose("landmarks", problem, 5)
+    W = _basis(300, 5)
+    at = engine._at(W)
+    spread = at.moments.spread(engine._gamma, at.expansion)
+    part = at.points.parts[0]
+    piece = Piece(part.start, part.raw, part.facts)
+    tracemalloc.start()
+    phi_sums(piece, at.expansion, engine._gamma, spread)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
+
+
+def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
+    X, y = _data(2400)
+    problem = Problem.of(cut(X, 600), Gaussian(2.0), dependence(y), engine_tol=1e-2)
+    engine = choose("auto", problem, 2)
+    solution = solve(engine, 2, Stopping())
+    checked = residual(engine, solution)
+    product = choose("exact", problem, 2).gradient(solution.W).matrix
+    assert checked.rows == 2400
+    assert checked.value == pytest.approx(certificate.relative_residual(solution.W, product))
+    own = certificate.relative_residual(solution.W, solution.product)
+    assert checked.value != own
+
+
+def test_a_sample_tells_the_residual_well(monkeypatch):
+    X, y = _data(2400)
+    problem = Problem.of(cut(X, 600), Gaussian(2.5), dependence(y), engine_tol=1e-2)
+    engine = choose("landmarks", problem, 2)
+    begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
+    full = [residual(engine, solution).value for solution in (begun, ended)]
+    monkeypatch.setattr(certificate, "BUDGET", 1e7)
+    sampled = [residual(engine, solution) for solution in (begun, ended)]
+    assert [each.rows for each in sampled] == [500, 500]
+    assert sampled[0].value == pytest.approx(full[0], rel=0.02)
+    # At its own fixed point the approximation takes itself to be right; the sample knows better.
+    assert certificate.relative_residual(ended.W, ended.product) < 1e-7
+    assert 1e-5 < sampled[1].value < 1e-3
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Rows that every process makes for itself, in bytes."""
+
+    shape: tuple[int, int] = (9000, 12)
+    dtype: np.dtype = np.dtype(np.uint8)  # noqa: RUF009
+    chunk_rows: int = 512
+
+    def read(self, start, stop):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=self.shape).cumsum(axis=1)
+        rows[:, 3] = 0.0
+        return np.clip(128 + 20 * rows[start:stop], 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
+def test_any_number_of_workers_gives_the_same_bits(kernel):
+    source = Stored()
+    y = (source.read(0, 9000)[:, 5] // 60).astype(int)
+    local = SupervisedIKDR(3, kernel=kernel).fit(source, y)
+    assert local.engine_ == {"gaussian": "landmarks", "polynomial": "features"}[kernel]
+    seen = []
+    for workers in (1, 2, 4):
+        with (
+            LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+            ) as cluster,
+            Client(cluster),
+            watching_passes(lambda done, total: seen.append((done, total))),
+        ):
+            spread = SupervisedIKDR(3, kernel=kernel).fit(source, y)
+        np.testing.assert_array_equal(spread.components_, local.components_)
+        assert spread.objective_ == local.objective_
+        assert spread.engine_error_ == local.engine_error_
+        assert spread.residual_ == local.residual_
+    assert any(done == total > 1 for done, total in seen)
+
+
+def test_a_seed_decides_the_landmarks():
+    X, y = _data(2500)
+    fits = [SupervisedIKDR(2, random_state=seed).fit(X, y) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    assert fits[0].objective_ != fits[2].objective_
+    assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
+    assert fits[0].residual_rows_ == 2500
+    assert 0 < fits[0].engine_error_ < 0.1
+
+
+def test_single_precision_start_is_that_of_the_definition():
+    X, y = _data()
+    problem = Problem.of(cut(X.astype(np.float32)), Gaussian(2.0), dependence(y))
+    assert leading(choose("landmarks", problem, 3).phi0(), 3).determined.shape[1] == 2
+
+
+def test_projected_rows_keep_their_precision():
+    piece = Piece(0, np.ones((3, 2), np.float32), ())
+    assert projected(piece, np.eye(2)).dtype == np.float32
