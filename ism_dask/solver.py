@@ -17,7 +17,6 @@ import numpy as np
 from ism_dask.eigen import Spectrum, leading, sine
 from ism_dask.typing import Array
 
-
 # Two J closer than this share of the bound on their error are equal. Measured errors, and what
 # they vary by from one W to the next, are a tenth to a thousandth of the bound.
 _TIE = 0.25

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Engine, Problem, choose
+from ism_dask.engines import Engine, choose
 from ism_dask.estimators.preparation import Prepared, prepare, project
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -118,17 +117,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
-        random = check_random_state(self.random_state or 0)
-        sample = prepared.sample(random)
-        resolved = kernel.carried(prepared.lower).resolve(sample)
-        problem = Problem.of(
-            prepared.shards,
-            resolved,
-            dependence,
-            engine_tol=self.engine_tol,
-            sample=sample,
-            seed=int(random.randint(2**31)),
-        )
+        resolved, problem = prepared.problem(kernel, dependence, self.engine_tol, self.random_state)
         engine = choose(self.engine, problem, q)
         stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
         solution = solve(engine, q, stopping, on_iteration=self.on_iteration)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state, check_X_y
+from sklearn.utils import check_X_y
 
 from ism_dask.blas import single_threaded_blas
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import choose
 from ism_dask.estimators.preparation import prepare
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -20,6 +20,8 @@ def hsic(
     *,
     kernel: str | Kernel = "gaussian",
     target: str = "auto",
+    engine: str = "auto",
+    engine_tol: float = 1e-4,
     standardize: bool = False,
     random_state: Any = None,
 ) -> float:
@@ -37,6 +39,10 @@ def hsic(
         For X; a median width is that of X as given here.
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         The kernel of y, as in `SupervisedIKDR`.
+    engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
+        As in `SupervisedIKDR`: "auto" may approximate from 2,000 rows up, within `engine_tol`;
+        "exact" never does.
+    engine_tol : float, default 1e-4
     standardize : bool, default False
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
@@ -55,8 +61,6 @@ def hsic(
     with single_threaded_blas():
         given = as_kernel(kernel)
         prepared = prepare(X, given, standardize=standardize)
-        sample = prepared.sample(check_random_state(random_state or 0))
-        resolved = given.carried(prepared.lower).resolve(sample)
-        problem = Problem.of(prepared.shards, resolved, dependence(y, target))
-        J = choose("auto", problem, problem.d).objective(np.eye(problem.d))
+        _, problem = prepared.problem(given, dependence(y, target), engine_tol, random_state)
+        J = choose(engine, problem, problem.d).objective(np.eye(problem.d))
     return J / (len(X) - 1) ** 2

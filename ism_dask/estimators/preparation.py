@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from sklearn.utils import check_random_state
 
+from ism_dask.engines import Problem
+from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import Affine, RowSource
 from ism_dask.shards import Piece, Shards, cut, is_dask
@@ -52,7 +55,20 @@ class Prepared:
         varying = rows[:, self.affine.kept]
         return varying if self.basis is None else varying @ self.basis
 
-    def sample(self, random_state: np.random.RandomState) -> Array:
+    def problem(
+        self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any
+    ) -> tuple[Kernel, Problem]:
+        """Return `kernel` with the numbers that these rows give it, and the problem with it."""
+        random = check_random_state(random_state or 0)
+        sample = self._sample(random)
+        resolved = kernel.carried(self.lower).resolve(sample)
+        seed = int(random.randint(2**31))
+        problem = Problem.of(
+            self.shards, resolved, dependence, engine_tol=engine_tol, sample=sample, seed=seed
+        )
+        return resolved, problem
+
+    def _sample(self, random_state: np.random.RandomState) -> Array:
         """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
         n = self.shards.n_rows
         chosen = np.arange(n)

@@ -40,11 +40,12 @@ class SupervisedIKDR(IKDR):
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         What y is: classes, or numbers under a linear or a gaussian kernel. "auto" takes labels
         and whole numbers as classes, other numbers as "linear".
-    engine : {"auto", "closed", "exact"}, default "auto"
-        How Phi is computed; "auto" takes the cheapest that serves.
+    engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
+        How Phi is computed; "auto" takes the cheapest that serves. All but "landmarks", which
+        "auto" takes from 2,000 rows up, are exact.
     engine_tol : float, default 1e-4
-        The relative error that an approximate engine may make. The engines of this version are
-        exact and leave it alone.
+        How much of the trace of the kernel "landmarks" may leave out. What that can do to J is
+        told by `engine_error_`; measured errors are far smaller.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
     tol : float, default 0.01
@@ -53,8 +54,8 @@ class SupervisedIKDR(IKDR):
         Stop only when the sine of the largest angle between successive subspaces is below, too.
     max_iter : int, default 100
     random_state : int, RandomState or None, default None
-        For the sample of rows that widths are taken from above 5,000 rows. None is a fixed seed:
-        fits repeat.
+        For the sample of rows that widths are taken from above 5,000 rows, and for landmarks.
+        None is a fixed seed: fits repeat.
     on_iteration : callable, optional
         Called with a `State` after each iteration.
 
@@ -71,14 +72,21 @@ class SupervisedIKDR(IKDR):
     objective_ : float
         J = sum_ij Gamma_ij f(beta_ij); see `ism_dask.hsic`.
     residual_ : float
-        How far W is from a stationary point: `||Phi W - W L|| / ||Phi W||`.
+        How far W is from a stationary point under the true kernel, whatever the engine:
+        `||Phi W - W L|| / ||Phi W||`.
+    residual_rows_ : int
+        How many rows that was measured on, against all rows: n, or a sample where n^2 q is
+        beyond some seconds of work.
     n_iter_ : int
     converged_ : bool
     history_ : tuple of Record
         Objective, eigenvalues, change, angle and seconds of each iteration.
     engine_ : str
+    engine_note_ : str
+        Why "auto" left an engine that it had begun with, if it did.
     engine_error_ : float
-        A bound on the relative error of J that the engine makes: 0 for exact ones.
+        A bound on the relative error of `objective_` that the engine makes: 0 for exact ones,
+        infinite where the bound says nothing.
     kernel_ : Kernel
         With the numbers that the data gave it.
     classes_ : (c,) array
