@@ -50,25 +50,25 @@ class Exact(Engine):
         return Evaluation(objective, matrix)
 
     def gradient(self, W: Array) -> Evaluation:
-        """Return J and Phi W: as `phi`, with k columns where that has d."""
+        """Return J and Phi W: as `phi`, with k columns where that has d; the tiles read no X."""
         points = self._points(W).settled()
-        moved, degrees, objective = self._fold(points, gradient_stripe, W)
+        moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)
         rows = np.column_stack([moved, degrees])
         return Evaluation(objective, points.with_rows(rows).fold(_lifted))
 
     def objective(self, W: Array) -> float:
         """Return J at W."""
-        return float(self._fold(self._points(W), objective_stripe, W)[2])
+        points = self._points(W).settled().through(W.shape[1])
+        return float(self._fold(points, objective_stripe, W)[2])
 
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(projected, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array) -> Any:
-        k = W.shape[1]
-        shards, d = self.problem.shards, self.problem.d
-        tiles = stripe_bytes(shards.largest, self._model, d, k, shards.dtype.itemsize)
-        raw = shards.raw_bytes * (1 + min(shards.handed or 1, len(shards.parts)))
-        self._afford(k, tiles + raw, f"{shards.largest} of {shards.n_rows} rows x {d} columns")
+        (k, d), n = (W.shape[1], points.n_columns), points.n_rows
+        tiles = stripe_bytes(points.largest, self._model, d, k, points.dtype.itemsize)
+        raw = points.raw_bytes * (1 + min(points.handed or 1, len(points.parts)))
+        self._afford(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
         return points.fold_pairs(stripe, self._model)
 
 
