@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,10 @@ from ism_dask.gamma import FactoredGamma
 from ism_dask.shards import Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
+
+
+# What a row is known by, at most, beside its projection: its class, or its numbers.
+_FACT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +129,26 @@ class Factored(Engine):
 def task_bytes(problem: Problem, m: int) -> int:
     """Return the most bytes that a task takes with m columns in F."""
     shards, d = problem.shards, problem.d
-    groups = len(factored(problem).mixing)
     rows = shards.raw_bytes * (1 + (shards.handed or 0))
     # Standardised, scaled by the degrees or picked by class; F in float64, what it is made of,
     # and as it meets X.
     tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m
-    # The sums of a run, those of its last shard, and the two partials whose sum is one of them.
-    partial = 8 * (groups * m * d + d * d)
-    return rows + tiles + 3 * partial
+    # The sums of a run, those of its last shard, and the product that they are made of.
+    return rows + tiles + 3 * _partial_bytes(problem, m)
+
+
+def worker_bytes(problem: Problem, m: int, *, workers: int, threads: int) -> int:
+    """Return the most bytes that the data of a fit take in each of some workers.
+
+    Beside its tasks a worker keeps its share of the projected rows, a few numbers each, and
+    partial sums that wait to be added: one for each level of the tree.
+    """
+    shards = problem.shards
+    kept = shards.n_rows * (shards.dtype.itemsize * problem.q + _FACT_BYTES) // workers
+    waiting = math.ceil(math.log2(max(2, shards.runs))) * _partial_bytes(problem, m)
+    return threads * task_bytes(problem, m) + kept + waiting
+
+
+def _partial_bytes(problem: Problem, m: int) -> int:
+    groups = len(factored(problem).mixing)
+    return 8 * (groups * m * problem.d + problem.d**2)

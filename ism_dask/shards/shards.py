@@ -108,7 +108,7 @@ class Shards:
         work = self._work(function, *args)
         task = self._task(work.on_run)
         bundles = [part.bundle for part in self.parts]
-        size = min(-(-len(bundles) // _RUNS), self.handed or len(bundles))
+        size = self._run_length
         runs = [bundles[i : i + size] for i in range(0, len(bundles), size)]
         return work.summed([task(run) for run in runs])
 
@@ -154,6 +154,15 @@ class Shards:
     def _attach(self, column: Sequence[Any]) -> Shards:
         parts = zip(self.parts, column, strict=True)
         return replace(self, parts=tuple(replace(p, facts=(*p.facts, c)) for p, c in parts))
+
+    @property
+    def runs(self) -> int:
+        """How many tasks a fold has, each with a partial sum."""
+        return -(-len(self.parts) // self._run_length)
+
+    @property
+    def _run_length(self) -> int:
+        return min(-(-len(self.parts) // _RUNS), self.handed or len(self.parts))
 
     @property
     def _inline(self) -> bool:
