@@ -24,7 +24,6 @@ from ism_dask.shards import Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
-
 # What a row is known by, at most, beside its projection: its class, or its numbers.
 _FACT_BYTES = 64
 
@@ -137,14 +136,14 @@ def task_bytes(problem: Problem, m: int) -> int:
     return rows + tiles + 3 * _partial_bytes(problem, m)
 
 
-def worker_bytes(problem: Problem, m: int, *, workers: int, threads: int) -> int:
-    """Return the most bytes that the data of a fit take in each of some workers.
+def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int) -> int:
+    """Return the most bytes that a fit with m columns in F takes in each of some workers.
 
     Beside its tasks a worker keeps its share of the projected rows, a few numbers each, and
     partial sums that wait to be added: one for each level of the tree.
     """
     shards = problem.shards
-    kept = shards.n_rows * (shards.dtype.itemsize * problem.q + _FACT_BYTES) // workers
+    kept = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
     waiting = math.ceil(math.log2(max(2, shards.runs))) * _partial_bytes(problem, m)
     return threads * task_bytes(problem, m) + kept + waiting
 
