@@ -17,8 +17,11 @@ from ism_dask.progress import counted, done
 
 # Seconds that a cluster without workers is given to get one.
 _WORKER_WAIT = 60
-# What is left of a worker's memory for the data of its tasks: Python and libraries take the rest.
-_USABLE = 0.7
+# Of the memory that is free here: other programs live here, too.
+_OURS = 0.7
+# Of a worker's memory: at 0.8 Dask pauses it. Python and the libraries take their part of that.
+_BEFORE_PAUSE = 0.8
+_LIBRARIES = 200 * 2**20
 
 
 def task_budget() -> int:
@@ -26,10 +29,14 @@ def task_budget() -> int:
     client = cluster()
     if client is None:
         cores = psutil.cpu_count(logical=True) or 1
-        return int(psutil.virtual_memory().available * _USABLE / cores)
+        return int(psutil.virtual_memory().available * _OURS / cores)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    limits = [w["memory_limit"] / w["nthreads"] for w in workers if w["memory_limit"]]
-    return int(min(limits) * _USABLE) if limits else sys.maxsize
+    rooms = [
+        max(0.0, _BEFORE_PAUSE * w["memory_limit"] - _LIBRARIES) / w["nthreads"]
+        for w in workers
+        if w["memory_limit"]
+    ]
+    return int(min(rooms)) if rooms else sys.maxsize
 
 
 def is_dask(X: Any) -> bool:

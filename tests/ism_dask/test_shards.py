@@ -252,3 +252,20 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatc
             spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
         for one, many in zip(alone, spread, strict=True):
             np.testing.assert_array_equal(many, one)
+
+
+def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            memory_limit="300 MiB",
+            dashboard_address=None,
+            host="127.0.0.1",
+            local_directory=str(tmp_path),
+        ) as cluster,
+        Client(cluster),
+    ):
+        assert task_budget() == 20 * 2**20
+        with pytest.raises(MemoryError, match=r"2560 rows x 1568 columns needs \d+ MiB, .* 20 MiB"):
+            cut(Source((9000, 1568), chunk_rows=2560))
