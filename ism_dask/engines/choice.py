@@ -82,6 +82,7 @@ class Sampled(Choice):
         self._trace = float(shape_diagonal(term, Z).sum())
         self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
         self._most = min(_MOST, n_rows)
+        self._history: list[tuple[int, float]] = []
         self._grow()
 
     @property
@@ -111,11 +112,10 @@ class Sampled(Choice):
 
     def _grow(self) -> None:
         """Take landmarks until no more than the share allowed is left on the sample."""
-        history = [(0, 1.0)]
         while (share := self._share) > self._allowed:
             m = self._cholesky.size
-            history.append((m, share))
-            needed = _needed(history, self._allowed)
+            self._history.append((m, share))
+            needed = _needed(self._history, self._allowed)
             if m >= self._most or (m >= _WARM_UP and needed > _PATIENCE * self._most):
                 raise self._declined(share, f"a sample of {self._sample} rows", _told(needed))
             if not self._cholesky.propose():
@@ -131,10 +131,15 @@ class Sampled(Choice):
 
 
 def _needed(history: list[tuple[int, float]], allowed: float) -> float:
-    """Return how many landmarks it would take if what is left went on falling as a power of m."""
+    """Return how many landmarks it would take if what is left went on falling as a power of m.
+
+    0 while nothing can be said, at the beginning.
+    """
     m, share = history[-1]
     half, before = min(history, key=lambda point: abs(point[0] - m / 2))
-    if half == 0 or share >= before:
+    if half in (0, m):
+        return 0.0
+    if share >= before:
         return math.inf
     power = math.log(before / share) / math.log(m / half)
     # In logarithms: the number itself may be beyond what a float holds.

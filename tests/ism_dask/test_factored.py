@@ -188,6 +188,21 @@ def test_outliers_that_no_sample_saw_are_found():
     assert (nearest < 2.0).all()
 
 
+def test_a_sample_unlike_the_rest_is_made_good():
+    """Many looks at all rows, each followed by more landmarks, and no giving up on the way."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 6)), rng.integers(0, 3, 4000)
+    middle = X[np.linalg.norm(X, axis=1) < 1.5]
+    problem = Problem.of(cut(X, 1000), Gaussian(2.5), dependence(y), sample=middle)
+    engine = choose("landmarks", problem, 4)
+    W = _basis(6, 4)
+    found, true = engine.phi(W), choose("exact", problem, 4).phi(W)
+    assert _apart(found.matrix, true.matrix) < 1e-3
+    assert abs(found.objective / true.objective - 1) <= found.error
+    reach = np.linalg.norm(engine._last.expansion.maps[0].points, axis=1).max()
+    assert reach > np.linalg.norm(middle @ W, axis=1).max()
+
+
 def test_the_worst_rows_do_not_hang_on_the_cut():
     rng = np.random.default_rng(0)
     left, Z = rng.integers(0, 5, 500).astype(float), rng.normal(size=(500, 2))
