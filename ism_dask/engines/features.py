@@ -11,7 +11,7 @@ from ism_dask.shards import Piece, Shards, task_budget
 from ism_dask.typing import Array
 
 # Monomials for each row above which tiles are the faster way (measured, see docs/engines.md).
-_DENSE = 0.25
+_DENSE = 0.1
 
 
 class Features(Factored):

@@ -19,7 +19,7 @@ _FEW_MONOMIALS = 256
 # Rows to choose among, where the problem brings no sample.
 _SAMPLE_ROWS = 5000
 # From here on landmarks are faster than tiles (measured, see docs/engines.md).
-_FROM_ROWS = 2000
+_FROM_ROWS = 4000
 
 
 class Landmarks(Factored):

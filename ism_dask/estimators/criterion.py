@@ -40,7 +40,7 @@ def hsic(
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         The kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
-        As in `SupervisedIKDR`: "auto" may approximate from 2,000 rows up, within `engine_tol`;
+        As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, within `engine_tol`;
         "exact" never does.
     engine_tol : float, default 1e-4
     standardize : bool, default False

@@ -284,7 +284,7 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
 
 
 def test_auto_goes_by_the_rule():
-    X, y = _data(2500)
+    X, y = _data(4000)
     few = Problem.of(cut(X[:500]), Gaussian(2.0), dependence(y[:500]))
     many = Problem.of(cut(X), Gaussian(2.0), dependence(y))
     assert choose("auto", few, 2).serving.name == "exact"
@@ -349,7 +349,7 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
 def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     X, y = _data(2400)
     problem = Problem.of(cut(X, 600), Gaussian(2.0), dependence(y), engine_tol=1e-2)
-    engine = choose("auto", problem, 2)
+    engine = choose("landmarks", problem, 2)
     solution = solve(engine, 2, Stopping())
     checked = residual(engine, solution)
     product = choose("exact", problem, 2).gradient(solution.W).matrix
@@ -413,12 +413,12 @@ def test_any_number_of_workers_gives_the_same_bits(kernel):
 
 
 def test_a_seed_decides_the_landmarks():
-    X, y = _data(2500)
+    X, y = _data(4000)
     fits = [SupervisedIKDR(2, random_state=seed).fit(X, y) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
-    assert fits[0].residual_rows_ == 2500
+    assert fits[0].residual_rows_ == 4000
     assert 0 < fits[0].engine_error_ < 0.1
 
 
