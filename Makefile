@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench clean help
+.PHONY: demo test lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,8 +33,11 @@ format: $(READY)  ## Put the code into the format of the house
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## Measure every figure of the README; writes bench-results/
+bench: $(READY)  ## Measure every figure; writes bench-results/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+bench-scale: $(READY)  ## Measure a million rows on two workers of 2 GB (some 30 minutes)
+	$(BIN)/python -m benchmarks --table scale
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,9 @@
 """Measure the figures, each in a process of its own; write JSON and print a table.
 
-Usage: python -m benchmarks [NAME ...]
+Usage: python -m benchmarks [--table] [NAME ...]
+
+Without names, all figures that `make bench` measures. --table writes docs/benchmarks.md from what
+was measured last of every figure, and without names measures nothing; so does a run of all.
 """
 
 from __future__ import annotations
@@ -8,40 +11,40 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.figures import FIGURES, UNASKED
+from benchmarks.measure import Figure, PeakMemory
+from benchmarks.results import PAGE, RESULTS, Result, plain, print_figures, write_page
 
-from benchmarks.figures import FIGURES
-
-_RESULTS = Path("bench-results")
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
-_PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds"}
 
 
-def measured(name: str) -> dict[str, Any]:
+def measured(name: str) -> Figure:
     """Run one figure in a fresh process and return what it wrote, with its peak memory."""
     command = [sys.executable, "-m", "benchmarks", "--one", name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        failed = f"it ended with status {done.returncode}"
+        return {"failed": failed, "must": "(it failed)", "met": False, "peak_gb": float("nan")}
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def one(name: str) -> None:
     """Run one figure here and print it as a line of JSON."""
     started = time.perf_counter()
-    figure = FIGURES[name]()
+    with PeakMemory() as peak:
+        figure = FIGURES[name]()
     figure["wall_seconds"] = time.perf_counter() - started
-    figure["peak_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    figure["peak_gb"] = peak.together / 1e9
     limit = figure.get("peak_limit_gb")
     figure["met"] = figure["met"] and (limit is None or figure["peak_gb"] <= limit)
-    print(json.dumps(figure))
+    print(json.dumps(plain(figure)))
 
 
 def main(arguments: list[str]) -> int:
@@ -49,18 +52,31 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--one"]:
         one(arguments[1])
         return 0
-    unknown = set(arguments) - set(FIGURES)
+    names = [argument for argument in arguments if argument != "--table"]
+    unknown = set(names) - set(FIGURES)
     if unknown:
         print(f"no figure {sorted(unknown)}; there are {', '.join(FIGURES)}", file=sys.stderr)
         return 2
+    status = 0
+    if names or not arguments:
+        status = _measure(names or [name for name in FIGURES if name not in UNASKED])
+    if "--table" in arguments or not names:
+        write_page(list(FIGURES))
+        print(f"written to {PAGE}")
+    return status
+
+
+def _measure(names: list[str]) -> int:
+    """Measure, keep each figure as soon as it is there, and print them all."""
+    machine = _machine()
     figures = {}
-    for name in arguments or FIGURES:
+    for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures[name] = measured(name)
-    _RESULTS.mkdir(exist_ok=True)
-    target = _RESULTS / "bench.json"
-    target.write_text(json.dumps({"machine": _machine(), "figures": figures}, indent=1) + "\n")
-    _print(figures)
+        Result(name, machine, figures[name]).keep()
+    target = RESULTS / "bench.json"
+    target.write_text(json.dumps({"machine": machine, "figures": plain(figures)}, indent=1) + "\n")
+    print_figures(figures)
     print(f"written to {target}")
     return 0 if all(figure["met"] for figure in figures.values()) else 1
 
@@ -68,24 +84,22 @@ def main(arguments: list[str]) -> int:
 def _machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "processor": _processor(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in _PACKAGES},
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 
 
-def _print(figures: dict[str, dict[str, Any]]) -> None:
-    table = Table("figure", "measured", "peak GB", "must be", "met")
-    for name, figure in figures.items():
-        lines = [f"{key} {_short(value)}" for key, value in figure.items() if key not in _PLUMBING]
-        met = "yes" if figure["met"] else "NO"
-        table.add_row(name, "\n".join(lines), f"{figure['peak_gb']:.2f}", figure["must"], met)
-    Console().print(table)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list):
-        return " to ".join(_short(item) for item in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _processor() -> str:
+    """Return the model of the processor, where the system tells."""
+    try:
+        with open("/proc/cpuinfo") as lines:  # noqa: PTH123
+            names = (line for line in lines if line.startswith("model name"))
+            return next(names, ":").split(":", 1)[1].strip() or platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class DenseFit:
 def standardised(X: Array) -> Array:
     """Return X (n, d) with mean 0 and deviation 1; constant columns become 0."""
     deviation = X.std(axis=0)
-    return (X - X.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return np.asarray((X - X.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
 
 
 def label_dependence(y: Array, *, by_products: bool = True) -> Array:
@@ -57,7 +57,7 @@ def label_dependence(y: Array, *, by_products: bool = True) -> Array:
 def squared_distances(Z: Array) -> Array:
     """Return the (n, n) squared distances between rows of Z (n, k)."""
     lengths = (Z**2).sum(axis=1)
-    return np.maximum(lengths[:, None] + lengths - 2 * Z @ Z.T, 0)
+    return np.asarray(np.maximum(lengths[:, None] + lengths - 2 * Z @ Z.T, 0))
 
 
 def median_distance(X: Array) -> float:

@@ -1,0 +1,43 @@
+"""One function for each figure: it returns what it measured and what the figure must be.
+
+Beside its numbers a figure has `must` (in words) and `met`; `table`, if there is one, is a list of
+lines with the same names; `peak_limit_gb`, if there is one, what all processes may hold at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.figures.accuracy import cancer, face, mnist, small, wine
+from benchmarks.figures.clustered import workers
+from benchmarks.figures.crossings import crossover
+from benchmarks.figures.definition import dense9000, engines
+from benchmarks.figures.exact import tiles
+from benchmarks.figures.growth import slope
+from benchmarks.figures.large import mnist60k, polynomial60k
+from benchmarks.figures.scale import scale
+from benchmarks.measure import Figure
+
+__all__ = ["FIGURES", "UNASKED"]
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    figure.__name__: figure
+    for figure in (
+        wine,
+        cancer,
+        face,
+        small,
+        tiles,
+        mnist,
+        dense9000,
+        engines,
+        mnist60k,
+        polynomial60k,
+        slope,
+        crossover,
+        workers,
+        scale,
+    )
+}
+# Measured only where they are named: they take many minutes, and room on disk.
+UNASKED = frozenset({"scale"})

@@ -1,0 +1,99 @@
+"""Where one engine overtakes another: what the rule of `auto` rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.fits import fit, phi_seconds
+from benchmarks.measure import Figure, alternating, crossing, median_seconds, say
+from benchmarks.rows import Labelled, blobs, labelled, mnist_train, problem_of
+from ism_dask.kernels import Gaussian, Kernel, Polynomial
+
+_SIZES = (250, 500, 1000, 2000, 4000, 8000)
+_REPEATS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Rows in memory, and at which degrees of how many of them monomials are counted."""
+
+    name: str
+    rows: Labelled
+    q: int
+    degrees: tuple[tuple[int, int], ...]
+
+
+def crossover() -> Figure:
+    """Where `landmarks` and `features` overtake `exact`: what the rule of `auto` rests on.
+
+    By rows: one Phi and J, and whole fits, of rows in memory. By monomials: one Phi and J at
+    several degrees, told by monomials for each row. q = 10 on MNIST (717 columns that vary), and
+    q = 2 on blobs of 30 columns.
+    """
+    found: Figure = {}
+    lines: list[Figure] = []
+    for case in _cases():
+        for engine, kernel in (("landmarks", Gaussian()), ("features", Polynomial(degree=3))):
+            own = [_by_rows(case, engine, kernel, n) for n in _SIZES]
+            for what in ("phi", "fit"):
+                ratios = [line[f"{what}_times_as_fast"] for line in own]
+                found[f"{engine} from n, {what}, {case.name}"] = _told(crossing(_SIZES, ratios))
+            lines += own
+        own = sorted((_by_degree(case, *each) for each in case.degrees), key=_share)
+        ratios = [line["phi_times_as_fast"] for line in own]
+        key = f"features up to m / n, phi, {case.name}"
+        found[key] = _told(crossing([_share(line) for line in own], ratios))
+        lines += own
+    return {**found, "table": lines, "must": "(nothing: it backs the rule of auto)", "met": True}
+
+
+def _cases() -> tuple[_Case, ...]:
+    mnist = labelled(mnist_train()).head(_SIZES[-1]).in_memory()
+    # 66, 286 and 1,001 monomials of ten variables; 55, 120, 210 and 300 of two.
+    many = ((3, 250), (3, 500), (3, 1000), (4, 1000), (4, 2000), (4, 4000), (5, 2000), (5, 8000))
+    few = ((10, 500), (15, 500), (20, 500), (24, 500), (15, 2000), (24, 2000), (24, 8000))
+    return (
+        _Case("MNIST", mnist, 10, many),
+        _Case("blobs", blobs(_SIZES[-1], 30, 3), 2, few),
+    )
+
+
+def _by_rows(case: _Case, engine: str, kernel: Kernel, n: int) -> Figure:
+    """Compare one engine with tiles at n rows."""
+    say(f"{case.name}, {n} rows, {engine} ...")
+    head = case.rows.head(n)
+    calls = {name: partial(fit, head, kernel, case.q, engine=name) for name in (engine, "exact")}
+    fits = {name: median_seconds(runs) for name, runs in alternating(calls, _REPEATS).items()}
+    phi = phi_seconds(problem_of(head, kernel), (engine, "exact"), case.q, _REPEATS)
+    line = _line(case, engine, n, phi)
+    times = fits["exact"] / fits[engine]
+    return {**line, "fit_ms": 1e3 * fits[engine], "fit_times_as_fast": times}
+
+
+def _by_degree(case: _Case, degree: int, n: int) -> Figure:
+    """Compare features with tiles at so many monomials for each of n rows."""
+    kernel = Polynomial(degree=degree)
+    problem = problem_of(case.rows.head(n), kernel)
+    phi = phi_seconds(problem, ("features", "exact"), case.q, _REPEATS)
+    line = _line(case, "features", n, phi)
+    return {**line, "degree": degree, "monomials_a_row": kernel.features(case.q).size / n}
+
+
+def _line(case: _Case, engine: str, n: int, phi: dict[str, float]) -> Figure:
+    return {
+        "rows": case.name,
+        "engine": engine,
+        "n": n,
+        "phi_ms": 1e3 * phi[engine],
+        "exact_phi_ms": 1e3 * phi["exact"],
+        "phi_times_as_fast": phi["exact"] / phi[engine],
+    }
+
+
+def _share(line: Figure) -> float:
+    return float(line["monomials_a_row"])
+
+
+def _told(where: float | None) -> float | str:
+    return "nowhere here" if where is None else where

@@ -1,0 +1,108 @@
+"""How the time of each engine grows with the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import dense
+from benchmarks.fits import Fit, fit, middle, phi_seconds
+from benchmarks.measure import Figure, alternating, log_slope, say
+from benchmarks.rows import (
+    Labelled,
+    labelled,
+    mnist_train,
+    problem_of,
+)
+from ism_dask.kernels import Gaussian, Kernel, Polynomial
+
+Array = NDArray[Any]
+_SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
+_REPEATS = 3
+# The time of a fit hangs on how many iterations it happens to take: these are made at every n.
+_ITERATIONS = 4
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """An engine with the kernel that it is measured on, up to some rows."""
+
+    engine: str
+    kernel: Kernel
+    most: int
+
+    def sizes(self) -> list[int]:
+        return [n for n in _SIZES if n <= self.most]
+
+
+_KINDS = (
+    _Kind("features", Polynomial(degree=3), 60_000),
+    _Kind("landmarks", Gaussian(), 60_000),
+    _Kind("exact", Gaussian(), 20_000),
+    _Kind("dense", Gaussian(), 5000),
+)
+
+
+def slope() -> Figure:
+    """Seconds against n on the first rows of MNIST train, streamed from disk, q = 10.
+
+    Every fit makes four iterations, at whatever n. `solved` leaves out the look at the answer
+    under the true kernel, which takes O(n^2) time up to 63,000 rows; `fit` has it. `phi` is one
+    Phi and J. The slopes are least squares of log seconds against log n from 10,000 rows up.
+    """
+    rows = labelled(mnist_train())
+    lines = [_line(kind, n, rows) for n in _SIZES for kind in _KINDS if n <= kind.most]
+    slopes = {kind.engine: _slopes(kind.engine, lines) for kind in _KINDS[:2]}
+    return {
+        **{key: value for each in slopes.values() for key, value in each.items()},
+        "table": lines,
+        "must": "slope of seconds without the check at most 1.1, features and landmarks",
+        "met": all(each[f"{engine}_slope"] <= 1.1 for engine, each in slopes.items()),
+    }
+
+
+def _line(kind: _Kind, n: int, rows: Labelled) -> Figure:
+    say(f"{kind.engine} at {n:,} rows ...")
+    head = rows.head(n)
+    if kind.engine == "dense":
+        return _dense_line(n, head.in_memory())
+    call = partial(fit, head, kind.kernel, engine=kind.engine, tol=1e-12, max_iter=_ITERATIONS)
+    fits: list[Fit] = [run.value for run in alternating({kind.engine: call}, _REPEATS)[kind.engine]]
+    problem = problem_of(head, kind.kernel)
+    return {
+        "n": n,
+        "engine": kind.engine,
+        "seconds_fit": middle(fits, "seconds"),
+        "seconds_solved": middle(fits, "solved"),
+        "seconds_phi": phi_seconds(problem, (kind.engine,))[kind.engine],
+    }
+
+
+def _dense_line(n: int, rows: Labelled) -> Figure:
+    X = dense.standardised(rows.X.astype(float))
+    sigma = dense.median_distance(X)
+    run = alternating({"dense": lambda: dense.dense_gaussian_fit(X, rows.y, 10, sigma=sigma)}, 1)
+    found = run["dense"][0]
+    return {
+        "n": n,
+        "engine": f"dense, {found.value.n_iter} iterations",
+        "seconds_fit": found.seconds,
+        "seconds_phi": float(np.median(found.value.seconds)),
+    }
+
+
+def _slopes(engine: str, lines: list[Figure]) -> Figure:
+    large = [line for line in lines if line["engine"] == engine and line["n"] >= 10_000]
+    sizes = [line["n"] for line in large]
+    return {
+        f"{engine}_slope{suffix}": log_slope(sizes, [line[key] for line in large])
+        for suffix, key in (
+            ("", "seconds_solved"),
+            ("_with_check", "seconds_fit"),
+            ("_of_phi", "seconds_phi"),
+        )
+    }

@@ -1,0 +1,145 @@
+"""Clocks and scales: seconds of alternating runs, peak memory of a process and its children."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import psutil
+
+Figure = dict[str, Any]
+T = TypeVar("T")
+
+# Often enough for what lasts, seldom enough that looking takes no time from what is measured.
+_EVERY_SECONDS = 0.05
+_LOOKS_A_CENSUS = 20
+
+
+def say(text: str) -> None:
+    """Tell whoever waits how far it is."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Run(Generic[T]):
+    """What one call returned, and the seconds that it took."""
+
+    value: T
+    seconds: float
+
+
+def timed(call: Callable[[], T]) -> Run[T]:
+    """Call and look at the clock."""
+    started = time.perf_counter()
+    value = call()
+    return Run(value, time.perf_counter() - started)
+
+
+def alternating(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[Run[T]]]:
+    """Run all calls in turn, `repeats` times: what slows a machine down then slows all of them."""
+    runs: dict[str, list[Run[T]]] = {name: [] for name in calls}
+    for repeat in range(repeats):
+        for name, call in calls.items():
+            runs[name].append(timed(call))
+            if runs[name][-1].seconds > 1:
+                took = runs[name][-1].seconds
+                say(f"{name}: {took:.1f} s (run {repeat + 1} of {repeats})")
+    return runs
+
+
+def median_seconds(runs: Sequence[Run[Any]]) -> float:
+    """Return the median of the seconds."""
+    return float(np.median([run.seconds for run in runs]))
+
+
+def log_slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return the least squares slope of log seconds against log sizes."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def crossing(sizes: Sequence[float], ratios: Sequence[float]) -> float | None:
+    """Return where rising or falling `ratios` last pass 1, by log-log interpolation, or None."""
+    logs = np.log(np.asarray(ratios, dtype=float))
+    passes = np.flatnonzero(np.sign(logs[:-1]) != np.sign(logs[1:]))
+    if not len(passes):
+        return None
+    i = passes[-1]
+    x = np.log(np.asarray(sizes[i : i + 2], dtype=float))
+    share = logs[i] / (logs[i] - logs[i + 1])
+    return float(np.exp(x[0] + share * (x[1] - x[0])))
+
+
+class PeakMemory:
+    """The most bytes that processes held at once, seen by looking at them 20 times a second.
+
+    Without `pids`, this process with all its children, whose number may change, added up: pages
+    that they share count more than once. With them, each of these by itself. A spike of one
+    process between two looks is found in the kernel's own account, where there is one.
+    """
+
+    def __init__(self, pids: Sequence[int] | None = None) -> None:
+        self._pids = pids
+        self._own = [psutil.Process(pid) for pid in (pids or [psutil.Process().pid])]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._total = 0
+        self._each = dict.fromkeys((process.pid for process in self._own), 0)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for pid in self._each:
+            self._each[pid] = max(self._each[pid], high_water(pid))
+
+    @property
+    def each(self) -> dict[int, int]:
+        """The peak of each process, by its id."""
+        return dict(self._each)
+
+    @property
+    def together(self) -> int:
+        """The peak of all together."""
+        return max(self._total, *self._each.values())
+
+    def _watch(self) -> None:
+        looks = 0
+        processes = self._own
+        while not self._stop.is_set():
+            if self._pids is None and looks % _LOOKS_A_CENSUS == 0:
+                processes = [*self._own, *self._own[0].children(recursive=True)]
+            self._look(processes)
+            looks += 1
+            self._stop.wait(_EVERY_SECONDS)
+
+    def _look(self, processes: Sequence[psutil.Process]) -> None:
+        total = 0
+        for process in processes:
+            with suppress(psutil.Error):  # it may have ended since the census
+                rss = process.memory_info().rss
+                total += rss
+                if process.pid in self._each:
+                    self._each[process.pid] = max(self._each[process.pid], rss)
+        self._total = max(self._total, total)
+
+
+def high_water(pid: int) -> int:
+    """Return the most bytes that a process ever held, or 0 where the system does not tell.
+
+    Not `ru_maxrss`: a process inherits that of the one that started it.
+    """
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,168 @@
+"""What was measured: kept as JSON, shown on a terminal, written as a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import FIGURES
+from benchmarks.measure import Figure
+
+RESULTS = Path("bench-results")
+PAGE = Path("docs/benchmarks.md")
+# What is told in places of its own.
+_PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds", "table"}
+_HEAD = """\
+# Benchmarks
+
+Written by `make bench` from what it measured; `python -m benchmarks NAME` measures one figure.
+Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`.
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A figure with the machine that it was measured on."""
+
+    name: str
+    machine: dict[str, Any]
+    figure: Figure
+
+    @staticmethod
+    def path(name: str) -> Path:
+        """Return where the figure called `name` is kept."""
+        return RESULTS / f"{name}.json"
+
+    def keep(self) -> None:
+        """Write it."""
+        RESULTS.mkdir(exist_ok=True)
+        self.path(self.name).write_text(json.dumps(plain(asdict(self)), indent=1) + "\n")
+
+    @classmethod
+    def kept(cls, names: Iterable[str]) -> list[Result]:
+        """Return those of `names` that have been measured."""
+        paths = [cls.path(name) for name in names]
+        return [cls(**json.loads(path.read_text())) for path in paths if path.exists()]
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON has it: numbers of Python, none of them infinite or NaN."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    number = value.item() if hasattr(value, "item") else value
+    if isinstance(number, float) and not math.isfinite(number):
+        return str(number)
+    return number
+
+
+def print_figures(figures: Mapping[str, Figure]) -> None:
+    """Print what people ask first, then every table of lines."""
+    console = Console()
+    table = Table("figure", "measured", "peak GB", "must be", "met", show_lines=True)
+    for name, figure in figures.items():
+        lines = "\n".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))
+        met = "yes" if figure["met"] else "NO"
+        table.add_row(name, lines or "below", short(figure["peak_gb"]), figure["must"], met)
+    console.print(table)
+    for name, figure in figures.items():
+        if figure.get("table"):
+            names, rows = _cells(figure["table"])
+            lines_of = Table(*names, title=name)
+            for row in rows:
+                lines_of.add_row(*row)
+            console.print(lines_of)
+
+
+def write_page(names: Iterable[str]) -> None:
+    """Write the page of the documentation from what is kept of the figures `names`."""
+    PAGE.write_text(page(Result.kept(names)))
+
+
+def page(results: list[Result]) -> str:
+    """Return the page: the machines, then every figure."""
+    machines = _machines(results)
+    parts = [_HEAD, *(f"{told}: {', '.join(names)}.\n" for told, names in machines.items())]
+    return "\n".join([*parts, *(_section(result) for result in results)])
+
+
+def short(value: Any) -> str:
+    """Return a number with four digits, and anything else as it is."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " to ".join(short(item) for item in value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _machines(results: list[Result]) -> dict[str, list[str]]:
+    """Return what is to be said of each machine, with the figures measured there."""
+    told: dict[str, list[str]] = {}
+    for result in results:
+        told.setdefault(_machine(result.machine), []).append(f"`{result.name}`")
+    return told
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    return (
+        f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, Python "
+        f"{machine['python']}, {packages}; {machine['when']}"
+    )
+
+
+def _section(result: Result) -> str:
+    figure = result.figure
+    met = "met" if figure["met"] else "**missed**"
+    lines = [
+        f"## {result.name}\n",
+        f"{_about(result.name)}\n",
+        f"Asked: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
+        _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
+    ]
+    if figure.get("table"):
+        lines.append(_grid(figure["table"]))
+    took = f"{short(figure['peak_gb'])} GB at most, all processes together"
+    if "wall_seconds" in figure:
+        took += f"; {figure['wall_seconds']:.0f} s to measure"
+    return "\n".join([*lines, f"Peak memory while measuring: {took}.\n"])
+
+
+def _about(name: str) -> str:
+    return " ".join((getdoc(FIGURES[name]) or "").split())
+
+
+def _numbers(figure: Figure) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in figure.items() if key not in _PLUMBING]
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _grid(lines: list[Figure]) -> str:
+    """Return lines as a table of Markdown."""
+    if not lines:
+        return ""
+    names, rows = _cells(lines)
+    every = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in every) + "\n"
+
+
+def _cells(lines: list[Figure]) -> tuple[list[str], list[list[str]]]:
+    """Return the words of the columns, which are the names in all lines, and the rows."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    return [_words(name) for name in names], [
+        [short(line.get(name)) for name in names] for line in lines
+    ]

@@ -1,0 +1,109 @@
+"""The rows that the figures are about, and problems of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ism_dask.eigen import leading
+from ism_dask.engines import Problem, choose
+from ism_dask.estimators.preparation import prepare
+from ism_dask.gamma import dependence
+from ism_dask.kernels import Kernel
+from ism_dask.rows import RowSource
+from storage import Dataset, ingest
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first rows of a stored matrix, seen as rows that any process can read by itself.
+
+    Attributes
+    ----------
+    source : RowSource
+    rows : int
+    """
+
+    source: RowSource
+    rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """These rows, and columns."""
+        return self.rows, self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.source.dtype
+
+    @property
+    def chunk_rows(self) -> int:
+        """That of the source."""
+        return self.source.chunk_rows
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` (not included)."""
+        return self.source.read(start, min(stop, self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Rows with their labels y (n,): X is an array (n, d), or a source that is read in a stream."""
+
+    X: Any
+    y: Array
+
+    def head(self, n: int) -> Labelled:
+        """Return the first n rows, read in a stream if these are."""
+        X = Head(self.X, n) if isinstance(self.X, RowSource) else self.X[:n]
+        return Labelled(X, self.y[:n])
+
+    def in_memory(self) -> Labelled:
+        """Return all of them as an array."""
+        X = self.X.read(0, self.X.shape[0]) if isinstance(self.X, RowSource) else self.X
+        return Labelled(X, self.y)
+
+
+def mnist_train() -> Dataset:
+    """Return the 60,000 training images, opened."""
+    return ingest("mnist", "train")
+
+
+def labelled(data: Dataset) -> Labelled:
+    """Return the rows of an opened data set, to be read in a stream."""
+    return Labelled(data.X, np.asarray(data.y))
+
+
+def blobs(n: int, d: int, classes: int) -> Labelled:
+    """Return n rows around one centre for each class, which differ in a few directions only."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(classes, size=n)
+    centres = np.zeros((classes, d))
+    centres[:, :classes] = 2 * np.eye(classes)
+    return Labelled(rng.normal(size=(n, d)) + centres[y], y)
+
+
+def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4) -> Problem:
+    """Return the problem that `SupervisedIKDR(kernel=kernel).fit(X, y)` would solve."""
+    prepared = prepare(rows.X, kernel, standardize=True)
+    _, problem = prepared.problem(kernel, dependence(rows.y), engine_tol, None)
+    return problem
+
+
+def first_subspace(problem: Problem, q: int) -> Array:
+    """Return W (d, q) of the first iteration: near enough to the last one to be like it."""
+    engine = choose("auto", problem, q)
+    start = leading(engine.phi0(), q)
+    return leading(engine.phi(start.determined).matrix, q).vectors
+
+
+def turned(W: Array, seed: int) -> Array:
+    """Return W (d, q) a hair's breadth off: engines remember what they made for the same W."""
+    noise = np.random.default_rng(seed).normal(size=W.shape)
+    return np.asarray(np.linalg.qr(W + 1e-6 * noise)[0])

@@ -1,0 +1,76 @@
+"""A million pictures: those of MNIST train, each shifted at random by up to two pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from benchmarks.measure import say
+from benchmarks.rows import mnist_train
+from storage import Dataset, DatasetInfo, datasets_folder, is_complete, open_dataset, write_dataset
+
+Array = NDArray[Any]
+_SIDE = 28
+_REACH = 2
+
+
+def shifted_mnist(rows: int, *, seed: int = 0) -> Dataset:
+    """Return the data set of `rows` shifted pictures, written first unless it is there."""
+    name = f"mnist-shifted-{rows}"
+    target = datasets_folder() / name
+    if not is_complete(target):
+        source = mnist_train()
+        info = DatasetInfo(
+            name=name,
+            source=f"MNIST train, shifted by up to {_REACH} pixels, seed {seed}",
+            class_names=source.class_names,
+            image_shape=(_SIDE, _SIDE),
+            default_label="digit",
+        )
+        labels = {"digit": np.resize(np.asarray(source.y), rows)}
+        blocks = shifted_blocks(source, rows, seed)
+        write_dataset(target, info, blocks, labels, on_rows=_Said(rows))
+    return open_dataset(target)
+
+
+def shifted_blocks(source: Dataset, rows: int, seed: int) -> Iterator[Array]:
+    """Yield `rows` shifted pictures (b, 784), chunk by chunk of the source, over and over."""
+    step, done, copy = source.X.chunk_rows, 0, 0
+    while done < rows:
+        for start in range(0, min(len(source.X), rows - done), step):
+            stop = min(start + step, len(source.X), start + rows - done)
+            rng = np.random.default_rng([seed, copy, start])
+            block = source.X.read(start, stop)
+            yield shifted(block, rng.integers(2 * _REACH + 1, size=(len(block), 2)))
+            done += len(block)
+            if done == rows:
+                return
+        copy += 1
+
+
+def shifted(pictures: Array, corners: Array) -> Array:
+    """Return pictures (b, 784) as seen from `corners` (b, 2) of a frame of zeros around them.
+
+    A corner is from 0 to 4 pixels down and to the right; (2, 2) leaves a picture where it is.
+    """
+    frame = ((0, 0), (_REACH, _REACH), (_REACH, _REACH))
+    framed = np.pad(pictures.reshape(-1, _SIDE, _SIDE), frame)
+    windows = sliding_window_view(framed, (_SIDE, _SIDE), axis=(1, 2))
+    seen = windows[np.arange(len(pictures)), corners[:, 0], corners[:, 1]]
+    return np.asarray(seen.reshape(len(pictures), -1))
+
+
+class _Said:
+    """Says how many rows are written, each time that another tenth is."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._tenths = rows, 0
+
+    def __call__(self, done: int) -> None:
+        if 10 * done // self._rows > self._tenths:
+            self._tenths = 10 * done // self._rows
+            say(f"wrote {done:,} of {self._rows:,} rows")

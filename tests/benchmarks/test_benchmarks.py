@@ -1,0 +1,165 @@
+"""The tools of the benchmarks: what they measure has to be what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from benchmarks import results
+from benchmarks.clusters import local_cluster, restarts, worker_pids
+from benchmarks.dense import (
+    dense_gaussian_fit,
+    dense_polynomial_fit,
+    label_dependence,
+    median_distance,
+    standardised,
+)
+from benchmarks.figures import FIGURES, UNASKED
+from benchmarks.fits import determined, fit, leading_sine, phi_seconds
+from benchmarks.measure import PeakMemory, alternating, crossing, log_slope
+from benchmarks.plans import recorded_plans
+from benchmarks.results import Result, page, plain
+from benchmarks.rows import Head, Labelled, blobs, problem_of
+from benchmarks.shifted import shifted
+from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.rows import RowSource
+from storage import DatasetInfo, open_dataset, write_dataset
+
+
+@pytest.fixture(scope="module")
+def wine() -> Labelled:
+    return Labelled(*load_wine(return_X_y=True))
+
+
+def test_scale_is_measured_only_where_it_is_named():
+    assert set(UNASKED) < set(FIGURES)
+    assert all(figure.__doc__ for figure in FIGURES.values())
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
+def test_the_dense_fit_is_the_one_of_the_library(wine: Labelled, kernel: str):
+    X = standardised(wine.X)
+    if kernel == "gaussian":
+        ours = fit(wine, Gaussian(), 2)
+        found = dense_gaussian_fit(X, wine.y, 2, sigma=median_distance(X))
+    else:
+        ours = fit(wine, Polynomial(degree=3), 2)
+        found = dense_polynomial_fit(X, wine.y, 2)
+    assert found.n_iter == ours.model.n_iter_ == len(found.seconds)
+    assert found.objective == pytest.approx(ours.model.objective_, rel=1e-9)
+    assert leading_sine(found.W[:, ::-1], ours.W, 2) < 1e-7
+    assert determined(ours.model) == 2
+
+
+def test_gamma_centred_by_means_is_gamma_by_products(wine: Labelled):
+    products = label_dependence(wine.y)
+    assert np.abs(products - label_dependence(wine.y, by_products=False)).max() < 1e-12
+
+
+def test_a_fit_tells_its_seconds_apart(wine: Labelled):
+    found = fit(wine, Gaussian(), 2)
+    assert 0 < found.begun <= found.solved <= found.seconds
+    assert 0 < found.iteration_seconds < found.solved
+
+
+def test_head_is_the_first_rows_of_a_source(tmp_path: Path):
+    X = np.arange(60, dtype=np.uint8).reshape(20, 3)
+    y = np.arange(20) % 2
+    info = DatasetInfo("numbers", default_label="half")
+    write_dataset(tmp_path / "numbers", info, [X], {"half": y}, chunk_rows=4)
+    data = open_dataset(tmp_path / "numbers")
+    head = Head(data.X, 10)
+    assert isinstance(head, RowSource)
+    assert head.shape == (10, 3)
+    assert np.array_equal(head.read(3, 12), X[3:10])
+    rows = Labelled(data.X, y).head(10)
+    assert np.array_equal(rows.in_memory().X, X[:10])
+    assert np.array_equal(rows.y, y[:10])
+
+
+def test_slope_and_crossing_are_those_of_powers():
+    sizes = np.array([100, 1000, 10_000])
+    assert log_slope(sizes, 3e-5 * sizes**1.5) == pytest.approx(1.5)
+    assert crossing(sizes, (sizes / 2000.0) ** 0.7) == pytest.approx(2000)
+    assert crossing(sizes, [1.5, 2, 3]) is None
+
+
+def test_alternating_takes_turns():
+    order: list[str] = []
+    runs = alternating({name: lambda name=name: order.append(name) for name in "ab"}, 2)
+    assert order == ["a", "b", "a", "b"]
+    assert [len(each) for each in runs.values()] == [2, 2]
+
+
+def test_phi_is_made_anew_each_time():
+    problem = problem_of(blobs(300, 8, 3), Gaussian())
+    seconds = phi_seconds(problem, ("landmarks", "exact"), 2)
+    assert min(seconds.values()) > 1e-4  # what was made for the same W costs next to nothing
+
+
+def test_peak_memory_counts_children():
+    code = "import time; block = bytearray(300_000_000); time.sleep(2)"
+    with PeakMemory() as alone:
+        pass
+    with PeakMemory() as peak:
+        # Started within the census that the watching thread repeats every second.
+        subprocess.run([sys.executable, "-c", code], check=True)
+    assert peak.together > alone.together + 250_000_000
+
+
+def test_shifting_moves_pictures_and_fills_with_zeros():
+    picture = np.zeros((1, 28, 28), np.uint8)
+    picture[0, 0, 5] = 9
+    flat = picture.reshape(1, -1)
+    assert np.array_equal(shifted(flat, np.array([[2, 2]])), flat)
+    down = shifted(flat, np.array([[0, 1]])).reshape(28, 28)  # a frame's corner further up and left
+    assert down[2, 6] == 9
+    assert down.sum() == 9
+    assert not shifted(flat, np.array([[3, 2]])).any()  # out at the top
+
+
+def test_plans_and_workers_are_told():
+    rows = blobs(400, 6, 3)
+    with local_cluster(1) as client:
+        before = worker_pids(client)
+        with recorded_plans(client) as plans:
+            fit(rows, Polynomial(degree=2), 2, engine="features")
+        assert restarts(client) == 0
+        assert worker_pids(client) == before
+    assert plans
+    assert min(plans) > 0
+
+
+def test_the_page_has_every_figure_and_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    machine = {
+        "cores": 2,
+        "memory_gb": 8.0,
+        "processor": "one",
+        "python": "3.11",
+        "packages": {"numpy": "2"},
+        "when": "today",
+    }
+    figure = {
+        "seconds": np.float64(1.25),
+        "bound": np.inf,
+        "table": [{"n": 2000, "ok": True}, {"n": 5000, "extra": 0.5}],
+        "must": "2 s",
+        "met": False,
+        "peak_gb": 0.5,
+    }
+    Result("slope", machine, figure).keep()
+    json.loads((tmp_path / "slope.json").read_text(), parse_constant=pytest.fail)
+    text = page(Result.kept(["tiles", "slope"]))
+    assert "## slope" in text
+    assert "## tiles" not in text
+    assert "| n | ok | extra |" in text
+    assert "| 5,000 |  | 0.5 |" in text
+    assert "**missed**" in text
+    assert plain(figure)["bound"] == "inf"
