@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks import dense
 from benchmarks.fits import Fit, fit, middle, phi_seconds
-from benchmarks.measure import Figure, alternating, log_slope, say
+from benchmarks.measure import Figure, alternating, log_slope, say, timed
 from benchmarks.rows import (
     Labelled,
     labelled,
@@ -24,7 +24,8 @@ Array = NDArray[Any]
 _SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
 _REPEATS = 3
 # The time of a fit hangs on how many iterations it happens to take: these are made at every n.
-_ITERATIONS = 4
+_ITERATIONS, _NEVER = 4, 1e-12
+_DENSE_SIZES = (2000, 5000)
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,11 @@ class _Kind:
     kernel: Kernel
     most: int
 
-    def sizes(self) -> list[int]:
-        return [n for n in _SIZES if n <= self.most]
-
 
 _KINDS = (
     _Kind("features", Polynomial(degree=3), 60_000),
     _Kind("landmarks", Gaussian(), 60_000),
     _Kind("exact", Gaussian(), 20_000),
-    _Kind("dense", Gaussian(), 5000),
 )
 
 
@@ -55,7 +52,8 @@ def slope() -> Figure:
     Phi and J. The slopes are least squares of log seconds against log n from 10,000 rows up.
     """
     rows = labelled(mnist_train())
-    lines = [_line(kind, n, rows) for n in _SIZES for kind in _KINDS if n <= kind.most]
+    lines = [*_engine_lines(rows), *(_dense_line(n, rows) for n in _DENSE_SIZES)]
+    lines.sort(key=lambda line: int(line["n"]))
     slopes = {kind.engine: _slopes(kind.engine, lines) for kind in _KINDS[:2]}
     return {
         **{key: value for each in slopes.values() for key, value in each.items()},
@@ -65,14 +63,24 @@ def slope() -> Figure:
     }
 
 
-def _line(kind: _Kind, n: int, rows: Labelled) -> Figure:
-    say(f"{kind.engine} at {n:,} rows ...")
+def _engine_lines(rows: Labelled) -> list[Figure]:
+    """Return a line for each engine and n; every repeat goes through all of them."""
+    points = [(kind, n) for kind in _KINDS for n in _SIZES if n <= kind.most]
+    calls = {f"{kind.engine}, {n:,} rows": partial(_fit, kind, n, rows) for kind, n in points}
+    runs = alternating(calls, _REPEATS).values()
+    return [
+        _line(kind, n, rows, [run.value for run in each])
+        for (kind, n), each in zip(points, runs, strict=True)
+    ]
+
+
+def _fit(kind: _Kind, n: int, rows: Labelled) -> Fit:
     head = rows.head(n)
-    if kind.engine == "dense":
-        return _dense_line(n, head.in_memory())
-    call = partial(fit, head, kind.kernel, engine=kind.engine, tol=1e-12, max_iter=_ITERATIONS)
-    fits: list[Fit] = [run.value for run in alternating({kind.engine: call}, _REPEATS)[kind.engine]]
-    problem = problem_of(head, kind.kernel)
+    return fit(head, kind.kernel, engine=kind.engine, tol=_NEVER, max_iter=_ITERATIONS)
+
+
+def _line(kind: _Kind, n: int, rows: Labelled, fits: list[Fit]) -> Figure:
+    problem = problem_of(rows.head(n), kind.kernel)
     return {
         "n": n,
         "engine": kind.engine,
@@ -83,10 +91,12 @@ def _line(kind: _Kind, n: int, rows: Labelled) -> Figure:
 
 
 def _dense_line(n: int, rows: Labelled) -> Figure:
-    X = dense.standardised(rows.X.astype(float))
+    """Return the line of the dense definition, which is left to end by itself."""
+    head = rows.head(n).in_memory()
+    X = dense.standardised(head.X.astype(float))
     sigma = dense.median_distance(X)
-    run = alternating({"dense": lambda: dense.dense_gaussian_fit(X, rows.y, 10, sigma=sigma)}, 1)
-    found = run["dense"][0]
+    found = timed(lambda: dense.dense_gaussian_fit(X, head.y, 10, sigma=sigma))
+    say(f"dense, {n:,} rows: {found.seconds:.1f} s")
     return {
         "n": n,
         "engine": f"dense, {found.value.n_iter} iterations",

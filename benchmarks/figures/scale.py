@@ -63,13 +63,13 @@ def _measured(name: str, kernel: Kernel, data: Labelled) -> Figure:
         "predicted_mb": predicted / 1e6,
         "peak_by_predicted": peak / predicted,
         **_per_row(few, _FEW, many, len(data.y)),
-        **_facts(many),
+        **_facts(many, len(data.y)),
     }
     within = max(line["row_ratio"], line["begun_ratio"]) <= _TIME_RATIO
     return {**line, "ok": bool(harm == 0 and peak <= _MEMORY_RATIO * predicted and within)}
 
 
-def _facts(many: Fit) -> Figure:
+def _facts(many: Fit, n: int) -> Figure:
     model = many.model
     return {
         "seconds": many.seconds,
@@ -78,8 +78,18 @@ def _facts(many: Fit) -> Figure:
         "engine": model.engine_,
         "engine_error": model.engine_error_,
         "residual": model.residual_,
-        "residual_rows": model.residual_rows_,
+        "residual_on": _checked(many, n),
     }
+
+
+def _checked(many: Fit, n: int) -> str:
+    """Say how the residual came about."""
+    model = many.model
+    if model.engine_error_ == 0:
+        return "all rows, the engine being exact"
+    if model.residual_rows_ == n:
+        return "all pairs of rows, under the true kernel"
+    return f"{model.residual_rows_:,} random rows against all, under the true kernel"
 
 
 def _per_row(few: Fit, fewer: int, many: Fit, more: int) -> Figure:
