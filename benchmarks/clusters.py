@@ -22,7 +22,7 @@ def local_cluster(workers: int, memory_limit: str | None = None) -> Iterator[Cli
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=memory_limit or "auto",
         ) as cluster,
         Client(cluster) as client,

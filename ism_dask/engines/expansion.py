@@ -16,7 +16,7 @@ from ism_dask.shards import Piece
 from ism_dask.typing import Array
 
 # A kernel that overflows is told once, by the solver, and not by every task.
-_QUIET = np.errstate(over="ignore", invalid="ignore")
+QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
 class FeatureMap(Protocol):
@@ -104,7 +104,7 @@ class Moments:
         """`sum_i U_is F_il z_i`, (r, m, q)."""
         return self.sums[..., 1:-1]
 
-    @_QUIET
+    @QUIET
     def objective(self, expansion: Expansion) -> float:
         """Return J, each f being `(a + b beta) f'`."""
         e = expansion
@@ -135,7 +135,7 @@ def sides_of(Z: Array) -> Array:
     return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
 
 
-@_QUIET
+@QUIET
 def moment_sums(Z: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Array:
     """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
     sides = sides_of(Z)
@@ -150,11 +150,11 @@ def rows_of_psi(F: Array, facts: Array, gamma: FactoredGamma, spread: Array) -> 
     return out
 
 
-@_QUIET
+@QUIET
 def phi_sums(
     piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array
 ) -> tuple[Array, Array | None]:
-    """Return `sum_i V_ia F_il x_i` (v, m, d) of a piece, and `X^T diag(degrees) X` if any.
+    """Return the feature sums of a piece, and `X^T diag(degrees) X` (d, d) if there are any.
 
     F is made anew: an exponential costs less than it would to keep n m numbers.
     """
@@ -163,14 +163,19 @@ def phi_sums(
     gram = None
     if expansion.has_degrees:
         gram = weighted_gram(X, rows_of_psi(F, facts, gamma, spread)[:, 0])
+    return feature_sums(X, F, facts, gamma), gram
+
+
+def feature_sums(X: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Array:
+    """Return `sum_i V_ia F_il x_i` (v, m, d) of some rows."""
     narrow = F.astype(X.dtype, copy=False)
-    sums = np.empty((len(gamma.mixing), expansion.size, X.shape[1]))
+    sums = np.empty((len(gamma.mixing), F.shape[1], X.shape[1]))
     for index, (rows, w) in enumerate(gamma.memberships(facts)):
         sums[index] = _weighted(narrow, rows, w).T @ X[rows]
-    return sums, gram
+    return sums
 
 
-@_QUIET
+@QUIET
 def gradient_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array) -> Array:
     """Return Phi W (d, q) of a piece."""
     inner = moved(piece.facts[-1], piece.facts[0], expansion, gamma, spread)
@@ -186,7 +191,7 @@ def moved(
 
 
 def phi_of(sums: Array, expansion: Expansion, gamma: FactoredGamma) -> Array:
-    """Return `coupling * X^T Psi X` (d, d) of the sums of `phi_sums` over all rows."""
+    """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
     mixed = np.tensordot(gamma.mixing.T, sums, axes=1)
     weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)
     return weighted_gram(mixed.reshape(-1, sums.shape[2]), weights.ravel())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from ism_dask.engines.base import Problem
-from ism_dask.engines.expansion import Expansion, moment_sums
+import numpy as np
+
+from ism_dask.engines.base import Problem, projected
+from ism_dask.engines.expansion import QUIET, Expansion, feature_sums, moment_sums, phi_of
 from ism_dask.engines.factored import Expanded, Factored, task_bytes
 from ism_dask.gamma import FactoredGamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards, task_budget
+from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
 # Monomials for each row above which tiles are the faster way (measured, see docs/engines.md).
@@ -41,12 +44,25 @@ class Features(Factored):
         """Say whether the monomials are few beside the rows."""
         return _size(problem.kernel, q) <= _DENSE * problem.shards.n_rows
 
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and Phi at W: where there are no degrees, X is read once."""
+        expansion, gamma = self._expansion(W.shape[1]), self._gamma
+        if expansion.has_degrees:
+            return super().phi(W)
+        sums, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma)
+        objective = self._moments(moments).objective(expansion)
+        return Evaluation(objective, phi_of(sums, expansion, gamma))
+
     def _expand(self, W: Array, points: Shards) -> Expanded:
         k = W.shape[1]
-        maps = [term.features(k) for _, term in self.problem.kernel.terms]
-        expansion = Expansion.of(self.problem.kernel, [each for each in maps if each is not None])
+        expansion = self._expansion(k)
         sums = points.through(k).fold(_moment_sums, expansion, self._gamma)
         return Expanded(W, points, expansion, self._moments(sums))
+
+    def _expansion(self, k: int) -> Expansion:
+        self._afford_columns(_size(self.problem.kernel, k))
+        maps = [term.features(k) for _, term in self.problem.kernel.terms]
+        return Expansion.of(self.problem.kernel, [each for each in maps if each is not None])
 
 
 def _size(kernel: Kernel, q: int) -> int:
@@ -54,5 +70,14 @@ def _size(kernel: Kernel, q: int) -> int:
 
 
 def _moment_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma) -> Array:
-    Z = piece.X.astype("float64", copy=False)
+    Z = piece.X.astype(np.float64, copy=False)
     return moment_sums(Z, expansion.columns(Z), piece.facts[0], gamma)
+
+
+@QUIET
+def _all_sums(
+    piece: Piece, W: Array, expansion: Expansion, gamma: FactoredGamma
+) -> tuple[Array, Array]:
+    Z, facts = projected(piece, W).astype(np.float64), piece.facts[0]
+    F = expansion.columns(Z)
+    return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)

@@ -399,7 +399,10 @@ def test_any_number_of_workers_gives_the_same_bits(kernel):
     for workers in (1, 2, 4):
         with (
             LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                host="127.0.0.1",
             ) as cluster,
             Client(cluster),
             watching_passes(lambda done, total: seen.append((done, total))),

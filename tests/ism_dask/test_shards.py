@@ -260,7 +260,7 @@ def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
             n_workers=1,
             threads_per_worker=2,
             memory_limit="300 MiB",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             host="127.0.0.1",
             local_directory=str(tmp_path),
         ) as cluster,
