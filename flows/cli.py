@@ -21,6 +21,8 @@ _DEBUG = "ISM_DASK_DEBUG"
 # What Typer raises for a wrong command line; it exports but one of the kinds.
 _CommandLineError: Any = typer.BadParameter.__mro__[1]
 _OWN = ("flows", "storage", "ism_dask")
+# What the library raises, in words of its own, where no class of its own is called for.
+_TOLD = (ValueError, MemoryError)
 
 app = typer.Typer(
     name="ism-dask",
@@ -78,7 +80,7 @@ def _status() -> int:
 
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
-    if package in _OWN or type(error) is ValueError:
+    if package in _OWN or (type(error) in _TOLD and str(error)):
         return str(error)
     return f"{type(error).__name__}: {error} (--debug shows where)"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flows.progress import watching
@@ -74,7 +74,9 @@ class Output:
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
-                TimeRemainingColumn(),
+                # What is left the text tells where it can be told: the share moves by fits and
+                # starts, which is no measure of time.
+                TimeElapsedColumn(),
                 console=Console(stderr=True),
                 disable=not self.live,
                 transient=True,

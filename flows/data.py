@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,15 +13,15 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from flows.errors import SettingsError
-from flows.progress import report
+from flows.passes import watched_fit
+from flows.progress import Part, report
 from flows.settings import Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.rows import tile_dtype
-from ism_dask.solver import State
+from ism_dask.solver import Stopping
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]
-OnIteration = Callable[[State], None]
 
 # Rows up to this size are read once. Larger ones are read tile by tile, from disk.
 _IN_MEMORY = 2**30
@@ -149,6 +148,21 @@ class Fitted:
     model: SupervisedIKDR
     seconds: float
 
+    @property
+    def account(self) -> dict[str, Any]:
+        """How W was found and how far it can be trusted, in plain JSON but for infinity."""
+        model = self.model
+        return {
+            "seconds": self.seconds,
+            "iterations": int(model.n_iter_),
+            "converged": bool(model.converged_),
+            "residual": float(model.residual_),
+            "residual_rows": int(model.residual_rows_),
+            "engine": model.engine_,
+            "engine_error": float(model.engine_error_),
+            "engine_note": model.engine_note_,
+        }
+
 
 def ensure_stored(
     dataset: str, split: str | None, *, force: bool = False, weight: float = 0.0
@@ -190,23 +204,26 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     return rows if chosen is None else rows[chosen]
 
 
-def fit(settings: Settings, X: Any, y: Array, on_iteration: OnIteration | None) -> Fitted:
-    """Fit W to rows X (n, d) and labels y (n,)."""
-    model = SupervisedIKDR(
-        settings.n_components,
-        kernel=settings.build_kernel(),
-        engine=settings.engine,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        random_state=settings.seed,
-        on_iteration=on_iteration,
-    )
-    with warnings.catch_warnings():
+def fit(settings: Settings, X: Any, y: Array, part: Part) -> Fitted:
+    """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
+    stopping = Stopping(settings.tol, settings.angle_tol, settings.max_iter)
+    with watched_fit(part, stopping) as on_iteration, warnings.catch_warnings():
         # Every summary has `converged`, and the commands say so in words.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SupervisedIKDR(
+            settings.n_components,
+            kernel=settings.build_kernel(),
+            engine=settings.engine,
+            engine_tol=settings.engine_tol,
+            tol=stopping.tol,
+            angle_tol=stopping.angle_tol,
+            max_iter=stopping.max_iter,
+            random_state=settings.seed,
+            on_iteration=on_iteration,
+        )
         started = time.perf_counter()
         model.fit(X, y)
-    return Fitted(model, time.perf_counter() - started)
+        return Fitted(model, time.perf_counter() - started)
 
 
 @lru_cache(maxsize=4)

@@ -8,6 +8,7 @@ from prefect import flow, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
+from flows import wording
 from flows.fitting import fit_and_save
 from flows.settings import FitSettings
 from flows.steps import begin
@@ -38,9 +39,15 @@ def run_fit(settings: FitSettings) -> dict[str, Any]:
 
 def markdown(summary: dict[str, Any]) -> str:
     """Return the summary as a page for people."""
-    facts = ("objective", "eigengap", "iterations", "converged", "residual", "engine", "seconds")
+    facts = {
+        **{name: summary[name] for name in ("objective", "eigengap", "iterations", "converged")},
+        "residual": wording.checked(summary, summary["rows"]),
+        "engine": wording.engine(summary),
+        "seconds": summary["seconds"],
+    }
     lines = [f"# {summary['run']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_shown(summary[name])} |" for name in facts]
+    lines += [f"| {name} | {_shown(value)} |" for name, value in facts.items()]
+    lines += ["", summary["engine_note"]] if summary["engine_note"] else []
     lines += [
         "",
         "## New features",

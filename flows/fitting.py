@@ -12,10 +12,9 @@ import numpy as np
 from flows.cluster import joined
 from flows.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
 from flows.errors import FlowError
-from flows.progress import report, settled_share
+from flows.progress import Part, report
 from flows.settings import FitSettings
 from ism_dask import SupervisedIKDR
-from ism_dask.solver import State
 from storage import Model, model_path, save_model
 
 # Loadings that a summary shows of each new feature.
@@ -40,16 +39,10 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
             f"there is a run {run!r} already, at {model_path(run).parent}; replace it with "
             "--force, or choose another name with --run"
         )
-
-    def watched(state: State) -> None:
-        share = settled_share(state, settings.tol, settings.max_iter)
-        line = f"iteration {state.iteration}, objective {state.current.objective:.6g}"
-        report(0.95 * share, line)
-
     report(0.0, f"fit {settings.title}")
     with joined(settings.scheduler):
         rows = read_rows(labelled.data.X, settings)
-        fitted = fit(settings, rows, labelled.y, watched)
+        fitted = fit(settings, rows, labelled.y, Part(stop=0.95))
     summary = _summary(settings, labelled, fitted)
     path = save_model(run, _model(settings, labelled, fitted, summary))
     report(1.0, f"saved {run}")
@@ -89,12 +82,7 @@ def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[
         "objective": float(model.objective_),
         "eigenvalues": model.eigenvalues_.tolist(),
         "eigengap": float(model.eigengap_),
-        "iterations": int(model.n_iter_),
-        "converged": bool(model.converged_),
-        "residual": float(model.residual_),
-        "engine": model.engine_,
-        "engine_error": float(model.engine_error_),
-        "seconds": fitted.seconds,
+        **fitted.account,
         "loadings": [[asdict(loading) for loading in row] for row in loadings],
     }
 

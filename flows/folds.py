@@ -11,22 +11,15 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from flows.cluster import joined
-from flows.data import (
-    Array,
-    Labelled,
-    OnIteration,
-    ensure_stored,
-    fit,
-    open_labelled,
-    read_rows,
-)
+from flows.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
 from flows.errors import SettingsError
-from flows.progress import report, settled_share
+from flows.progress import Part
 from flows.settings import CrossvalSettings
-from ism_dask.solver import State
 
 # What is averaged over the folds.
 MEASURES = ("accuracy", "cost", "seconds", "iterations")
+# How much of a fold is done when W is fitted, and when the classifier is.
+_FIT, _TRAINED = 0.7, 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +55,15 @@ class FoldResult:
         For the fit of W alone.
     iterations : int
     converged : bool
+    residual : float
+        How far W is from a stationary point under the true kernel.
+    residual_rows : int
+        On how many rows that was measured, against all training rows.
     engine : str
     engine_error : float
-        A bound on the relative error of the cost that the engine makes.
+        A bound on the relative error of the cost that the engine makes; may be infinite.
+    engine_note : str
+        Why another engine was left, if one was.
     """
 
     fold: int
@@ -73,8 +72,11 @@ class FoldResult:
     seconds: float
     iterations: int
     converged: bool
+    residual: float
+    residual_rows: int
     engine: str
     engine_error: float
+    engine_note: str
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def run_fold(
     labelled: Labelled,
     plan: FoldPlan,
     settings: CrossvalSettings,
-    on_iteration: OnIteration | None = None,
+    part: Part,
 ) -> FoldResult:
     """Fit W, then the classifier, to the training rows, and judge both on the held-out ones.
 
@@ -120,19 +122,18 @@ def run_fold(
     """
     rows, y = labelled.data.X, labelled.y
     train = read_rows(rows, settings, plan.train)
-    fitted = fit(settings, train, y[plan.train], on_iteration)
+    fitted = fit(settings, train, y[plan.train], part.until(_FIT))
     model = fitted.model
-    classifier = SVC(kernel="rbf").fit(model.transform(train), y[plan.train])
-    held_out = model.transform(read_rows(rows, settings, plan.test))
+    with part.lasting(_FIT, "training the classifier"):
+        classifier = SVC(kernel="rbf").fit(model.transform(train), y[plan.train])
+    with part.lasting(_TRAINED, "judging the held-out rows"):
+        held_out = model.transform(read_rows(rows, settings, plan.test))
+        accuracy = float(classifier.score(held_out, y[plan.test]))
     return FoldResult(
         fold=plan.number,
-        accuracy=float(classifier.score(held_out, y[plan.test])),
+        accuracy=accuracy,
         cost=-float(model.objective_),
-        seconds=fitted.seconds,
-        iterations=int(model.n_iter_),
-        converged=bool(model.converged_),
-        engine=model.engine_,
-        engine_error=float(model.engine_error_),
+        **fitted.account,
     )
 
 
@@ -141,18 +142,11 @@ def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
     labelled = open_labelled(settings)
     plan = plan_folds(labelled, settings)[number - 1]
     count = len(settings.numbers)
-    text = f"fold {number} of {settings.folds}"
-
-    def watched(state: State) -> None:
-        share = settled_share(state, settings.tol, settings.max_iter)
-        line = f"{text}, iteration {state.iteration}, objective {state.current.objective:.6g}"
-        # The classifier has yet to come: the fold is not over with its last iteration.
-        report((number - 1 + 0.95 * share) / count, line)
-
-    report((number - 1) / count, text)
+    part = Part((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
+    part.report(0.0)
     with joined(settings.scheduler):
-        result = run_fold(labelled, plan, settings, watched)
-    report(number / count, f"{text}, accuracy {result.accuracy:.3f}")
+        result = run_fold(labelled, plan, settings, part)
+    part.report(1.0, f"accuracy {result.accuracy:.3f}")
     return result
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ism_dask.solver import State
+    from ism_dask.solver import State, Stopping
 
 
 class Watcher(Protocol):
@@ -22,6 +24,8 @@ class Watcher(Protocol):
         """Take note of the page that shows the run."""
 
 
+# Seconds between two reports of what goes on by itself: what is left of it counts down.
+_EVERY = 0.5
 # A flow takes JSON only, so those who watch it cannot be handed to it.
 _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
@@ -48,11 +52,73 @@ def link(url: str) -> None:
         watcher.linked(url)
 
 
-def settled_share(state: State, tol: float, max_iter: int) -> float:
-    """Return how much of a fit is done: the change of the eigenvalues shrinks geometrically."""
-    # The smallest so far: a change that grows for once takes nothing back.
-    first, last = state.history[0].change, min(record.change for record in state.history)
-    counted = state.iteration / max_iter
-    if not first > tol > 0 or last <= tol:
+@contextmanager
+def repeated(call: Callable[[], None]) -> Iterator[None]:
+    """Call again and again in the block, from a thread that may wait where others compute.
+
+    It sees the watchers, and the server, of the thread that starts it.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        # Whoever cannot be told makes the next report fail, where it is seen.
+        with suppress(Exception):
+            while not ended.wait(_EVERY):
+                call()
+
+    thread = threading.Thread(target=copy_context().run, args=(repeat,), name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the work that is watched, which need not know of what it is a part.
+
+    Attributes
+    ----------
+    start, stop : float
+        The shares of the whole where it begins and ends.
+    name : str
+        For people, before all that is told of it.
+    """
+
+    start: float = 0.0
+    stop: float = 1.0
+    name: str = ""
+
+    def report(self, share: float, text: str = "") -> None:
+        """Tell all watchers how far this part has come."""
+        line = ", ".join(filter(None, (self.name, text)))
+        report(self.start + share * (self.stop - self.start), line)
+
+    @contextmanager
+    def lasting(self, share: float, text: str) -> Iterator[None]:
+        """Tell again and again that this part is at `share` of it, while the block takes long."""
+        self.report(share, text)
+        with repeated(lambda: self.report(share, text)):
+            yield
+
+    def until(self, share: float) -> Part:
+        """Return the part of this one that ends at `share` of it."""
+        return Part(self.start, self.start + share * (self.stop - self.start), self.name)
+
+
+def settled_share(state: State, stopping: Stopping) -> float:
+    """Return how much of the iterations is done: what has to get small shrinks geometrically."""
+    if stopping.reached(state.history[-1]):
         return 1.0
-    return min(1.0, max(counted, math.log(first / last) / math.log(first / tol)))
+    shares = [_shrunk([record.change for record in state.history], stopping.tol)]
+    if stopping.angle_tol is not None:
+        shares.append(_shrunk([record.angle for record in state.history], stopping.angle_tol))
+    return max(state.iteration / stopping.max_iter, min(shares))
+
+
+def _shrunk(values: list[float], tol: float) -> float:
+    # The smallest so far: a value that grows for once takes nothing back.
+    first, last = values[0], min(values)
+    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,7 +49,8 @@ def setting(
     names : callable, optional
         Returns the names to choose from in the form.
     **bounds : float
-        `ge` or `gt`: the least value, or what it must be above; `le`: the largest.
+        `ge` or `gt`: the least value, or what it must be above; `le` or `lt`: the largest, or
+        what it must be below.
     """
     metadata: dict[str, Any] = {"description": about, "flags": flags, "cli_type": cli_type}
     if names is not None:
@@ -91,9 +93,17 @@ class Settings:
         ge=1,
     )
     engine: str = setting(
-        "auto", about="How Phi is computed; auto takes the cheapest.", names=_engine_names
+        "auto",
+        about="closed, features, landmarks or exact; auto takes the cheapest.",
+        names=_engine_names,
+    )
+    engine_tol: float = setting(
+        1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
     )
     tol: float = setting(0.01, about="Stop when the eigenvalues change by less.", gt=0)
+    angle_tol: float | None = setting(
+        None, about="Stop only when W turns by less, too: the sine of the angle.", gt=0
+    )
     max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
@@ -196,19 +206,24 @@ def _choose(name: str, value: str, names: list[str]) -> str:
     return value
 
 
+# Each with what a value has to be.
+_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (operator.ge, "{} or more"),
+    "gt": (operator.gt, "a number above {}"),
+    "le": (operator.le, "{} or less"),
+    "lt": (operator.lt, "a number below {}"),
+}
+
+
 def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
-    least, above = known.metadata.get("ge"), known.metadata.get("gt")
-    most = known.metadata.get("le")
     if value is None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
-    if most is not None and not value <= most:
-        raise SettingsError(f"`{known.name}` is {value}; expected {most} or less")
-    if least is not None and not value >= least:
-        raise SettingsError(f"`{known.name}` is {value}; expected {least} or more")
-    if above is not None and not value > above:
-        raise SettingsError(f"`{known.name}` is {value}; expected a number above {above}")
+    for name, (holds, words) in _BOUNDS.items():
+        bound = known.metadata.get(name)
+        if bound is not None and not holds(value, bound):
+            raise SettingsError(f"`{known.name}` is {value}; expected {words.format(bound)}")
 
 
 def _width(sigma: float | str) -> float | str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from flows.commands.prefecting import with_prefect
+from flows import wording
+from flows.commands.prefecting import Work
 from flows.console import Output
 from flows.settings import CrossvalSettings
 
 EXAMPLE = "Example: ism-dask crossval wine --kernel gaussian -q 3 --plain"
 HIDDEN = False
 
-_Work = Callable[[CrossvalSettings], dict[str, Any]]
+_WORK = Work(plain="flows.folds:crossval_plain", flow="flows.crossval:run_crossval")
 
 
 def run(
@@ -29,28 +29,13 @@ def run(
 
     The last rows of the table are mean and population standard deviation.
     """
-    work = _plain() if plain else _flow(output)
-    with output.watched():
-        summary = work(settings)
+    summary = _WORK.carried_out(settings, output, plain=plain)
     output.say(
         f"{settings.title}: {summary['rows']:,} rows, {summary['columns']:,} columns, "
         f"q = {summary['n_components']}"
     )
     _show(summary, output)
     output.finish(summary)
-
-
-def _plain() -> _Work:
-    from flows.folds import crossval_plain  # noqa: PLC0415
-
-    return crossval_plain
-
-
-def _flow(output: Output) -> _Work:
-    with_prefect(output)
-    from flows.crossval import run_crossval  # noqa: PLC0415
-
-    return run_crossval
 
 
 def _show(summary: dict[str, Any], output: Output) -> None:
@@ -62,8 +47,11 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     if unsettled:
         output.say(
             f"not settled after {summary['settings']['max_iter']} iterations: fold "
-            f"{', '.join(unsettled)}; the best W so far was kept. Raise --max-iter or --tol"
+            f"{', '.join(unsettled)}; the best W so far was kept. "
+            f"{wording.advice(summary['settings'])}"
         )
+    if noted := wording.notes(results):
+        output.say(noted)
 
 
 def _cells(values: dict[str, Any]) -> list[str]:

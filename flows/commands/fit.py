@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from flows.commands.prefecting import with_prefect
+from flows import wording
+from flows.commands.prefecting import Work
 from flows.console import Output
 from flows.settings import FitSettings
 
@@ -16,7 +16,7 @@ HIDDEN = False
 # A fit stopped at the default tolerance has a residual of some hundredths.
 _FAR = 0.5
 
-_Work = Callable[[FitSettings], dict[str, Any]]
+_WORK = Work(plain="flows.fitting:fit_plain", flow="flows.fit:run_fit")
 
 
 def run(
@@ -26,33 +26,20 @@ def run(
     output: Output,
 ) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
-    work = _plain() if plain else _flow(output)
-    with output.watched():
-        summary = work(settings)
+    summary = _WORK.carried_out(settings, output, plain=plain)
     _show(summary, output)
     output.finish(summary)
-
-
-def _plain() -> _Work:
-    from flows.fitting import fit_plain  # noqa: PLC0415
-
-    return fit_plain
-
-
-def _flow(output: Output) -> _Work:
-    with_prefect(output)
-    from flows.fit import run_fit  # noqa: PLC0415
-
-    return run_fit
 
 
 def _show(summary: dict[str, Any], output: Output) -> None:
     output.say(
         f"{summary['run']}: objective {summary['objective']:.6g}, eigengap "
-        f"{summary['eigengap']:.4g}, residual {summary['residual']:.2g}, "
-        f"{summary['iterations']} iterations, engine {summary['engine']}, "
-        f"{summary['seconds']:.2f} s"
+        f"{summary['eigengap']:.4g}, {summary['iterations']} iterations, "
+        f"engine {wording.engine(summary)}, {summary['seconds']:.2f} s"
     )
+    output.say(f"residual {wording.checked(summary, summary['rows'])}")
+    if summary["engine_note"]:
+        output.say(summary["engine_note"])
     pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
     rows = [
         [f"feature_{number}", ", ".join(map(_loading, loadings)), f"{value:.4g}"]
@@ -60,7 +47,8 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
     if not summary["converged"]:
-        output.say("not settled: the best W so far was kept. Raise --max-iter or --tol")
+        advice = wording.advice(summary["settings"])
+        output.say(f"not settled: the best W so far was kept. {advice}")
     if summary["residual"] > _FAR:
         output.say(
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "

@@ -1,8 +1,37 @@
-"""What a command does before it may import Prefect."""
+"""What a command does before it may import Prefect, and the choice to do without."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
 from flows.console import Output
+from flows.settings import Settings
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a command does with its settings, by names that are imported when it runs.
+
+    Attributes
+    ----------
+    plain, flow : str
+        `module:function`, without Prefect and under it. Both take the settings and return a
+        summary.
+    """
+
+    plain: str
+    flow: str
+
+    def carried_out(self, settings: Settings, output: Output, *, plain: bool) -> dict[str, Any]:
+        """Do the work, showing people how far it is, and return its summary."""
+        if not plain:
+            with_prefect(output)
+        work = resolve_name(self.plain if plain else self.flow)
+        with output.watched():
+            summary: dict[str, Any] = work(settings)
+        return summary
 
 
 def with_prefect(output: Output) -> str:

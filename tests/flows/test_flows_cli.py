@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commandline import Command, Ended
+from support import store_own, unbounded
 
 from ism_dask import SupervisedIKDR
 from storage import model_path, open_dataset
@@ -119,8 +120,50 @@ def test_fit_for_people(here: Command) -> None:
     ended = here("fit", "wine", "-q", 2, "--plain")
     assert "wine-gaussian-q2: objective" in ended.out
     assert "flavanoids" in ended.out
+    assert ", engine exact, " in ended.out
+    assert re.search(r"^residual 0\.\d+, true kernel, all 178 rows$", ended.out, re.MULTILINE)
+    assert "declined" not in ended.out
     assert "--force" in here("fit", "wine", "-q", 2, "--plain").failed(1)
     assert here("fit", "wine", "-q", 2, "--plain", "--force").status == 0
+
+
+def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
+    store_own(600)
+    asked = ("fit", "own", "--plain", "--engine", "landmarks")
+    assert re.search(r", engine landmarks, J within \d\S+, ", here(*asked).out)
+
+
+def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
+    settings = unbounded()
+    asked = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
+    asked += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
+    assert here("fit", "own", "--plain", "--json", *asked).answer["engine_error"] is None
+    assert "no bound on the error of J" in here("fit", "own", "--plain", "--force", *asked).out
+
+
+def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
+    store_own(8200)
+    asked = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
+    told = r"\d+ landmarks leave \S+ of the trace of Gaussian"
+    fitted = here("fit", *asked)
+    assert ", engine exact, " in fitted.out
+    assert len(re.findall(f"^landmarks declined: {told}", fitted.out, re.MULTILINE)) == 1
+    answer = here("fit", *asked, "--force", "--json").answer
+    assert re.match(f"landmarks declined: {told}", answer["engine_note"])
+    crossed = here("crossval", *asked, "--folds", 2).out
+    assert len(re.findall(rf"^fold 1(, 2)?: landmarks declined: {told}", crossed, re.M)) == 1
+    assert re.search(told, here("fit", *asked, "--engine", "landmarks", "--force").failed(1))
+
+
+def test_an_engine_that_cannot_serve(here: Command) -> None:
+    ended = here("fit", "wine", "--plain", "--engine", "features")
+    assert "`engine`='features' cannot serve this problem" in ended.failed(1)
+
+
+def test_advice_for_a_fit_that_does_not_settle(here: Command) -> None:
+    asked = ("fit", "wine", "--plain", "--force", "--max-iter", 2)
+    assert "Raise --max-iter or --tol\n" in here(*asked, "--tol", 1e-9).out
+    assert "Raise --max-iter, --tol or --angle-tol\n" in here(*asked, "--angle-tol", 1e-9).out
 
 
 @pytest.mark.parametrize(
@@ -141,6 +184,8 @@ def test_fit_for_people(here: Command) -> None:
         ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`scheduler` is 'tcp:"),
         ("crossval wine --plain --seed 4294967296", "`seed` is 4294967296; expected 4294967295"),
         ("crossval wine --plain --tol inf", "`tol` is inf; expected a finite number"),
+        ("fit wine --plain --engine-tol 2", "`engine_tol` is 2.0; expected a number below 1"),
+        ("fit wine --plain --angle-tol -1", "`angle_tol` is -1.0; expected a number above 0"),
         ("crossval wine --plain --sigma 1e-200", "`sigma` must be from 1e-150"),
         ("crossval mnist-test --split train --plain", "is no data set with splits"),
         ("fit wine --plain --run a/b", "`run` is 'a/b'"),

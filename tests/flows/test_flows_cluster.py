@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from commandline import Command
+from support import Diary, store_own
 
 import flows.cluster
 import flows.data
+import flows.passes
+import flows.progress
+from flows.progress import watching
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +50,36 @@ def test_rows_that_workers_read_themselves(
     fitted = here("fit", "wine", "--plain", "--json", "--scheduler", scheduler).answer
     again = here("fit", "wine", "--plain", "--json", "--force").answer
     assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
+
+
+def test_progress_comes_from_the_workers(
+    here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
+    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
+    store_own(3000)
+    diary = Diary()
+    asked = ("fit", "own", "--engine", "exact", "--tol", 1e-12, "--max-iter", 9)
+    with watching(diary):
+        assert here(*asked, "--plain", "--scheduler", scheduler).status == 0
+    assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in diary.texts)
+    assert diary.shares == sorted(diary.shares)
+
+
+def test_workers_with_too_little_memory(here: Command, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    store_own(3000, 1500)
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        memory_limit="300 MiB",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        local_directory=str(tmp_path),
+    ) as narrow:
+        ended = here("fit", "own", "--plain", "--scheduler", narrow.scheduler_address)
+    assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
 
 
 def _same(found: dict, expected: dict) -> None:

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
+from support import Diary, store_own, unbounded
 
 import flows.data
 from flows.data import Picked, ensure_stored, open_labelled
 from flows.errors import FlowError, SettingsError
 from flows.fitting import fit_plain, top_loadings
 from flows.folds import cross_fold, crossval_plain, plan_folds
-from flows.progress import link, report, settled_share, watching
+from flows.progress import link, report, watching
 from flows.settings import CrossvalSettings, FitSettings
+from flows.wording import checked, engine, notes
 from ism_dask import SupervisedIKDR
 from ism_dask.rows import RowSource
-from storage import DatasetInfo, dataset_path, load_model, write_dataset
+from storage import load_model
 
 WINE = CrossvalSettings(dataset="wine")
-
-
-class Diary:
-    """A watcher that remembers."""
-
-    def __init__(self) -> None:
-        self.shares: list[float] = []
-        self.texts: list[str] = []
-        self.links: list[str] = []
-
-    def tick(self, share: float, text: str) -> None:
-        self.shares.append(share)
-        self.texts.append(text)
-
-    def linked(self, url: str) -> None:
-        self.links.append(url)
 
 
 def test_crossval_is_what_scikit_learn_computes() -> None:
@@ -114,14 +100,8 @@ def test_picked_rows_are_rows() -> None:
     assert len(pickle.dumps(picked)) < len(pickle.dumps(source)) + 300
 
 
-def small(y: np.ndarray, **labels: np.ndarray) -> None:
-    X = np.random.default_rng(0).normal(size=(40, 4))
-    info = DatasetInfo("own", default_label="y")
-    write_dataset(dataset_path("own"), info, [X], {"y": y, **labels})
-
-
 def test_a_stored_data_set_of_ones_own() -> None:
-    small(np.arange(40) % 4, size=np.linspace(0, 1, 40))
+    store_own(40, y=np.arange(40) % 4, size=np.linspace(0, 1, 40))
     settings = CrossvalSettings(dataset="own", folds=5)
     assert crossval_plain(settings)["n_components"] == 3  # 4 classes, but only 4 columns
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
@@ -147,19 +127,6 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
     assert inner.shares[-1] == 1.0
     assert outer.links == ["somewhere"]
     assert any("fold 2 of 10, iteration 1, objective" in text for text in inner.texts)
-
-
-def test_the_share_of_a_fit_follows_the_change() -> None:
-    def state(*changes: float) -> SimpleNamespace:
-        history = [SimpleNamespace(change=change) for change in changes]
-        return SimpleNamespace(history=history, iteration=len(changes))
-
-    assert settled_share(state(1.0), 0.01, 100) == 0.01
-    assert settled_share(state(1.0, 0.1), 0.01, 100) == pytest.approx(0.5)
-    assert settled_share(state(1.0, 0.1, 0.3), 0.01, 100) == pytest.approx(0.5)
-    assert settled_share(state(1.0, 0.001), 0.01, 100) == 1.0
-    assert settled_share(state(0.001), 0.01, 100) == 1.0
-    assert settled_share(state(1.0, 0.9), 0.01, 2) == 1.0
 
 
 def test_fit_keeps_the_model_that_it_tells_of() -> None:
@@ -194,3 +161,67 @@ def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
 def test_face_by_either_label(reference_data: object) -> None:
     settings = FitSettings(dataset="face", kernel="linear", label="pose")
     assert fit_plain(settings)["n_components"] == 4
+
+
+def test_tolerances_reach_the_fit() -> None:
+    loose = fit_plain(FitSettings(dataset="wine", run="loose"))
+    tight = fit_plain(FitSettings(dataset="wine", run="tight", angle_tol=1e-6))
+    assert tight["iterations"] > loose["iterations"]
+    store_own(600)
+    rough, fine = (
+        fit_plain(FitSettings(dataset="own", run=str(tol), engine="landmarks", engine_tol=tol))
+        for tol in (0.1, 1e-8)
+    )
+    assert 0 < fine["engine_error"] < rough["engine_error"]
+
+
+def test_every_summary_says_how_far_w_can_be_trusted() -> None:
+    fitted, crossed = fit_plain(FitSettings(dataset="wine")), crossval_plain(replace(WINE, first=1))
+    for account, rows in ((fitted, 178), (crossed["results"][0], 160)):
+        assert 0 < account["residual"] < 0.1
+        assert account["residual_rows"] == rows
+        assert (account["engine"], account["engine_error"], account["engine_note"]) == (
+            "exact",
+            0.0,
+            "",
+        )
+    assert load_model(fitted["run"]).metrics["residual_rows"] == 178
+
+
+def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
+    summary = fit_plain(unbounded())
+    assert summary["engine_error"] == math.inf
+    assert load_model("unbounded").metrics["engine_error"] == math.inf
+
+
+def test_words_for_how_a_residual_was_checked() -> None:
+    account = {"residual": 0.00221, "residual_rows": 2000}
+    assert checked(account, 2000) == "0.0022, true kernel, all 2,000 rows"
+    assert checked(account, 10**6) == (
+        "0.0022, true kernel, a sample of 2,000 rows against all 1,000,000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (0.0, "landmarks"),
+        (7.1e-4, "landmarks, J within 7.1e-4"),
+        (2.345e-11, "landmarks, J within 2.3e-11"),
+        (0.123, "landmarks, J within 0.12"),
+        (math.inf, "landmarks, no bound on the error of J"),
+    ],
+)
+def test_words_for_an_engine(error: float, words: str) -> None:
+    assert engine({"engine": "landmarks", "engine_error": error}) == words
+
+
+def test_one_line_for_the_notes_of_all_folds() -> None:
+    def noted(*texts: str) -> str:
+        return notes([{"fold": k, "engine_note": text} for k, text in enumerate(texts, start=1)])
+
+    assert noted("", "") == ""
+    assert noted("why", "", "why") == "fold 1, 3: why"
+    assert noted("why", "so", "why", "thus") == (
+        "fold 1, 3: why (fold 2, 4: with other numbers, which --json has)"
+    )

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support import Diary, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
 from flows.fitting import fit_plain
 from flows.folds import crossval_plain
+from flows.progress import watching
 from flows.settings import CrossvalSettings, FitSettings
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -61,6 +63,37 @@ def test_fit_shows_what_it_keeps() -> None:
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         run_fit(settings)
+
+
+def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    import flows.passes
+    import flows.progress
+    import flows.tracking
+    from flows.fit import run_fit
+
+    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
+    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.tracking, "_SECONDS", 0.0)
+    store_own(3000)
+    diary = Diary()
+    with watching(diary):
+        summary = run_fit(FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=9))
+    assert any("rows " in text for text in diary.texts)
+    # An update that had failed, from whichever thread, would have been the last.
+    assert _artifacts(_run(summary).id)["fit-own-gaussian-progress"].data == 100
+
+
+def test_what_an_engine_has_to_say_is_on_the_page() -> None:
+    from flows.fit import run_fit
+
+    settings = unbounded()
+    page = _artifacts(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
+    assert "| engine | landmarks, no bound on the error of J |" in page
+    assert ", true kernel, all 400 rows |" in page
+    store_own(4000)
+    summary = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
+    page = _artifacts(_run(summary).id)["fit-own-gaussian"].data
+    assert f"\n\n{summary['engine_note']}\n\n" in page
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:

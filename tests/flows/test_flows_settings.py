@@ -42,6 +42,10 @@ def test_kernel_parameters_reach_the_kernel() -> None:
         ({"kernel": "polynomial", "degree": 0}, "`degree`"),
         ({"n_components": 0}, "`n_components` is 0; expected 1 or more"),
         ({"n_components": 13}, "wine has 13 columns, expected 1 to 12"),
+        ({"engine_tol": 0.0}, "`engine_tol` is 0.0; expected a number above 0"),
+        ({"engine_tol": 1.0}, "`engine_tol` is 1.0; expected a number below 1"),
+        ({"engine_tol": math.nan}, "`engine_tol` is nan; expected a finite number"),
+        ({"angle_tol": 0.0}, "`angle_tol` is 0.0; expected a number above 0"),
         ({"tol": 0.0}, "`tol`"),
         ({"tol": math.nan}, "`tol`"),
         ({"max_iter": 0}, "`max_iter`"),
@@ -72,5 +76,6 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     assert schema["kernel"]["enum"] == sorted(KERNELS)
     assert schema["engine"]["enum"] == ["auto", *ENGINES]
     assert schema["tol"]["exclusiveMinimum"] == 0
+    assert schema["engine_tol"]["exclusiveMaximum"] == 1
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given

@@ -1,0 +1,148 @@
+"""How far one fit of W has come: its iterations, and the long passes over the rows within them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from flows.progress import Part, repeated, settled_share
+from ism_dask.progress import watching_passes
+from ism_dask.solver import State, Stopping
+
+# A pass of fewer seconds is over before anybody has read of it.
+_LONG = 1.0
+# How much of a fit its iterations are; the final check is the rest.
+_ITERATIONS = 0.8
+# How much of what is left of them the first may take before it is known what it has brought. The
+# t-th may take a t-th of that: most fits need few, and those that need many keep moving.
+_STEP = 0.5
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass over the rows, as its tasks tell of it.
+
+    Attributes
+    ----------
+    began : float
+        When what came before it ended: nobody is told of a pass before its first task is done.
+    first, last : float
+        When the first and the latest of its tasks were done.
+    done, total : int
+        Tasks.
+    after : int
+        How many long passes the iteration had before.
+    """
+
+    began: float
+    first: float
+    last: float
+    done: int
+    total: int
+    after: int
+
+    @property
+    def share(self) -> float:
+        """How much of it is done."""
+        return self.done / self.total
+
+    def is_long(self, now: float) -> bool:
+        """Say whether it takes long enough to be told of."""
+        return (now if self.done < self.total else self.last) - self.first > _LONG
+
+    def goes_on(self, done: int, total: int) -> bool:
+        """Say whether it is this pass of which `done` tasks are done now, and not the next."""
+        return total == self.total and done > self.done
+
+    def text(self, now: float) -> str:
+        """Say how far it is and how long it will take."""
+        line = f"pass {self.after + 1}, " if self.after else ""
+        line += f"rows {100 * self.share:.0f}%"
+        if self.done == self.total:
+            return line
+        left = (self.last - self.began) * (1 / self.share - 1) - (now - self.last)
+        return f"{line}, {duration(max(left, 1.0))} left"
+
+
+class FitProgress:
+    """What a fit tells of itself, made into reports that never go back.
+
+    Parameters
+    ----------
+    part : Part
+        What the fit is of the work.
+    stopping : Stopping
+        When it ends.
+    """
+
+    def __init__(self, part: Part, stopping: Stopping) -> None:
+        self._part, self._stopping = part, stopping
+        self._lock = threading.Lock()
+        self._told = 0.0
+        self._pass: Pass | None = None
+        self._since = time.monotonic()
+        self._enter("iteration 1", _STEP * _ITERATIONS)
+
+    def on_task(self, done: int, total: int) -> None:
+        """Take note, in a thread that computes, of a task of a pass; passes follow each other."""
+        now, current = time.monotonic(), self._pass
+        if current is not None and current.goes_on(done, total):
+            self._pass = replace(current, last=now, done=done)
+        else:
+            self._pass = Pass(self._since, now, now, done, total, _long_passes(current))
+        self._since = now
+
+    def on_iteration(self, state: State) -> None:
+        """Report an iteration that has ended."""
+        share = _ITERATIONS * settled_share(state, self._stopping)
+        with self._lock:
+            objective = state.current.objective
+            self._tell(share, f"iteration {state.iteration}, objective {objective:.6g}")
+            if self._stopping.reached(state.history[-1]):
+                self._enter("checking", 1.0 - self._told)
+            else:
+                following = state.iteration + 1
+                room = _STEP / following * (_ITERATIONS - self._told)
+                self._enter(f"iteration {following}", room)
+
+    def look(self) -> None:
+        """Report the pass that is under way, if it takes long."""
+        with self._lock:
+            now, current = time.monotonic(), self._pass
+            if current is None or not current.is_long(now):
+                return
+            # How many passes there will be is not known: each takes half of what is left.
+            passed = 1.0 - 0.5 ** (current.after + current.share)
+            self._tell(self._base + self._room * passed, f"{self._stage}, {current.text(now)}")
+
+    def _enter(self, stage: str, room: float) -> None:
+        """Begin an iteration or the check, which lead as far as `room` from here."""
+        self._stage, self._base, self._room = stage, self._told, room
+        self._pass, self._since = None, time.monotonic()
+
+    def _tell(self, share: float, text: str) -> None:
+        self._told = max(self._told, share)
+        self._part.report(self._told, text)
+
+
+def _long_passes(last: Pass | None) -> int:
+    """Return how many long passes an iteration has had when `last` is over."""
+    return 0 if last is None else last.after + last.is_long(last.last)
+
+
+@contextmanager
+def watched_fit(part: Part, stopping: Stopping) -> Iterator[Callable[[State], None]]:
+    """Report how far the fit in the block is; yield what it has to call after each iteration."""
+    progress = FitProgress(part, stopping)
+    with watching_passes(progress.on_task), repeated(progress.look):
+        yield progress.on_iteration
+
+
+def duration(seconds: float) -> str:
+    """Return such as 12 s, 3 min or 2 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"

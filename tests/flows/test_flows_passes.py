@@ -1,0 +1,186 @@
+"""How far a fit says that it is, within its iterations too."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import groupby, pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support import Diary, store_own
+
+import flows.passes
+import flows.progress
+from flows.errors import FlowError
+from flows.fitting import fit_plain
+from flows.folds import crossval_plain
+from flows.passes import FitProgress, Pass, duration, watched_fit
+from flows.progress import Part, settled_share, watching
+from flows.settings import CrossvalSettings, FitSettings
+from ism_dask.shards import cut
+from ism_dask.solver import Stopping
+
+STOPPING = Stopping(tol=0.01, max_iter=100)
+
+
+@pytest.fixture
+def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let passes be told of that are over in no time."""
+    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
+    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
+
+
+def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
+    history = [
+        SimpleNamespace(change=change, angle=angle, iteration=number)
+        for number, change in enumerate(changes, start=1)
+    ]
+    current = SimpleNamespace(objective=2.0)
+    return SimpleNamespace(history=history, iteration=len(changes), current=current)
+
+
+def test_the_share_of_a_fit_follows_the_change() -> None:
+    assert settled_share(state(1.0), STOPPING) == 0.01
+    assert settled_share(state(1.0, 0.1), STOPPING) == pytest.approx(0.5)
+    assert settled_share(state(1.0, 0.1, 0.3), STOPPING) == pytest.approx(0.5)
+    assert settled_share(state(1.0, 0.001), STOPPING) == 1.0
+    assert settled_share(state(0.001), STOPPING) == 1.0
+    assert settled_share(state(1.0, 0.9), Stopping(0.01, max_iter=2)) == 1.0
+
+
+def test_the_share_of_a_fit_waits_for_the_angle() -> None:
+    both = Stopping(tol=0.01, angle_tol=0.1, max_iter=100)
+    assert settled_share(state(1.0, 0.001, angle=1.0), both) == 0.02
+    assert settled_share(state(1.0, 0.001, angle=0.05), both) == 1.0
+
+
+def test_a_part_tells_of_the_whole() -> None:
+    diary = Diary()
+    with watching(diary):
+        fold = Part(0.2, 0.6, "fold 2 of 10")
+        fold.report(0.5, "iteration 3")
+        fold.until(0.5).report(1.0)
+        Part().report(0.75, "alone")
+    assert diary.shares == pytest.approx([0.4, 0.4, 0.75])
+    assert diary.texts == ["fold 2 of 10, iteration 3", "fold 2 of 10", "alone"]
+
+
+def test_a_pass_tells_what_is_left_of_it() -> None:
+    half = Pass(began=10.0, first=11.0, last=20.0, done=5, total=10, after=0)
+    assert half.text(now=20.0) == "rows 50%, 10 s left"
+    assert half.text(now=24.0) == "rows 50%, 6 s left"
+    assert half.text(now=99.0) == "rows 50%, 1 s left"
+    assert half.is_long(now=12.5)
+    assert not half.is_long(now=11.5)
+    whole = Pass(began=10.0, first=11.0, last=11.5, done=10, total=10, after=1)
+    assert whole.text(now=99.0) == "pass 2, rows 100%"
+    assert not whole.is_long(now=99.0)
+    assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == [
+        "1 s",
+        "99 s",
+        "2 min",
+        "83 min",
+        "2 h",
+    ]
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
+    diary = Diary()
+    progress = FitProgress(Part(), STOPPING)
+
+    def pass_of(tasks: int) -> None:
+        for done in range(1, tasks + 1):
+            progress.on_task(done, tasks)
+            progress.look()
+
+    with watching(diary):
+        progress.look()  # nothing is under way
+        pass_of(2)
+        pass_of(2)
+        progress.on_iteration(state(1.0))
+        pass_of(2)
+        progress.on_iteration(state(1.0, 0.001))
+        pass_of(1)
+    told = [re.sub(r"\d+ s left", "some left", text) for text in diary.texts]
+    assert told == [
+        "iteration 1, rows 50%, some left",
+        "iteration 1, rows 100%",
+        "iteration 1, pass 2, rows 50%, some left",
+        "iteration 1, pass 2, rows 100%",
+        "iteration 1, objective 2",
+        "iteration 2, rows 50%, some left",
+        "iteration 2, rows 100%",
+        "iteration 2, objective 2",
+        "checking, rows 100%",
+    ]
+    ends = [
+        share for share, text in zip(diary.shares, told, strict=True) if "objective" not in text
+    ]
+    assert all(one < two for one, two in pairwise(ends))
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[0] > 0
+    assert diary.shares[-1] < 1
+
+
+def test_short_passes_are_not_told_of() -> None:
+    diary = Diary()
+    progress = FitProgress(Part(), STOPPING)
+    with watching(diary):
+        for done in (1, 2, 3):
+            progress.on_task(done, 3)
+            progress.look()
+    assert diary.texts == []
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
+    store_own(3000)
+    diary = Diary()
+    settings = FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=12)
+    with watching(diary):
+        fit_plain(settings)
+    assert any(re.search(r"^iteration \d+, (pass \d+, )?rows \d+%", each) for each in diary.texts)
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[-1] == 1.0
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
+    store_own(6000)
+    diary = Diary()
+    settings = CrossvalSettings(dataset="own", folds=2, engine="exact", tol=1e-12, max_iter=12)
+    with watching(diary):
+        crossval_plain(settings)
+    for fold in ("fold 1 of 2", "fold 2 of 2"):
+        own = [text for text, _ in groupby(diary.texts) if text.startswith(fold)]
+        assert any("rows " in text for text in own)
+        assert own[-3:-1] == [
+            f"{fold}, training the classifier",
+            f"{fold}, judging the held-out rows",
+        ]
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[-1] == 1.0
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
+    class Gone(Diary):
+        def tick(self, share: float, text: str) -> None:
+            super().tick(share, text)
+            raise OSError("nobody there")
+
+    gone = Gone()
+    with watching(gone), watched_fit(Part(), STOPPING):
+        assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
+        deadline = time.monotonic() + 60
+        while not gone.texts and time.monotonic() < deadline:
+            time.sleep(1e-3)
+    assert gone.texts == ["iteration 1, rows 100%"]
+
+
+def test_an_error_of_the_fit_comes_through() -> None:
+    with pytest.raises(FlowError, match="as it is"), watched_fit(Part(), STOPPING):
+        raise FlowError("as it is")
