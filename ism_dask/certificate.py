@@ -42,17 +42,18 @@ class Residual:
 def residual(engine: Engine, solution: Solution) -> Residual:
     """Return the residual of what `engine` came to, under the true kernel as far as affordable."""
     problem, W = engine.problem, solution.W
-    n = problem.shards.n_rows
-    serving = engine.serving
-    if not serving.approximate:
+    n, q = problem.shards.n_rows, W.shape[1]
+    if not engine.approximate:
         return Residual(relative_residual(W, solution.product), n)
-    if n**2 * max(W.shape[1], _LEAST_COLUMNS) <= BUDGET:
-        exact = Exact(problem, W.shape[1]).gradient(W)
-        return Residual(relative_residual(W, exact.matrix), n)
-    if not isinstance(serving, Factored):
-        raise TypeError(f"no row by row account of Phi W from the engine {serving.name!r}")
-    rows = _affordable_rows(n, W.shape[1])
-    product = solution.product + _correction(serving, W, rows)
+    if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
+        try:
+            return Residual(relative_residual(W, Exact(problem, q).gradient(W).matrix), n)
+        except MemoryError:
+            pass  # tiles may need more than landmarks did: the fit is not to be lost over that
+    if not isinstance(engine, Factored):
+        raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
+    rows = _affordable_rows(n, q)
+    product = solution.product + _correction(engine, W, rows)
     return Residual(relative_residual(W, product), rows)
 
 

@@ -49,17 +49,17 @@ def counted(total: int) -> Iterator[str | None]:
     if on_task is None:
         yield None
         return
-    topic = f"ism-dask-{uuid4().hex}"
-    _COUNTS[topic] = _Count(total, on_task)
+    number = uuid4().hex
+    _COUNTS[number] = _Count(total, on_task)
     try:
-        yield topic
+        yield number
     finally:
-        del _COUNTS[topic]
+        del _COUNTS[number]
 
 
-def done(topic: str) -> bool:
-    """Count one task of `topic`; say whether it is counted in this process."""
-    count = _COUNTS.get(topic)
+def done(number: str) -> bool:
+    """Count one task of the pass called `number`; say whether it is counted in this process."""
+    count = _COUNTS.get(number)
     if count is not None:
         count.one_more()
     return count is not None

@@ -17,9 +17,10 @@ import numpy as np
 from ism_dask.eigen import Spectrum, leading, sine
 from ism_dask.typing import Array
 
-# Two J closer than this share of the bound on their error are equal. Measured errors, and what
-# they vary by from one W to the next, are a tenth to a thousandth of the bound.
-_TIE = 0.25
+# Two J of an approximation are equal where they are closer than a quarter of the bound on their
+# error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
+# thousandth; where the bound is wide it says nothing of that.
+_TIE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def solve(
     if state.history and stopping.reached(state.history[-1]):
         return _solution(operator, state, operator.gradient(state.current.W), stopping)
     evaluation = operator.phi(state.current.W)
-    state = _with_objective(state, evaluation.objective)
+    if state.iteration == 0:
+        state = _with_objective(state, evaluation.objective)
     while True:
         spectrum = leading(_finite(evaluation.matrix), q, guess=state.current.W)
         iteration = state.iteration + 1
@@ -210,7 +212,7 @@ def _advanced(state: State, spectrum: Spectrum, record: Record, error: float) ->
     current = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
     # Of what an approximation cannot tell apart the later is the better: it is nearer the end.
     highest = max([state.best.objective, *(each.objective for each in state.history)])
-    slack = min(_TIE * error, 1.0) * abs(current.objective)
+    slack = min(error / 4, _TIE) * abs(current.objective) if np.isfinite(error) else 0.0
     better = current.objective >= highest - slack
     return State(
         iteration=record.iteration,
@@ -228,7 +230,12 @@ def _relative_change(values: Array, before: Array) -> float:
 def _finite(matrix: Array) -> Array:
     if np.isfinite(matrix).all():
         return matrix
-    raise ValueError(
+    raise overflow()
+
+
+def overflow() -> ValueError:
+    """Return the error of a kernel whose values are beyond what a float holds."""
+    return ValueError(
         "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
         "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
         "float64 rows"

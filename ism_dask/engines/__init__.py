@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ism_dask.engines.auto import Auto
+from ism_dask.engines.auto import attempt
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.closed import Closed
 from ism_dask.engines.exact import Exact
@@ -18,6 +18,8 @@ __all__ = [
     "Features",
     "Landmarks",
     "Problem",
+    "attempt",
+    "candidates",
     "choose",
 ]
 
@@ -28,9 +30,19 @@ ENGINES: dict[str, type[Engine]] = {
 
 
 def choose(name: str, problem: Problem, q: int) -> Engine:
-    """Return the engine called `name` for q columns of W, or with "auto" what `Auto` chooses."""
+    """Return the first of the `candidates`."""
+    return candidates(name, problem, q)[0]
+
+
+def candidates(name: str, problem: Problem, q: int) -> list[Engine]:
+    """Return the engine called `name` for q columns of W, or with "auto" those to `attempt`.
+
+    These are, from cheap to dear, the ones that serve the problem and are advised for it.
+    """
     if name == "auto":
-        return Auto(problem, q, tuple(ENGINES.values()))
+        kinds = ENGINES.values()
+        serving = [kind for kind in kinds if kind.refusal(problem, q) is None]
+        return [kind(problem, q) for kind in serving if kind.advised(problem, q)]
     if name not in ENGINES:
         known = ", ".join(["auto", *ENGINES])
         raise ValueError(f"`engine` must be one of {known}; got {name!r}")
@@ -39,4 +51,4 @@ def choose(name: str, problem: Problem, q: int) -> Engine:
         raise ValueError(
             f"`engine`={name!r} cannot serve this problem: {reason}; try engine='auto'"
         )
-    return ENGINES[name](problem, q)
+    return [ENGINES[name](problem, q)]

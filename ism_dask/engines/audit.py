@@ -16,7 +16,9 @@ from ism_dask.shards import Piece
 from ism_dask.typing import Array
 
 # Roundings that each entry of the kernel is taken to have seen.
-_ROUNDINGS = 8
+_ROUNDINGS = 64
+# Up to so many sides the eigenvalues of what the error is made of cost next to nothing.
+_WIDE, _WIDE_ALONE = 256, 2048
 # Rows told of each look: those where most is left.
 _WORST = 64
 
@@ -83,9 +85,8 @@ class Audit:
             rows = piece.start + np.arange(len(Z))
             found.append((float(own.sum()), float(left.sum()), Worst(left, rows, Z)))
             first += each.size
-        U = self.gamma.factor(facts)
-        basis = (U[:, :, None] * sides_of(Z)[:, None, self._sides]).reshape(len(Z), -1)
-        return moment_sums(Z, F, facts, self.gamma), basis.T @ basis, tuple(found)
+        gram = self._gram(self.gamma.factor(facts), sides_of(Z)[:, : self._width])
+        return moment_sums(Z, F, facts, self.gamma), gram, tuple(found)
 
     def error(self, objective: float, gram: Array, found: tuple[Found, ...]) -> float:
         """Return a bound on the relative error of J.
@@ -106,21 +107,38 @@ class Audit:
         return float(max(abs(high - objective) / abs(high), abs(objective - low) / abs(low)))
 
     @property
-    def _sides(self) -> slice:
-        """Which of 1, z and z^2 the error needs beside U."""
+    def _width(self) -> int | None:
+        """How many of 1, z and z^2 the error needs beside U: one, or all."""
         rates = [(term.value_by_slope or (0.0, 0.0))[1] for _, term in self.kernel.terms]
-        return slice(None) if any(rates) else slice(0, 1)
+        return None if any(rates) else 1
+
+    def _gram(self, U: Array, sides: Array) -> Array:
+        """Return what the error needs of U (b, r) times each of the sides (b, p).
+
+        That is their Gram matrix (rp, rp), or where it would be large its diagonal (rp,).
+        """
+        if U.shape[1] * sides.shape[1] > (_WIDE if sides.shape[1] > 1 else _WIDE_ALONE):
+            return np.ravel((U**2).T @ sides**2)
+        basis = (U[:, :, None] * sides[:, None, :]).reshape(len(U), -1)
+        return np.asarray(basis.T @ basis)
 
     def _range(self, term: PointwiseKernel, gram: Array) -> Array:
-        """Return the least eigenvalue of M, at most 0, and the largest, at least 0."""
+        """Return bounds on the least eigenvalue of M, at most 0, and the largest, at least 0."""
         constant, rate = term.value_by_slope or (0.0, 0.0)
+        inner, outer = rate * term.pairing.coupling, rate * term.pairing.degree
         width = len(gram) // len(self.gamma.signs)
+        if gram.ndim == 1:
+            # Of each u M is a sum of products, no larger than the lengths of their sides allow.
+            ones, *z, squares = gram.reshape(-1, width).T if width > 1 else (gram, 0.0 * gram)
+            each = abs(constant) * ones + abs(outer) * np.sqrt(ones * squares)
+            each += abs(inner) * np.sum(z, axis=0)
+            return float(np.abs(self.gamma.signs) @ each) * np.array([-1.0, 1.0])
         form = np.zeros((width, width))
         form[0, 0] = constant
         if width > 1:
-            inner = np.arange(1, width - 1)
-            form[inner, inner] = rate * term.pairing.coupling
-            form[0, -1] = form[-1, 0] = rate * term.pairing.degree / 2
+            middle = np.arange(1, width - 1)
+            form[middle, middle] = inner
+            form[0, -1] = form[-1, 0] = outer / 2
         values, vectors = scipy.linalg.eigh(gram)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         M = root.T @ np.kron(np.diag(self.gamma.signs), form) @ root

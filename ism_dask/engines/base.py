@@ -93,11 +93,6 @@ class Engine(ABC):
         self.q = q
         self._afforded = 0
 
-    @property
-    def serving(self) -> Engine:
-        """The engine that answers: this one, unless it chooses among others."""
-        return self
-
     @classmethod
     @abstractmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:

@@ -10,6 +10,7 @@ from ism_dask.engines.base import DeclinedError
 from ism_dask.engines.cholesky import PivotedCholesky, shape_diagonal
 from ism_dask.engines.expansion import FeatureMap
 from ism_dask.kernels import PointwiseKernel
+from ism_dask.solver import overflow
 from ism_dask.typing import Array
 
 # Landmarks of a term at most: beyond, tiles are the faster way for all but millions of rows.
@@ -17,8 +18,10 @@ _MOST = 2048
 # What may be left on the sample, as a share of what may be left on all rows: rows that were not
 # there to choose among keep more. Where the sample is all rows, only rounding is to be feared.
 _MARGIN, _WHOLE_MARGIN = 1 / 3, 0.99
-# Before so many landmarks the fall of what is left says nothing about its future ...
+# Before so many landmarks the fall of what is left says nothing about its future. Where tiles are
+# dear, from so many rows up, more are tried: what falls slowly at first may fall off a cliff ...
 _WARM_UP = 96
+_LONG_WARM_UP, _DEAR_ROWS = 768, 20_000
 # ... and as it gets steeper on the way, the end has to be this far off to give up.
 _PATIENCE = 8
 
@@ -80,8 +83,11 @@ class Sampled(Choice):
         self._cholesky = PivotedCholesky(term, Z, seed)
         self._tol, self._sample = tol, len(Z)
         self._trace = float(shape_diagonal(term, Z).sum())
+        if not math.isfinite(self._trace):
+            raise overflow()
         self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
         self._most = min(_MOST, n_rows)
+        self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
         self._history: list[tuple[int, float]] = []
         self._grow()
 
@@ -108,7 +114,8 @@ class Sampled(Choice):
     @property
     def _share(self) -> float:
         """What is left on the sample."""
-        return float(self._cholesky.left[: self._sample].sum()) / self._trace
+        left = float(self._cholesky.left[: self._sample].sum())
+        return left / self._trace if self._trace > 0 else 0.0
 
     def _grow(self) -> None:
         """Take landmarks until no more than the share allowed is left on the sample."""
@@ -116,7 +123,7 @@ class Sampled(Choice):
             m = self._cholesky.size
             self._history.append((m, share))
             needed = _needed(self._history, self._allowed)
-            if m >= self._most or (m >= _WARM_UP and needed > _PATIENCE * self._most):
+            if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
                 raise self._declined(share, f"a sample of {self._sample} rows", _told(needed))
             if not self._cholesky.propose():
                 return  # nothing but rounding is left: the look at all rows will judge

@@ -14,6 +14,8 @@ from ism_dask.typing import Array
 _BLOCK = 24
 # Pivots this far below the largest diagonal entry are rounding.
 _ROUNDING = 1e-13
+# What the diagonal of the landmarks' matrix is raised by where rounding made that indefinite.
+_RIDGE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,28 @@ class Nystrom:
     term : PointwiseKernel
     points : (m, q) array
         The landmarks.
-    whitening : (m, m) array
-        The inverse of the triangular factor of their matrix.
+    triangle : (m, m) array
+        The upper triangular factor of their matrix.
     """
 
     term: PointwiseKernel
     points: Array
-    whitening: Array
+    triangle: Array
+
+    @classmethod
+    def at(cls, term: PointwiseKernel, points: Array) -> Nystrom:
+        """Return the map of these landmarks (m, q).
+
+        Their matrix is factored afresh: a factor grown step by step has gathered rounding that
+        what is left of the diagonal does not tell.
+        """
+        matrix = shape_between(term, points, points)
+        ridge = _RIDGE * np.diag(matrix).max(initial=0.0)
+        try:
+            return cls(term, points, scipy.linalg.cholesky(matrix))
+        except scipy.linalg.LinAlgError:
+            # A little more of the landmarks' own makes F a little less: the rest stays positive.
+            return cls(term, points, scipy.linalg.cholesky(matrix + ridge * np.eye(len(points))))
 
     @property
     def size(self) -> int:
@@ -40,7 +57,12 @@ class Nystrom:
 
     def __call__(self, Z: Array) -> Array:
         """Return F (b, m) of Z (b, q)."""
-        return np.asarray(shape_between(self.term, Z, self.points) @ self.whitening)
+        if not self.size:
+            return np.empty((len(Z), 0))
+        shape = shape_between(self.term, Z, self.points)
+        return scipy.linalg.solve_triangular(
+            self.triangle, shape.T, trans="T", overwrite_b=True, check_finite=False
+        ).T
 
 
 def shape_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
@@ -88,9 +110,7 @@ class PivotedCholesky:
     @property
     def landmarks(self) -> Nystrom:
         """The map that the landmarks make."""
-        triangle = self._factor[self._pivots].T
-        whitening = scipy.linalg.solve_triangular(triangle, np.eye(self.size))
-        return Nystrom(self.term, self._Z[self._pivots], whitening)
+        return Nystrom.at(self.term, self._Z[self._pivots])
 
     def propose(self) -> bool:
         """Take a block of landmarks; say whether there was anything left to take."""
@@ -101,11 +121,13 @@ class PivotedCholesky:
 
     def admit(self, Z: Array) -> None:
         """Add points (p', q) to choose among, and take those of them that the others miss."""
-        mapped = self.landmarks(Z) if self.size else np.empty((len(Z), 0))
+        mapped = self.landmarks(Z)
         first = len(self._Z)
         self._Z = np.concatenate([self._Z, Z])
         self._factor = np.concatenate([self._factor, mapped])
-        left = shape_diagonal(self.term, Z) - (mapped**2).sum(axis=1)
+        own = shape_diagonal(self.term, Z)
+        self._floor = max(self._floor, _ROUNDING * float(own.max(initial=0.0)))
+        left = own - (mapped**2).sum(axis=1)
         self.left = np.concatenate([self.left, np.maximum(left, 0.0)])
         self._take(np.arange(first, len(self._Z)))
 

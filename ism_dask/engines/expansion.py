@@ -62,7 +62,7 @@ class Expansion:
             pairing = term.pairing
             row = (weight * term.amplitude, pairing.coupling, pairing.degree, constant, rate)
             rows += [row] * each.size
-        return cls(tuple(maps), *np.array(rows).T)
+        return cls(tuple(maps), *np.array(rows).reshape(-1, 5).T)
 
     @property
     def size(self) -> int:

@@ -110,7 +110,7 @@ class Factored(Engine):
         if self._last is None or not np.array_equal(self._last.W, W):
             self._last = None  # what it holds may go before the next takes its place
             points = self.problem.shards.derive(projected, W).settled()
-            self._last = self._expand(W, points)
+            self._last = self._expand(W.copy(), points)
         return self._last
 
     def _moments(self, sums: Array) -> Moments:
@@ -128,12 +128,12 @@ class Factored(Engine):
 def task_bytes(problem: Problem, m: int) -> int:
     """Return the most bytes that a task takes with m columns in F."""
     shards, d = problem.shards, problem.d
-    rows = shards.raw_bytes * (1 + (shards.handed or 0))
+    rows = shards.raw_bytes * (1 + min(shards.handed or 0, len(shards.parts)))
     # Standardised, scaled by the degrees or picked by class; F in float64, what it is made of,
     # and as it meets X.
     tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m
-    # The sums of a run, those of its last shard, and the product that they are made of.
-    return rows + tiles + 3 * _partial_bytes(problem, m)
+    # What makes F; the sums of a run, those of its last shard, and the product they are made of.
+    return rows + tiles + 8 * m**2 + 3 * _partial_bytes(problem, m)
 
 
 def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int) -> int:

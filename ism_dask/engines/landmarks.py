@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask.engines.audit import Audit, look
 from ism_dask.engines.base import Problem
 from ism_dask.engines.choice import Choice, Monomial, Sampled
-from ism_dask.engines.expansion import Expansion
+from ism_dask.engines.expansion import QUIET, Expansion
 from ism_dask.engines.factored import Expanded, Factored
 from ism_dask.shards import Shards
 from ism_dask.typing import Array
@@ -46,6 +46,7 @@ class Landmarks(Factored):
         """Say whether there are rows enough."""
         return problem.shards.n_rows >= _FROM_ROWS
 
+    @QUIET
     def _expand(self, W: Array, points: Shards) -> Expanded:
         kernel, gamma = self.problem.kernel, self._gamma
         projected = points.through(W.shape[1])

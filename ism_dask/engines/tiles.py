@@ -305,4 +305,5 @@ def stripe_bytes(rows: int, model: Model, d: int, k: int, itemsize: int) -> int:
     shards = 4 * rows * d  # head, tail, the tail before it, and P
     sides = 2 * rows * (3 * (k + 2) + model.gamma.breadth)  # Z, its operands, Gamma
     partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
+    partial += 3 * 8 * _BLOCK**2  # what a Gamma made on the fly takes for a block
     return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial

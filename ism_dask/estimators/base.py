@@ -16,7 +16,7 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Engine, choose
+from ism_dask.engines import Engine, attempt, candidates
 from ism_dask.estimators.preparation import Prepared, prepare, project
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -118,9 +118,12 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
         resolved, problem = prepared.problem(kernel, dependence, self.engine_tol, self.random_state)
-        engine = choose(self.engine, problem, q)
         stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
-        solution = solve(engine, q, stopping, on_iteration=self.on_iteration)
+
+        def fitted(engine: Engine) -> tuple[Engine, Solution]:
+            return engine, solve(engine, q, stopping, on_iteration=self.on_iteration)
+
+        engine, solution = attempt(candidates(self.engine, problem, q), fitted)
         self._keep(solution, prepared)
         # What a kernel keeps of the rows is told in the features of the user.
         self.kernel_ = resolved.carried(prepared.lift)
@@ -131,8 +134,8 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         found = residual(engine, solution)
         self.residual_ = found.value
         self.residual_rows_ = found.rows
-        self.engine_ = engine.serving.name
-        self.engine_note_ = engine.serving.note
+        self.engine_ = engine.name
+        self.engine_note_ = engine.note
         self.engine_error_ = solution.error
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_X_y
 
 from ism_dask.blas import single_threaded_blas
-from ism_dask.engines import choose
+from ism_dask.engines import attempt, candidates
 from ism_dask.estimators.preparation import prepare
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -40,9 +40,10 @@ def hsic(
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         The kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
-        As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, within `engine_tol`;
-        "exact" never does.
+        As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     engine_tol : float, default 1e-4
+        As in `SupervisedIKDR`: of the trace of the kernel. Errors of the result were about as
+        large, as a share of it.
     standardize : bool, default False
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
@@ -62,5 +63,7 @@ def hsic(
         given = as_kernel(kernel)
         prepared = prepare(X, given, standardize=standardize)
         _, problem = prepared.problem(given, dependence(y, target), engine_tol, random_state)
-        J = choose(engine, problem, problem.d).objective(np.eye(problem.d))
+        everything = np.eye(problem.d)
+        engines = candidates(engine, problem, problem.d)
+        J = attempt(engines, lambda chosen: chosen.objective(everything))
     return J / (len(X) - 1) ** 2

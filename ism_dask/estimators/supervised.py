@@ -42,7 +42,7 @@ class SupervisedIKDR(IKDR):
         and whole numbers as classes, other numbers as "linear".
     engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
         How Phi is computed; "auto" takes the cheapest that serves. All but "landmarks", which
-        "auto" takes from 4,000 rows up, are exact.
+        "auto" takes from 4,000 rows up, are exact up to rounding.
     engine_tol : float, default 1e-4
         How much of the trace of the kernel "landmarks" may leave out. What that can do to J is
         told by `engine_error_`; measured errors are far smaller.

@@ -16,6 +16,7 @@ from ism_dask.shards.where import (
     cluster,
     computed,
     is_dask,
+    once_for_each_worker,
     placed,
     settle,
     task_budget,
@@ -72,8 +73,8 @@ class Shards:
     @property
     def handed(self) -> int | None:
         """How many shards a task may be handed at once; None where it reads them one by one."""
-        resident = any(isinstance(part.raw, Delayed) for part in self.parts)
-        return max(1, _HANDED_BYTES // self.raw_bytes) if resident else None
+        read = all(isinstance(part.raw, Slice) for part in self.parts)
+        return None if read else max(1, _HANDED_BYTES // self.raw_bytes)
 
     def standardised(self, affine: Affine) -> Shards:
         """Return the shards seen through `affine`."""
@@ -106,7 +107,7 @@ class Shards:
         Several shards may share a task, which then sees them one after the other.
         """
         work = self._work(function, *args)
-        task = self._task(work.on_run)
+        task = self._task(Task.on_run, work)
         bundles = [part.bundle for part in self.parts]
         size = self._run_length
         runs = [bundles[i : i + size] for i in range(0, len(bundles), size)]
@@ -120,7 +121,7 @@ class Shards:
         """
         bundles = [part.bundle for part in self.parts]
         work = self._work(function, *args)
-        stripe = self._task(work.on_stripe)
+        stripe = self._task(Task.on_stripe, work)
         calls = []
         for index, head in enumerate(bundles):
             # Each head takes the next half of the circle: tasks of one size keep workers even,
@@ -137,7 +138,7 @@ class Shards:
     def pick(self, indices: Array) -> Piece:
         """Return the rows numbered `indices` (m,), rising, with their facts, as one piece."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._task(self._work(_itself).on_picked)
+        take = self._task(Task.on_picked, self._work(_itself))
         calls = [
             take(part.bundle, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
@@ -166,25 +167,27 @@ class Shards:
 
     @property
     def _inline(self) -> bool:
-        return len(self.parts) == 1 and self.handed is None and cluster() is None
+        pending = any(isinstance(part.raw, Delayed) for part in self.parts)
+        return len(self.parts) == 1 and not pending and cluster() is None
 
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
     ) -> list[Any]:
-        task = self._task(self._work(function, *args).on_piece)
+        task = self._task(Task.on_piece, self._work(function, *args))
         return [task(part.bundle) for part in parts]
 
     def _work(self, function: Callable[..., Any], *args: Any) -> Task:
         return Task(self.dtype, self.affine, function, args)
 
-    def _task(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what calls `function` here and now, or makes a Dask task of it."""
+    def _task(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
+        """Return what calls `method` of `work` here and now, or makes a Dask task of it."""
         if not self._inline:
-            return delayed(function, pure=False)
+            shared, task = once_for_each_worker(work), delayed(method, pure=False)
+            return lambda *args: task(shared, *args)
 
         def call(*args: Any) -> Any:
             with single_threaded_blas():
-                return function(*args)
+                return method(work, *args)
 
         return call
 

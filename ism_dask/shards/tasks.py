@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from dask.delayed import Delayed, delayed
 from ism_dask.blas import pin_process
 from ism_dask.progress import done
 from ism_dask.rows import Affine, Slice
-from ism_dask.shards.where import computed, heard
+from ism_dask.shards.where import computed, heard, tell
 from ism_dask.typing import Array
 
 
@@ -72,7 +71,7 @@ class Task:
         self.dtype, self.affine = dtype, affine
         self.function, self.args = function, args
         self.driver = os.getpid()
-        self.topic: str | None = None
+        self.number: str | None = None
 
     def on_piece(self, part: _Bundle) -> Any:
         """Call the function on a piece."""
@@ -101,13 +100,13 @@ class Task:
         while len(calls) > 1:
             odd = calls[len(calls) // 2 * 2 :]
             calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
-        with heard(leaves) as self.topic:
+        with heard(leaves) as self.number:
             return computed(calls)[0]
 
     def _told(self, result: Any) -> Any:
         """Return `result`, and let whoever watches know that there is one."""
-        if self.topic is not None and not done(self.topic) and os.getpid() != self.driver:
-            sys.modules["distributed"].get_worker().log_event(self.topic, 1)
+        if self.number is not None and not done(self.number) and os.getpid() != self.driver:
+            tell(self.number)
         return result
 
     def _load(self, part: _Bundle, chosen: Array | None = None) -> Piece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from dask.delayed import Delayed, delayed
 from ism_dask.blas import single_threaded_blas
 from ism_dask.progress import counted, done
 
+# Where workers say that a task is done, and the clients that listen.
+_TOPIC = "ism-dask-progress"
+_LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
 # Seconds that a cluster without workers is given to get one.
 _WORKER_WAIT = 60
 # Of the memory that is free here: other programs live here, too.
@@ -84,6 +88,11 @@ def placed(slices: list[Any]) -> list[Any]:
         return list(client.persist([delayed(_itself, pure=False)(item) for item in slices]))
 
 
+def once_for_each_worker(item: Any) -> Any:
+    """Return `item` such that, on a cluster, it travels once to each worker, not with each task."""
+    return item if cluster() is None else delayed(_itself, pure=False)(item)
+
+
 def _itself(item: Any) -> Any:
     return item
 
@@ -109,13 +118,19 @@ def computed(calls: list[Any]) -> list[Any]:
 @contextmanager
 def heard(total: int) -> Iterator[str | None]:
     """Yield what tasks name when they are done, here or on a cluster; None if nobody watches."""
-    with counted(total) as topic:
+    with counted(total) as number:
         client = cluster()
-        if topic is None or client is None:
-            yield topic
-            return
-        client.subscribe_topic(topic, lambda _event: done(topic))
-        try:
-            yield topic
-        finally:
-            client.unsubscribe_topic(topic)
+        if number is not None and client is not None and client not in _LISTENING:
+            # Once for each client: the scheduler keeps every topic that it was ever told of.
+            _LISTENING.add(client)
+            client.subscribe_topic(_TOPIC, _noted)
+        yield number
+
+
+def tell(number: str) -> None:
+    """Let the driver know, from a worker, that a task of the pass called `number` is done."""
+    sys.modules["distributed"].get_worker().log_event(_TOPIC, number)
+
+
+def _noted(event: tuple[float, str]) -> None:
+    done(event[1])

@@ -153,10 +153,10 @@ def test_phi_of_a_conic_sum_is_the_sum_of_phis():
 
 
 def test_auto_takes_the_cheapest():
-    assert choose("auto", _problem("linear", "classes"), Q).serving.name == "closed"
-    assert choose("auto", _problem("linear + squared", "linear"), Q).serving.name == "closed"
-    assert choose("auto", _problem("linear", "gaussian"), Q).serving.name == "exact"
-    assert choose("auto", _problem("gaussian", "classes"), Q).serving.name == "exact"
+    assert choose("auto", _problem("linear", "classes"), Q).name == "closed"
+    assert choose("auto", _problem("linear + squared", "linear"), Q).name == "closed"
+    assert choose("auto", _problem("linear", "gaussian"), Q).name == "exact"
+    assert choose("auto", _problem("gaussian", "classes"), Q).name == "exact"
 
 
 def test_an_engine_that_cannot_serve_says_why():
