@@ -73,7 +73,8 @@ def _measure(names: list[str]) -> int:
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures[name] = measured(name)
-        Result(name, machine, figures[name]).keep()
+        if "failed" not in figures[name]:  # what was measured before stays
+            Result(name, machine, figures[name]).keep()
     target = RESULTS / "bench.json"
     target.write_text(json.dumps({"machine": machine, "figures": plain(figures)}, indent=1) + "\n")
     print_figures(figures)
