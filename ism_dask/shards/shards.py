@@ -117,7 +117,7 @@ class Shards:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
         `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
-        pair of shards is seen once, by one call for each head and `handed` of tails.
+        pair of shards is seen once, by two calls for each head, more where `handed` is few.
         """
         bundles = [part.bundle for part in self.parts]
         work = self._work(function, *args)
@@ -127,7 +127,8 @@ class Shards:
             # Each head takes the next half of the circle: tasks of one size keep workers even,
             # where the rows of a triangle would not.
             tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
-            size = self.handed or len(tail)
+            # Halves of them, for workers that would wait for the last of an odd number of heads.
+            size = min(-(-len(tail) // 2), self.handed or len(tail))
             calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(calls)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import cloudpickle
 import dask
 import dask.base
 import psutil
@@ -19,6 +20,8 @@ from ism_dask.progress import counted, done
 # Where workers say that a task is done, and the clients that listen.
 _TOPIC = "ism-dask-progress"
 _LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
+# Bytes that each task may bring along.
+_LIGHT = 2 * 2**20
 # Seconds that a cluster without workers is given to get one.
 _WORKER_WAIT = 60
 # Of the memory that is free here: other programs live here, too.
@@ -89,8 +92,13 @@ def placed(slices: list[Any]) -> list[Any]:
 
 
 def once_for_each_worker(item: Any) -> Any:
-    """Return `item` such that, on a cluster, it travels once to each worker, not with each task."""
-    return item if cluster() is None else delayed(_itself, pure=False)(item)
+    """Return `item` such that, on a cluster, it travels once to each worker, not with each task.
+
+    What is light goes with the tasks: one that they all wait for would draw them to its worker.
+    """
+    if cluster() is None or len(cloudpickle.dumps(item)) < _LIGHT:
+        return item
+    return delayed(_itself, pure=False)(item)
 
 
 def _itself(item: Any) -> Any:
