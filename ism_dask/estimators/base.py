@@ -103,10 +103,13 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         with single_threaded_blas():
             solution = self._learn(X, dependence, n_components, default)
         if solution.status is not Status.CONVERGED:
+            last = solution.history[-1]
+            angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
             warnings.warn(
                 f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
-                f"change of the eigenvalues was {solution.history[-1].change:.2g}, `tol` is "
-                f"{self.tol:g}. The best W so far is kept; raise `max_iter` or `tol`",
+                f"change of the eigenvalues was {last.change:.2g} and the angle's sine "
+                f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}. The best W so far is kept; "
+                "raise `max_iter` or the tolerance",
                 ConvergenceWarning,
                 stacklevel=3,
             )
