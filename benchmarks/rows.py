@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.blas import single_threaded_blas
 from ism_dask.eigen import leading
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.estimators.preparation import prepare
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel
@@ -98,9 +99,13 @@ def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4) -> Prob
 
 def first_subspace(problem: Problem, q: int) -> Array:
     """Return W (d, q) of the first iteration: near enough to the last one to be like it."""
-    engine = choose("auto", problem, q)
-    start = leading(engine.phi0(), q)
-    return leading(engine.phi(start.determined).matrix, q).vectors
+
+    def iterated(engine: Engine) -> Array:
+        start = leading(engine.phi0(), q)
+        return leading(engine.phi(start.determined).matrix, q).vectors
+
+    with single_threaded_blas():
+        return attempt(candidates("auto", problem, q), iterated)
 
 
 def turned(W: Array, seed: int) -> Array:
