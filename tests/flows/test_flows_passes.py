@@ -178,7 +178,9 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
         deadline = time.monotonic() + 60
         while not gone.texts and time.monotonic() < deadline:
             time.sleep(1e-3)
-    assert gone.texts == ["iteration 1, rows 100%"]
+    # Told once, at whichever task it was, and never again.
+    assert len(gone.texts) == 1
+    assert re.match(r"iteration 1, rows \d+%", gone.texts[0])
 
 
 def test_an_error_of_the_fit_comes_through() -> None:
