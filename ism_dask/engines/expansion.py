@@ -190,11 +190,18 @@ def moved(
     return rows[:, 1:] + rows[:, :1] * Z
 
 
-def phi_of(sums: Array, expansion: Expansion, gamma: FactoredGamma) -> Array:
+def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: FactoredGamma) -> Array:
+    """Return Phi (d, d) of the `phi_sums` of all rows."""
+    by_column, gram = sums
+    matrix = crossed(by_column, expansion, gamma)
+    return matrix if gram is None else matrix + gram
+
+
+def crossed(by_column: Array, expansion: Expansion, gamma: FactoredGamma) -> Array:
     """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
-    mixed = np.tensordot(gamma.mixing.T, sums, axes=1)
+    mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
     weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)
-    return weighted_gram(mixed.reshape(-1, sums.shape[2]), weights.ravel())
+    return weighted_gram(mixed.reshape(-1, by_column.shape[2]), weights.ravel())
 
 
 def _weighted(F: Array, rows: Array | slice, weights: Array | None) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ism_dask.engines.expansion import (
     phi_sums,
 )
 from ism_dask.gamma import FactoredGamma
-from ism_dask.shards import Shards
+from ism_dask.shards import FAN, Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -80,9 +80,9 @@ class Factored(Engine):
         at, gamma = self._at(W), self._gamma
         # Phi needs the degrees only: the first column of what Psi does.
         spread = at.moments.spread(gamma, at.expansion)[..., :1]
-        sums, gram = at.points.fold(phi_sums, at.expansion, gamma, spread)
-        matrix = phi_of(sums, at.expansion, gamma)
-        return Evaluation(at.objective, matrix if gram is None else matrix + gram, at.error)
+        finish = partial(phi_of, expansion=at.expansion, gamma=gamma)
+        matrix = at.points.fold(phi_sums, at.expansion, gamma, spread, finish=finish)
+        return Evaluation(at.objective, matrix, at.error)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
@@ -140,11 +140,12 @@ def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int
     """Return the most bytes that a fit with m columns in F takes in each of some workers.
 
     Beside its tasks a worker keeps its share of the projected rows, a few numbers each, and
-    partial sums that wait to be added: one for each level of the tree.
+    partial sums that wait to be added: some for each level of the tree.
     """
     shards = problem.shards
     kept = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
-    waiting = math.ceil(math.log2(max(2, shards.runs))) * _partial_bytes(problem, m)
+    levels = math.ceil(math.log(max(2, shards.runs), FAN))
+    waiting = (FAN - 1) * levels * _partial_bytes(problem, m)
     return threads * task_bytes(problem, m) + kept + waiting
 
 

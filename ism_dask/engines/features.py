@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ism_dask.engines.base import Problem, projected
-from ism_dask.engines.expansion import QUIET, Expansion, feature_sums, moment_sums, phi_of
+from ism_dask.engines.expansion import QUIET, Expansion, crossed, feature_sums, moment_sums
 from ism_dask.engines.factored import Expanded, Factored, task_bytes
 from ism_dask.gamma import FactoredGamma
 from ism_dask.kernels import Kernel
@@ -49,9 +51,9 @@ class Features(Factored):
         expansion, gamma = self._expansion(W.shape[1]), self._gamma
         if expansion.has_degrees:
             return super().phi(W)
-        sums, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma)
-        objective = self._moments(moments).objective(expansion)
-        return Evaluation(objective, phi_of(sums, expansion, gamma))
+        finish = partial(_crossed, expansion=expansion, gamma=gamma)
+        matrix, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma, finish=finish)
+        return Evaluation(self._moments(moments).objective(expansion), matrix)
 
     def _expand(self, W: Array, points: Shards) -> Expanded:
         k = W.shape[1]
@@ -81,3 +83,10 @@ def _all_sums(
     Z, facts = projected(piece, W).astype(np.float64), piece.facts[0]
     F = expansion.columns(Z)
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
+
+
+def _crossed(
+    sums: tuple[Array, Array], expansion: Expansion, gamma: FactoredGamma
+) -> tuple[Array, Array]:
+    by_column, moments = sums
+    return crossed(by_column, expansion, gamma), moments

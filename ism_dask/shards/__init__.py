@@ -7,7 +7,7 @@ active.
 """
 
 from ism_dask.shards.shards import ROWS_PER_SHARD, Shards, cut
-from ism_dask.shards.tasks import Piece
+from ism_dask.shards.tasks import FAN, Piece
 from ism_dask.shards.where import is_dask, task_budget
 
-__all__ = ["ROWS_PER_SHARD", "Piece", "Shards", "cut", "is_dask", "task_budget"]
+__all__ = ["FAN", "ROWS_PER_SHARD", "Piece", "Shards", "cut", "is_dask", "task_budget"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ ROWS_PER_SHARD = 2560
 _SHARD_BYTES = 64 * 2**20
 # Tasks of a fold at most: each brings a partial sum, which may be large and has to be added.
 _RUNS = 64
+# Rows, or bytes of them, that a task of a fold sees: with fewer a cluster would spend more time on
+# the task than in it; but so many tasks there should be.
+_RUN_ROWS, _RUN_BYTES = 8192, 24 * 2**20
+_LEAST_RUNS = 6
+# Tasks for each head of pairs.
+_CALLS = 4
 # Whole shards that a task is handed at once take up to this many bytes. Not what the workers
 # happen to have: the sums, and so the last bits, would change with it.
 _HANDED_BYTES = 256 * 2**20
@@ -101,23 +108,27 @@ class Shards:
         size = self.dtype.itemsize
         return replace(self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None)
 
-    def fold(self, function: Callable[..., Any], *args: Any) -> Any:
+    def fold(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> Any:
         """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such.
 
-        Several shards may share a task, which then sees them one after the other.
+        Several shards may share a task, which then sees them one after the other. `finish` is
+        called with the sum where that lies, for what it makes may be smaller.
         """
         work = self._work(function, *args)
         task = self._task(Task.on_run, work)
-        bundles = [part.bundle for part in self.parts]
-        size = self._run_length
-        runs = [bundles[i : i + size] for i in range(0, len(bundles), size)]
-        return work.summed([task(run) for run in runs])
+        fields = [part.fields for part in self.parts]
+        return work.summed([task(fields[run]) for run in self._runs], finish)
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
         `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
-        pair of shards is seen once, by two calls for each head, more where `handed` is few.
+        pair of shards is seen once, by four calls for each head, more where `handed` is few.
         """
         bundles = [part.bundle for part in self.parts]
         work = self._work(function, *args)
@@ -127,8 +138,8 @@ class Shards:
             # Each head takes the next half of the circle: tasks of one size keep workers even,
             # where the rows of a triangle would not.
             tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
-            # Halves of them, for workers that would wait for the last of an odd number of heads.
-            size = min(-(-len(tail) // 2), self.handed or len(tail))
+            # Parts of them, for workers that would wait for the last of an odd number of heads.
+            size = min(-(-len(tail) // _CALLS), self.handed or len(tail))
             calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(calls)
 
@@ -141,7 +152,7 @@ class Shards:
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._task(Task.on_picked, self._work(_itself))
         calls = [
-            take(part.bundle, pick - part.start)
+            take(part.fields, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
             if len(pick)
         ]
@@ -160,11 +171,22 @@ class Shards:
     @property
     def runs(self) -> int:
         """How many tasks a fold has, each with a partial sum."""
-        return -(-len(self.parts) // self._run_length)
+        return len(self._runs)
+
+    @property
+    def _runs(self) -> list[slice]:
+        """Which shards share a task of a fold; the last ones do not, so that all workers end."""
+        count, size = len(self.parts), self._run_length
+        edges = [*range(0, count - size, size), *range(max(0, count - size), count + 1)]
+        return [slice(*pair) for pair in pairwise(edges)]
 
     @property
     def _run_length(self) -> int:
-        return min(-(-len(self.parts) // _RUNS), self.handed or len(self.parts))
+        tile = self.largest * self.n_columns * self.dtype.itemsize
+        count = len(self.parts)
+        light = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _LEAST_RUNS)
+        size = max(1, light, -(-count // _RUNS))
+        return min(size, self.handed or size)
 
     @property
     def _inline(self) -> bool:
@@ -175,7 +197,7 @@ class Shards:
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
     ) -> list[Any]:
         task = self._task(Task.on_piece, self._work(function, *args))
-        return [task(part.bundle) for part in parts]
+        return [task(part.fields) for part in parts]
 
     def _work(self, function: Callable[..., Any], *args: Any) -> Task:
         return Task(self.dtype, self.affine, function, args)
@@ -184,7 +206,7 @@ class Shards:
         """Return what calls `method` of `work` here and now, or makes a Dask task of it."""
         if not self._inline:
             shared, task = once_for_each_worker(work), delayed(method, pure=False)
-            return lambda *args: task(shared, *args)
+            return lambda *args: task(shared, *args, dask_key_name=work.next_key())
 
         def call(*args: Any) -> Any:
             with single_threaded_blas():

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed, delayed
 
-from ism_dask.blas import pin_process
 from ism_dask.progress import done
 from ism_dask.rows import Affine, Slice
 from ism_dask.shards.where import computed, heard, tell
+from ism_dask.shards.worker import settle_in
 from ism_dask.typing import Array
+
+# Partial sums that one task adds up: with two the tasks would be many, with all of them wide.
+FAN = 4
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,20 @@ class Part:
     facts: tuple[Any, ...] = ()
 
     @property
+    def fields(self) -> Any:
+        """The shard as an argument of one task."""
+        fields = (self.start, self.raw, self.facts)
+        return fields if self._pending else _Bundle(*fields)
+
+    @property
     def bundle(self) -> Any:
-        """The shard as one argument of a task, which Dask need not look through."""
-        pending = any(isinstance(field, Delayed) for field in (self.raw, *self.facts))
-        bundle = delayed(_Bundle, pure=False) if pending else _Bundle
+        """The shard as an argument of many tasks, which Dask looks through once for all."""
+        bundle = delayed(_Bundle, pure=False) if self._pending else _Bundle
         return bundle(self.start, self.raw, self.facts)
+
+    @property
+    def _pending(self) -> bool:
+        return any(isinstance(field, Delayed) for field in (self.raw, *self.facts))
 
 
 class _Bundle:
@@ -56,6 +70,11 @@ class _Bundle:
 
     def __init__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> None:
         self.start, self.raw, self.facts = start, raw, facts
+
+    @classmethod
+    def of(cls, fields: Any) -> _Bundle:
+        """Return the bundle of `Part.fields`, as a task gets them, or of `Part.bundle`."""
+        return fields if isinstance(fields, cls) else cls(*fields)
 
 
 class Task:
@@ -72,21 +91,28 @@ class Task:
         self.function, self.args = function, args
         self.driver = os.getpid()
         self.number: str | None = None
+        self._key = f"{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        self._calls = 0
 
-    def on_piece(self, part: _Bundle) -> Any:
+    def next_key(self) -> str:
+        """Return the name of the next call: Dask begins with the lowest, and shows the function."""
+        self._calls += 1
+        return f"{self._key}-{self._calls:08d}"
+
+    def on_piece(self, part: Any) -> Any:
         """Call the function on a piece."""
-        return self.function(self._load(part), *self.args)
+        return self.function(self._load(_Bundle.of(part)), *self.args)
 
-    def on_run(self, parts: Sequence[_Bundle]) -> Any:
+    def on_run(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over pieces, one after the other."""
         total = self.on_piece(parts[0])
         for part in parts[1:]:
             total = _gathered(total, self.on_piece(part))
         return self._told(total)
 
-    def on_picked(self, part: _Bundle, indices: Array) -> Any:
+    def on_picked(self, part: Any, indices: Array) -> Any:
         """Call the function on some rows of a piece; the others are not standardised."""
-        return self.function(self._load(part, indices), *self.args)
+        return self.function(self._load(_Bundle.of(part), indices), *self.args)
 
     def on_stripe(self, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
         """Call the function on a piece and an iterator over pieces."""
@@ -94,12 +120,18 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._told(self.function(first, pieces, *self.args))
 
-    def summed(self, calls: list[Any]) -> Any:
-        """Return the sum of calls of this task, added in a tree that their number alone decides."""
+    def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
+        """Return the sum of calls of this task, added in a tree that their number alone decides.
+
+        Or what `finish` makes of it.
+        """
         leaves, join = len(calls), delayed(added, pure=False)
         while len(calls) > 1:
-            odd = calls[len(calls) // 2 * 2 :]
-            calls = [join(a, b) for a, b in zip(calls[::2], calls[1::2], strict=False)] + odd
+            groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
+            calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
+        if finish is not None:
+            here = not isinstance(calls[0], Delayed)
+            calls = [finish(calls[0]) if here else delayed(finish, pure=False)(calls[0])]
         with heard(leaves) as self.number:
             return computed(calls)[0]
 
@@ -111,7 +143,7 @@ class Task:
 
     def _load(self, part: _Bundle, chosen: Array | None = None) -> Piece:
         if os.getpid() != self.driver:
-            pin_process()
+            settle_in()
         rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
         facts = tuple(_aligned(fact) for fact in part.facts)
         if chosen is not None:
@@ -121,10 +153,15 @@ class Task:
         return Piece(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
 
 
-def added(left: Any, right: Any) -> Any:
-    """Return the sum of two results: numbers, arrays, or tuples of such; None stays None."""
+def added(first: Any, second: Any, *others: Any) -> Any:
+    """Return the sum of results: numbers, arrays, or tuples of such; None stays None."""
+    # The results may be asked for again; their first sum is ours.
+    return reduce(_gathered, others, _plus(first, second))
+
+
+def _plus(left: Any, right: Any) -> Any:
     if isinstance(left, tuple):
-        return tuple(added(a, b) for a, b in zip(left, right, strict=True))
+        return tuple(_plus(a, b) for a, b in zip(left, right, strict=True))
     return None if left is None else left + right
 
 

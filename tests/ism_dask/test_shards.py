@@ -86,7 +86,8 @@ def test_many_shards_share_tasks(monkeypatch):
     watched = []
     with watching_passes(lambda done, total: watched.append((done, total))):
         total, count = cut(X, 3).fold(_first_and_sum)
-    assert watched == [(i, 4) for i in range(1, 5)]
+    # 17 shards: tasks of 5, 5 and 2, and the last 5 one by one, so that all workers end at once.
+    assert watched == [(i, 8) for i in range(1, 9)]
     assert count == 50
     np.testing.assert_allclose(total, X.sum())
 
@@ -269,3 +270,12 @@ def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
         assert task_budget() == 20 * 2**20
         with pytest.raises(MemoryError, match=r"2560 rows x 1568 columns needs \d+ MiB, .* 20 MiB"):
             cut(Source((9000, 1568), chunk_rows=2560))
+
+
+def _halved(sums):
+    return sums[0] / 2
+
+
+@pytest.mark.parametrize("rows", [7, 50])
+def test_a_sum_is_finished_where_it_lies(rows):
+    np.testing.assert_allclose(cut(X, rows).fold(_first_and_sum, finish=_halved), X.sum() / 2)
