@@ -1,7 +1,20 @@
 """Interpretable kernel dimension reduction by the Iterative Spectral Method."""
 
-from ism_dask.estimators import SupervisedIKDR, hsic
+from ism_dask.estimators import (
+    AlternativeIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    hsic,
+)
 
 __version__ = "0.1.0"
 
-__all__ = ["SupervisedIKDR", "__version__", "hsic"]
+__all__ = [
+    "AlternativeIKDR",
+    "SemiSupervisedIKDR",
+    "SupervisedIKDR",
+    "UnsupervisedIKDR",
+    "__version__",
+    "hsic",
+]

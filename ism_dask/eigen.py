@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from ism_dask.typing import Array
 
 # Up to here LAPACK's partial spectrum beats Lanczos started from nothing (measured: 1 s at 2,000).
 _DENSE_LIMIT = 2000
+# Vectors beside those asked for, and blocks kept at most: ten or so are needed.
+_SPARE, _MOST_BLOCKS = 6, 24
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,44 @@ def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
     if null.any():
         vectors = _settled(matrix, values[:q], vectors, null, noise)
     return Spectrum(values[:q], canonical_signs(vectors), float(values[q]), null)
+
+
+def leading_by_products(
+    apply: Callable[[Array], Array], n: int, k: int, tol: float, seed: int = 0
+) -> tuple[Array, Array]:
+    """Return the k largest eigenpairs of a symmetric operator told by its products with blocks.
+
+    Block Lanczos with every block kept: passes over tiles are dear, tall vectors are not.
+
+    Parameters
+    ----------
+    apply : callable
+        Takes (n, b) to (n, b).
+    n, k : int
+    tol : float
+        The largest residual, relative to the largest eigenvalue.
+    seed : int
+
+    Returns
+    -------
+    values (k,), falling, and vectors (n, k).
+    """
+    width = min(n, k + _SPARE)
+    block = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, width)))[0]
+    basis, images = block, apply(block)
+    while True:
+        values, mix = scipy.linalg.eigh(basis.T @ images)
+        values, mix = values[::-1][:k], mix[:, ::-1][:, :k]
+        vectors = basis @ mix
+        off = np.linalg.norm(images @ mix - vectors * values, axis=0).max()
+        room = n - basis.shape[1]
+        if off <= tol * abs(values[0]) or room < 1 or basis.shape[1] >= _MOST_BLOCKS * width:
+            return values, vectors
+        block = images[:, -width:][:, :room]
+        for _ in range(2):  # once more, for the rounding of the first time
+            block = block - basis @ (basis.T @ block)
+            block = np.linalg.qr(block)[0]
+        basis, images = np.hstack([basis, block]), np.hstack([images, apply(block)])
 
 
 def canonical_signs(vectors: Array) -> Array:

@@ -200,6 +200,12 @@ def begin(operator: Operator, q: int) -> State:
     return State(iteration=0, current=start, best=start, history=())
 
 
+def resumed(solution: Solution) -> State:
+    """Return the state that begins with the W of a solution, of a problem that has changed since."""
+    start = Candidate(solution.W, solution.eigenvalues, solution.eigengap, -np.inf)
+    return State(iteration=0, current=start, best=start, history=())
+
+
 def _with_objective(state: State, objective: float) -> State:
     # The start is a candidate for the best only where it has all q columns.
     current = replace(state.current, objective=objective)

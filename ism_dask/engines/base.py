@@ -51,11 +51,18 @@ class Problem:
 
         `approximation` are `engine_tol`, `sample` and `seed`, where they are not the defaults.
         """
-        shards = shards.with_rows(dependence.facts)
+        facts = shards.with_rows(dependence.facts)
+        return cls.attached(facts, kernel, dependence.gamma, **approximation)
+
+    @classmethod
+    def attached(
+        cls, shards: Shards, kernel: Kernel, gamma: Gamma, **approximation: Any
+    ) -> Problem:
+        """Return the problem of shards whose only facts are those of `gamma`."""
         if any(term.local for _, term in kernel.terms):
             shards = shards.derive(_inverse_widths, kernel).settled()
         # The anchors of local kernels have done their work: they need not travel with every task.
-        return cls(shards, kernel.carried(_nothing_of), dependence.gamma, **approximation)
+        return cls(shards, kernel.carried(_nothing_of), gamma, **approximation)
 
     @property
     def d(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask.engines.audit import Audit, look
 from ism_dask.engines.base import Problem
 from ism_dask.engines.choice import Choice, Monomial, Sampled
-from ism_dask.engines.expansion import QUIET, Expansion
+from ism_dask.engines.expansion import QUIET, Expansion, Moments
 from ism_dask.engines.factored import Expanded, Factored
 from ism_dask.shards import Shards
 from ism_dask.typing import Array
@@ -46,32 +46,42 @@ class Landmarks(Factored):
         """Say whether there are rows enough."""
         return problem.shards.n_rows >= _FROM_ROWS
 
-    @QUIET
     def _expand(self, W: Array, points: Shards) -> Expanded:
-        kernel, gamma = self.problem.kernel, self._gamma
-        projected = points.through(W.shape[1])
-        choices = self._choices(W)
+        found = self.expand(points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype))
+        return Expanded(W, points, *found)
+
+    @QUIET
+    def expand(self, points: Shards, sample: Array) -> tuple[Expansion, Moments, float]:
+        """Return the factor of rows that are projected already, and what they come to.
+
+        Parameters
+        ----------
+        points : Shards
+            (n, k) rows.
+        sample : (s, k) array
+            Some of them, to choose landmarks among.
+        """
+        choices = self._choices(sample.astype(np.float64))
         while True:
-            expansion = Expansion.of(kernel, [choice.map for choice in choices])
+            maps = [choice.map for choice in choices]
+            expansion = Expansion.of(self.problem.kernel, maps)
             self._afford_columns(expansion.size)
-            audit = Audit(kernel, expansion, gamma, self.problem.shards.dtype)
-            sums, gram, found = projected.fold(look, audit)
+            audit = Audit(self.problem.kernel, expansion, self._gamma, points.dtype)
+            sums, gram, found = points.fold(look, audit)
             pairs = zip(choices, found, strict=True)
             unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]
             if not unmet:
                 moments = self._moments(sums)
-                error = audit.error(moments.objective(expansion), gram, found)
-                return Expanded(W, points, expansion, moments, error)
+                return expansion, moments, audit.error(moments.objective(expansion), gram, found)
             for choice, each in unmet:
                 choice.improve(each)
 
-    def _choices(self, W: Array) -> list[Choice]:
-        """Return how each term is to be expanded at W (d, k)."""
-        problem, k = self.problem, W.shape[1]
-        Z = (self._sample @ W.astype(self._sample.dtype)).astype(np.float64)
+    def _choices(self, Z: Array) -> list[Choice]:
+        """Return how each term is to be expanded, given a sample Z (s, k) of projected rows."""
+        problem = self.problem
         choices: list[Choice] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
-            features = term.features(k)
+            features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
                 choices.append(Monomial(features))
             else:
@@ -81,7 +91,7 @@ class Landmarks(Factored):
         return choices
 
     @cached_property
-    def _sample(self) -> Array:
+    def sample(self) -> Array:
         """The rows (s, d) to choose landmarks among."""
         if self.problem.sample is not None:
             return self.problem.sample

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -16,13 +17,14 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Engine, attempt, candidates
+from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.estimators.preparation import Prepared, prepare, project
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows import RowSource
 from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, solve
+from ism_dask.typing import Array
 
 
 class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -50,22 +52,29 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         (n, q) array; for a Dask array a lazy Dask array.
         """
         check_is_fitted(self)
-        X = rows_of(X)
         learned = (self.mean_, self.scale_, self.components_)
+        return self._rowwise(X, partial(_projected, learned), len(self.components_))
+
+    def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
+        """Return `function` of blocks of rows of X (n, d), lazily for a Dask array.
+
+        `width` are the columns of what it returns in the precision of X, None for whole numbers.
+        """
+        X = rows_of(X)
         if is_dask(X):
             self._check_lazy(X)
             kind = np.float32 if X.dtype == np.float32 else np.float64
             X = X.rechunk({1: -1})
-            q = len(self.components_)
-            return X.map_blocks(project, *learned, dtype=kind, chunks=(X.chunks[0], (q,)))
+            if width is None:
+                return X.map_blocks(function, dtype=np.intp, drop_axis=1)
+            return X.map_blocks(function, dtype=kind, chunks=(X.chunks[0], (width,)))
         if isinstance(X, RowSource):
             self._check_lazy(X)
             step = X.chunk_rows
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
-            return np.concatenate([project(rows, *learned) for rows in reads])
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return project(X, *learned)
+            return np.concatenate([function(rows) for rows in reads])
+        return function(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
 
     @property
     def _n_features_out(self) -> int:
@@ -103,16 +112,19 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         with single_threaded_blas():
             solution = self._learn(X, dependence, n_components, default)
         if solution.status is not Status.CONVERGED:
-            last = solution.history[-1]
-            angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
-            warnings.warn(
-                f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
-                f"change of the eigenvalues was {last.change:.2g} and the angle's sine "
-                f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}. The best W so far is kept; "
-                "raise `max_iter` or the tolerance",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            self._warn_unsettled(solution)
+
+    def _warn_unsettled(self, solution: Solution) -> None:
+        last = solution.history[-1]
+        angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
+        warnings.warn(
+            f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
+            f"change of the eigenvalues was {last.change:.2g} and the angle's sine "
+            f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}. The best W so far is kept; "
+            "raise `max_iter` or the tolerance",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
     def _learn(
         self, X: Any, dependence: Dependence, n_components: int | None, default: int
@@ -121,17 +133,23 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
         resolved, problem = prepared.problem(kernel, dependence, self.engine_tol, self.random_state)
-        stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
-
-        def fitted(engine: Engine) -> tuple[Engine, Solution]:
-            return engine, solve(engine, q, stopping, on_iteration=self.on_iteration)
-
-        engine, solution = attempt(candidates(self.engine, problem, q), fitted)
+        engine, solution = self._solved(problem, q)
         self._keep(solution, prepared)
         # What a kernel keeps of the rows is told in the features of the user.
         self.kernel_ = resolved.carried(prepared.lift)
         self._keep_engine(engine, solution)
         return solution
+
+    def _solved(
+        self, problem: Problem, q: int, state: State | None = None
+    ) -> tuple[Engine, Solution]:
+        stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
+
+        def fitted(engine: Engine) -> tuple[Engine, Solution]:
+            watched = self.on_iteration
+            return engine, solve(engine, q, stopping, on_iteration=watched, state=state)
+
+        return attempt(candidates(self.engine, problem, q), fitted)
 
     def _keep_engine(self, engine: Engine, solution: Solution) -> None:
         found = residual(engine, solution)
@@ -190,3 +208,7 @@ def rows_of(X: Any) -> Any:
     """Return the rows of an opened data set, and anything else as it is."""
     rows = getattr(X, "X", None)
     return rows if isinstance(rows, RowSource) else X
+
+
+def _projected(learned: tuple[Array, Array, Array], X: Array) -> Array:
+    return project(X, *learned)

@@ -59,14 +59,16 @@ class Prepared:
         self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any
     ) -> tuple[Kernel, Problem]:
         """Return `kernel` with the numbers that these rows give it, and the problem with it."""
+        drawn = self.drawn(kernel, engine_tol, random_state)
+        problem = Problem.of(self.shards, drawn.kernel, dependence, **drawn.approximation)
+        return drawn.kernel, problem
+
+    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any) -> Drawn:
+        """Return what a fit needs beside the rows and Gamma."""
         random = check_random_state(random_state or 0)
         sample = self._sample(random)
         resolved = kernel.carried(self.lower).resolve(sample)
-        seed = int(random.randint(2**31))
-        problem = Problem.of(
-            self.shards, resolved, dependence, engine_tol=engine_tol, sample=sample, seed=seed
-        )
-        return resolved, problem
+        return Drawn(resolved, engine_tol, sample, int(random.randint(2**31)))
 
     def _sample(self, random_state: np.random.RandomState) -> Array:
         """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
@@ -75,6 +77,32 @@ class Prepared:
         if n > SAMPLE_ROWS:
             chosen = np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
         return self.shards.rows(chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What a fit draws from its rows.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        With nothing left to resolve.
+    engine_tol : float
+    sample : (s, r) array
+        Some of the rows.
+    seed : int
+        For engines.
+    """
+
+    kernel: Kernel
+    engine_tol: float
+    sample: Array
+    seed: int
+
+    @property
+    def approximation(self) -> dict[str, Any]:
+        """What `Problem` wants to know of it."""
+        return {"engine_tol": self.engine_tol, "sample": self.sample, "seed": self.seed}
 
 
 def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:

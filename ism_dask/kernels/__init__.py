@@ -1,9 +1,11 @@
 """The ISM family of kernels, their conic sums, and the registry of their names."""
 
+from ism_dask.kernels.affinity import Values, affinity
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
 from ism_dask.kernels.family import (
     KERNELS,
     Gaussian,
+    Laplacian,
     Linear,
     Multiquadric,
     Polynomial,
@@ -17,11 +19,14 @@ __all__ = [
     "ConicSum",
     "Gaussian",
     "Kernel",
+    "Laplacian",
     "Linear",
     "Multiquadric",
     "PointwiseKernel",
     "Polynomial",
     "RelativeGaussian",
     "Squared",
+    "Values",
+    "affinity",
     "as_kernel",
 ]

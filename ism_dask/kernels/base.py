@@ -37,18 +37,18 @@ class Kernel(ABC):
 
     def flat(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
-        return _conic_sum([(weight, term.flattened()) for weight, term in self.terms])
+        return conic_sum([(weight, term.flattened()) for weight, term in self.terms])
 
     def __add__(self, other: object) -> Kernel:
         if not isinstance(other, Kernel):
             return NotImplemented
-        return _conic_sum([*self.terms, *other.terms])
+        return conic_sum([*self.terms, *other.terms])
 
     def __mul__(self, weight: object) -> Kernel:
         if not isinstance(weight, Real):
             return NotImplemented
         factor = positive("a kernel's weight", float(weight))
-        return _conic_sum([(factor * own, term) for own, term in self.terms])
+        return conic_sum([(factor * own, term) for own, term in self.terms])
 
     __rmul__ = __mul__
 
@@ -111,6 +111,11 @@ class PointwiseKernel(Kernel):
         """The c of `f = c shape`, or None: tiles then need not make f as well."""
         constant, rate = self.value_by_slope or (None, None)
         return constant * self.amplitude if constant is not None and rate == 0 else None
+
+    @property
+    def similarity(self) -> PointwiseKernel | None:
+        """A kernel of the same rows that is never negative, None where a gaussian has to do."""
+        return None
 
     def features(self, q: int) -> Monomials | None:
         """Return the map of q columns of Z whose products are `shape`, if a finite one is."""
@@ -202,7 +207,8 @@ class ConicSum(Kernel):
         return ConicSum(tuple((weight, term.carried(lift)) for weight, term in self.parts))
 
 
-def _conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
+def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
+    """Return the sum of weighted kernels: the kernel itself where it is one, of weight 1."""
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import exp, sqrt
+from typing import Self
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from ism_dask.typing import Array
 
 # Beyond this and its inverse, squares leave the range of double precision.
 _LEAST_WIDTH = 1e-150
+# An offset that rounds nothing off.
+_TIP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,8 @@ class Polynomial(PointwiseKernel):
 
 
 @dataclass(frozen=True)
-class Gaussian(PointwiseKernel):
-    """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
-
-    Parameters
-    ----------
-    sigma : float or "median"
-        The width; "median" becomes the median distance between the standardised rows at fit.
-    """
+class _OneWidth(PointwiseKernel):
+    """A kernel of squared distances with one width for all rows."""
 
     sigma: float | str = "median"
 
@@ -136,15 +134,36 @@ class Gaussian(PointwiseKernel):
                 f"is still a number; got {sigma!r}"
             )
 
-    def resolve(self, sample: Array) -> Gaussian:
+    def resolve(self, sample: Array) -> Self:
         """Return the kernel with a number for sigma."""
         return self if self.sigma != "median" else replace(self, sigma=median_distance(sample))
 
     @property
-    def _rate(self) -> float:
+    def _width(self) -> float:
         if isinstance(self.sigma, str):
-            raise TypeError('Gaussian(sigma="median") has no width yet: call resolve(rows) first')
-        return 0.5 / self.sigma**2
+            name = type(self).__name__
+            raise TypeError(f'{name}(sigma="median") has no width yet: call resolve(rows) first')
+        return self.sigma
+
+    @property
+    def similarity(self) -> Self:
+        """Itself: it is never negative."""
+        return self
+
+
+@dataclass(frozen=True)
+class Gaussian(_OneWidth):
+    """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
+
+    Parameters
+    ----------
+    sigma : float or "median"
+        The width; "median" becomes the median distance between the standardised rows at fit.
+    """
+
+    @property
+    def _rate(self) -> float:
+        return 0.5 / self._width**2
 
     @property
     def value_by_slope(self) -> tuple[float, float]:
@@ -168,6 +187,43 @@ class Gaussian(PointwiseKernel):
     def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return f itself."""
         return self.value(beta, scale, out)
+
+
+@dataclass(frozen=True)
+class Laplacian(_OneWidth):
+    """`f(beta) = exp(-sqrt(2 (beta + c^2)) / sigma)` of squared distances.
+
+    The exponential of a multiquadric. As a density of distances it has the deviation sigma, as a
+    gaussian of that sigma has.
+    """
+
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters: at offset 0 the slope at beta = 0 is infinite."""
+        super().__post_init__()
+        positive("`offset`", self.offset)
+
+    @property
+    def amplitude(self) -> float:
+        """`-1 / (sqrt(2) sigma)`."""
+        return -sqrt(0.5) / self._width
+
+    @property
+    def flat_slope(self) -> float:
+        """The slope at beta = 0."""
+        return self.amplitude * exp(-sqrt(2.0) * self.offset / self._width) / self.offset
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return f."""
+        root = _root(beta, self.offset, out)
+        return _exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `f / sqrt(beta + c^2)`."""
+        root = _root(beta, self.offset, None)
+        value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
+        return np.divide(value, root, out=value)
 
 
 @dataclass(frozen=True)
@@ -199,19 +255,18 @@ class Multiquadric(PointwiseKernel):
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
-        root = self._root(beta, out)
+        root = _root(beta, self.offset, out)
         return np.negative(root, out=root)
 
     def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
-        root = self._root(beta, out)
+        root = _root(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
 
-    def _root(self, beta: Array, out: Array | None) -> Array:
-        # Rounding can leave beta below zero, by more than c^2 where c is small.
-        root = np.maximum(beta, 0.0, out=out)
-        np.add(root, self.offset**2, out=root)
-        return np.sqrt(root, out=root)
+    @property
+    def similarity(self) -> Laplacian:
+        """Its exponential, without the offset: that is there for the sake of the slope alone."""
+        return Laplacian(offset=_TIP)
 
 
 @dataclass(frozen=True)
@@ -269,6 +324,11 @@ class RelativeGaussian(PointwiseKernel):
         value = self.value(beta, scale, out)
         return np.multiply(value, _given(scale), out=value)
 
+    @property
+    def similarity(self) -> RelativeGaussian:
+        """Itself: it is never negative."""
+        return self
+
 
 KERNELS: dict[str, type[PointwiseKernel]] = {
     "linear": Linear,
@@ -295,6 +355,14 @@ def _given(scale: Array | None) -> Array:
     if scale is None:
         raise TypeError("a local kernel needs the tile of 1 / (s_i s_j) as `scale`")
     return scale
+
+
+def _root(beta: Array, offset: float, out: Array | None) -> Array:
+    """Return `sqrt(beta + offset^2)`."""
+    # Rounding can leave beta below zero, by more than c^2 where c is small.
+    root = np.maximum(beta, 0.0, out=out)
+    np.add(root, offset**2, out=root)
+    return np.sqrt(root, out=root)
 
 
 def _exponential(exponent: Array) -> Array:

@@ -108,6 +108,14 @@ class Shards:
         size = self.dtype.itemsize
         return replace(self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None)
 
+    def sharing(self, other: Shards) -> Shards:
+        """Return the shards with the last fact of `other`, which is cut alike, as their only one.
+
+        Other facts stay behind: a Gamma and its rows go together.
+        """
+        parts = zip(self.parts, other.parts, strict=True)
+        return replace(self, parts=tuple(replace(p, facts=o.facts[-1:]) for p, o in parts))
+
     def fold(
         self,
         function: Callable[..., Any],
@@ -142,6 +150,11 @@ class Shards:
             size = min(-(-len(tail) // _CALLS), self.handed or len(tail))
             calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(calls)
+
+    def gathered(self) -> Array:
+        """Return the last fact of all rows (n, ...)."""
+        facts = computed([part.facts[-1] for part in self.parts])
+        return np.concatenate(facts)
 
     def rows(self, indices: Array) -> Array:
         """Return the rows numbered `indices` (m,), rising, as functions see them."""

@@ -1,0 +1,253 @@
+"""What the clusterers share: W and the embedding in turns, k-means at the end, and `predict`."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClusterMixin
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ism_dask.alternation import Outcome, Round, alternate
+from ism_dask.blas import single_threaded_blas
+from ism_dask.checks import is_whole, whole
+from ism_dask.engines import Engine, Problem
+from ism_dask.engines.product import Points
+from ism_dask.estimators.base import IKDR, rows_of
+from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
+from ism_dask.gamma import FactorGamma
+from ism_dask.guides import Guide, unit_rows
+from ism_dask.kernels import Kernel, affinity, as_kernel
+from ism_dask.rows import RowSource
+from ism_dask.shards import Shards, is_dask
+from ism_dask.solver import Solution, State, Status, resumed
+from ism_dask.spectral import Embedding, Graph
+from ism_dask.typing import Array
+
+# Where none is given.
+_SEED = 0
+# Starts of k-means up to so many rows. With twenty clusters of some thirty faces the best of ten
+# was another for every seed, of fifty for none.
+_STARTS = ((5_000, 50), (np.inf, 10))
+
+
+class ClusteringIKDR(ClusterMixin, IKDR):
+    """A projection and the clusters that show in it, each found by what the other says."""
+
+    n_clusters: int
+    n_components: int | None
+    outer_tol: float
+    max_outer: int
+    n_init: int | str
+    on_round: Callable[[Round], None] | None
+
+    @abstractmethod
+    def _guide(self, y: Any, n: int) -> Guide:
+        """Return what is known of the n rows."""
+
+    def predict(self, X: Any) -> Any:
+        """Return the cluster of each row, of the fit or not.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+
+        Returns
+        -------
+        (n,) whole numbers; for a Dask array a lazy Dask array.
+        """
+        check_is_fitted(self)
+        return self._rowwise(X, self._clusters_of, None)
+
+    def _fit_clusters(self, X: Any, y: Any) -> Self:
+        if y is None and self.__sklearn_tags__().target_tags.required:
+            name = type(self).__name__
+            raise ValueError(f"{name} requires y to be passed, but the target y is None")
+        self._check_parameters()
+        X = self._validated_rows(rows_of(X))
+        n = int(X.shape[0])
+        self._check_clusters(n)
+        guide = self._guide(y, n)
+        with single_threaded_blas():
+            outcome = self._learn_clusters(X, guide)
+            self._keep_labels(outcome.best.embedding)
+        solution = outcome.best.solution
+        if solution.status is not Status.CONVERGED:
+            self._warn_unsettled(solution)
+        if not outcome.converged:
+            warnings.warn(
+                f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "
+                f"eigenvalues of the embedding last changed by {outcome.rounds[-1].change:.2g}, "
+                f"`outer_tol` is {self.outer_tol:g}. The best round is kept; raise `max_outer`",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _learn_clusters(self, X: Any, guide: Guide) -> Outcome[Engine]:
+        kernel = as_kernel(self.kernel)
+        prepared = prepare(X, kernel, standardize=self.standardize)
+        q = self._count(self.n_components, self.n_clusters, prepared)
+        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state)
+        near = affinity(drawn.kernel).resolve(drawn.sample)
+        graph = Graph.of(prepared.shards, near, self.engine, **drawn.approximation)
+        work = _Work(self, prepared.shards, drawn, graph, guide, q)
+        outcome = alternate(
+            work.begin(),
+            work.solve,
+            work.embed,
+            tol=self.outer_tol,
+            max_outer=self.max_outer,
+            on_round=self.on_round,
+        )
+        best = outcome.best
+        self._keep(best.solution, prepared)
+        self._keep_engine(best.solved, best.solution)
+        self.kernel_ = drawn.kernel.carried(prepared.lift)
+        self.affinity_ = near.carried(prepared.lift)
+        self.rounds_ = outcome.rounds
+        self.converged_ = self.converged_ and outcome.converged
+        self._remember(best.solution, prepared, best.embedding)
+        return outcome
+
+    def _remember(self, solution: Solution, prepared: Prepared, embedding: Embedding) -> None:
+        """Keep what new rows need: the projection of the fit itself, and how it was embedded."""
+        affine = prepared.affine
+        self._projection = affine.mean, affine.scale, prepared.lift(solution.W.T)
+        self._extension = embedding.extension
+
+    def _keep_labels(self, embedding: Embedding) -> None:
+        """Cluster the rows of the embedding, told by their direction."""
+        self.embedding_ = embedding.shards.gathered()[:, :-1].copy()
+        self.embedding_eigenvalues_ = embedding.values
+        rows = unit_rows(self.embedding_)
+        seed = _SEED if self.random_state is None else self.random_state
+        with warnings.catch_warnings():
+            # Fewer different rows than clusters: some clusters then have no rows.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            means = KMeans(self.n_clusters, n_init=self._starts(len(rows)), random_state=seed)
+            means.fit(rows)
+        # Clusters are numbered as they come up: k-means numbers them by its draws.
+        _, first = np.unique(means.labels_, return_index=True)
+        order = means.labels_[np.sort(first)]
+        absent = np.setdiff1d(np.arange(self.n_clusters), order)
+        self.cluster_centers_ = means.cluster_centers_[np.concatenate([order, absent])]
+        self.labels_ = self._nearest(rows)
+
+    def _starts(self, n: int) -> int:
+        if isinstance(self.n_init, str):
+            return next(starts for most, starts in _STARTS if n <= most)
+        return self.n_init
+
+    def _nearest(self, rows: Array) -> Array:
+        # |a - b|^2 less what all centres have in common.
+        distances = (self.cluster_centers_**2).sum(axis=1) - 2.0 * rows @ self.cluster_centers_.T
+        return np.asarray(distances.argmin(axis=1))
+
+    def _clusters_of(self, X: Array) -> Array:
+        mean, scale, components = self._projection
+        Z = project(X, mean, scale, components)
+        standardised = ((X - mean) / scale) if self._local else None
+        widths = None if standardised is None else self._inverse_widths(standardised)
+        return self._nearest(unit_rows(self._extension(Points(Z, widths))[:, :-1]))
+
+    @property
+    def _local(self) -> bool:
+        return any(term.local for _, term in self.affinity_.terms)
+
+    def _inverse_widths(self, rows: Array) -> Array:
+        local = [term for _, term in self.affinity_.terms if term.local]
+        return np.column_stack([1.0 / term.widths(rows) for term in local])
+
+    def _validated_rows(self, X: Any) -> Any:
+        if isinstance(X, RowSource) or is_dask(X):
+            if is_dask(X) and np.isnan(X.shape[0]):
+                X = X.copy().compute_chunk_sizes()
+            self._take_width(X)
+            return X
+        checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
+        return validate_data(self, X, dtype="numeric", **checks)
+
+    def _check_clusters(self, n: int) -> None:
+        k: Any = self.n_clusters
+        if not is_whole(k) or not 1 <= k < n:
+            raise ValueError(
+                f"`n_clusters` must be a whole number from 1 to {n - 1} for {n} rows "
+                f"(n_samples={n}); got {k!r}"
+            )
+        whole("`max_outer`", self.max_outer)
+        if self.n_init != "auto":
+            whole('"auto", or `n_init`', self.n_init)
+        if not 0 < self.outer_tol < np.inf:
+            raise ValueError(f"`outer_tol` must be a number above 0; got {self.outer_tol!r}")
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class GuidedIKDR(ClusteringIKDR):
+    """A clusterer that is told something of the rows."""
+
+    mu: float
+
+    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
+        """Return the clusters of the rows of X, under what y tells of them."""
+        self.fit(X, y, **parameters)
+        return self.labels_
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that y is needed."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class _Work:
+    """The two turns of one fit."""
+
+    def __init__(
+        self,
+        model: ClusteringIKDR,
+        shards: Shards,
+        drawn: Drawn,
+        graph: Graph,
+        guide: Guide,
+        q: int,
+    ) -> None:
+        self._model, self._shards, self._drawn = model, shards, drawn
+        self._graph, self._guide, self._q = graph, guide, q
+
+    def begin(self) -> Embedding:
+        """Return the embedding of X, or of the first W that the guide asks for."""
+        begin = self._graph.start(self._model.n_clusters)
+        first = self._guide.first(begin.shards)
+        if first is None:
+            return begin
+        return self.embed(self._solved(*first, None)[1])
+
+    def solve(self, embedding: Embedding, last: Solution | None) -> tuple[Engine, Solution]:
+        """Return W under an embedding, from the last one on."""
+        gamma, known = self._guide.gamma(embedding.shards)
+        return self._solved(gamma, known, None if last is None else resumed(last))
+
+    def embed(self, solution: Solution) -> Embedding:
+        """Return the embedding of X W."""
+        return self._graph.embedded(solution.W, self._model.n_clusters)
+
+    def _solved(
+        self, gamma: FactorGamma, known: Shards, state: State | None
+    ) -> tuple[Engine, Solution]:
+        drawn = self._drawn
+        shards = self._shards.sharing(known)
+        problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.approximation)
+        return self._model._solved(problem, self._q, state)

@@ -1,0 +1,109 @@
+"""Semi-supervised dimension reduction: clusters of X W that agree with scores of some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ism_dask.alternation import Round
+from ism_dask.checks import positive
+from ism_dask.estimators.clustering import GuidedIKDR
+from ism_dask.estimators.knowledge import partial_scores
+from ism_dask.guides import Guide, Scores
+from ism_dask.kernels import Kernel
+from ism_dask.solver import State
+
+
+class SemiSupervisedIKDR(GuidedIKDR):
+    """Interpretable kernel dimension reduction for clustering, with scores of some of the rows.
+
+    As `UnsupervisedIKDR`, but W is to make `X W` depend on the scores as well:
+    `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. Rows without scores get what a regression on the
+    embedding says of them, anew in each round.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_components : int, optional
+        New features. Default: as many as clusters, where d allows.
+    mu : float, default 1.0
+        What the scores count beside the clusters. The first part of Gamma is divided by degrees,
+        which grow with n: at 1 the scores lead, and the clusters fill in what they leave open.
+    target : {"auto", "classes", "linear"}, default "auto"
+        What scores are: classes, or numbers. "auto" takes labels and whole numbers as classes.
+    kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+        As in `SupervisedIKDR`, for the W of each round.
+    outer_tol, max_outer, n_init, random_state, on_round
+        As in `UnsupervisedIKDR`.
+
+    Attributes
+    ----------
+    As those of `UnsupervisedIKDR`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import SemiSupervisedIKDR
+    >>> X, y = load_wine(return_X_y=True)
+    >>> scores = np.where(np.arange(178) % 10 == 0, y, np.nan)
+    >>> SemiSupervisedIKDR(3, target="classes").fit(X, scores).labels_.shape
+    (178,)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int | None = None,
+        *,
+        mu: float = 1.0,
+        target: str = "auto",
+        kernel: str | Kernel = "gaussian",
+        engine: str = "auto",
+        engine_tol: float = 1e-4,
+        standardize: bool = True,
+        tol: float = 0.01,
+        angle_tol: float | None = None,
+        max_iter: int = 100,
+        outer_tol: float = 0.01,
+        max_outer: int = 20,
+        n_init: int | str = "auto",
+        random_state: Any = None,
+        on_iteration: Callable[[State], None] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.mu = mu
+        self.target = target
+        self.kernel = kernel
+        self.engine = engine
+        self.engine_tol = engine_tol
+        self.standardize = standardize
+        self.tol = tol
+        self.angle_tol = angle_tol
+        self.max_iter = max_iter
+        self.outer_tol = outer_tol
+        self.max_outer = max_outer
+        self.n_init = n_init
+        self.random_state = random_state
+        self.on_iteration = on_iteration
+        self.on_round = on_round
+
+    def fit(self, X: Any, y: Any) -> SemiSupervisedIKDR:
+        """Learn the projection and the clusters.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+        y : (n,) labels, or (n,) or (n, t) scores
+            NaN or None where a row has none; as classes also -1, as elsewhere in scikit-learn.
+
+        Returns
+        -------
+        The estimator itself.
+        """
+        return self._fit_clusters(X, y)
+
+    def _guide(self, y: Any, n: int) -> Guide:
+        return Scores(partial_scores(y, n, self.target), positive("`mu`", self.mu))

@@ -1,0 +1,116 @@
+"""Unsupervised dimension reduction: X W is to show clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ism_dask.alternation import Round
+from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.guides import Clusters, Guide
+from ism_dask.kernels import Kernel
+from ism_dask.solver import State
+
+
+class UnsupervisedIKDR(ClusteringIKDR):
+    """Interpretable kernel dimension reduction for clustering, with nothing known of the rows.
+
+    Finds W with orthonormal columns and clusters of the rows in turns: W so that `X W` depends on
+    the spectral embedding U as strongly as possible, U from the graph of the rows of `X W`.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_components : int, optional
+        New features. Default: as many as clusters, where d allows.
+    kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+        As in `SupervisedIKDR`, for the W of each round.
+    outer_tol : float, default 0.01
+        Stop when the eigenvalues of the embedding change by less from round to round.
+    max_outer : int, default 20
+        Rounds at most.
+    n_init : int or "auto", default "auto"
+        Starts of k-means: 50 up to 5,000 rows, 10 beyond.
+    random_state : int, RandomState or None, default None
+        For all that is drawn. None is a fixed seed: fits repeat.
+    on_round : callable, optional
+        Called with a `Round` after each round.
+
+    Attributes
+    ----------
+    labels_ : (n,) array
+        The cluster of each row, numbered as they come up.
+    embedding_ : (n, k) array
+        U; `labels_` are k-means on its rows, brought to length 1.
+    embedding_eigenvalues_ : (k,) array
+    cluster_centers_ : (k, k) array
+        Among such rows.
+    rounds_ : tuple of Round
+        Both objectives of each round.
+    affinity_ : Kernel
+        What weighs the edges of the graph; the kernel itself where that is never negative.
+    components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
+n_iter_, converged_, history_, engine_, engine_note_, engine_error_, kernel_, n_features_in_, \
+feature_names_in_
+        As in `SupervisedIKDR`, of the best round by J.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import UnsupervisedIKDR
+    >>> X, _ = load_wine(return_X_y=True)
+    >>> UnsupervisedIKDR(3).fit_predict(X).shape
+    (178,)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int | None = None,
+        *,
+        kernel: str | Kernel = "gaussian",
+        engine: str = "auto",
+        engine_tol: float = 1e-4,
+        standardize: bool = True,
+        tol: float = 0.01,
+        angle_tol: float | None = None,
+        max_iter: int = 100,
+        outer_tol: float = 0.01,
+        max_outer: int = 20,
+        n_init: int | str = "auto",
+        random_state: Any = None,
+        on_iteration: Callable[[State], None] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.kernel = kernel
+        self.engine = engine
+        self.engine_tol = engine_tol
+        self.standardize = standardize
+        self.tol = tol
+        self.angle_tol = angle_tol
+        self.max_iter = max_iter
+        self.outer_tol = outer_tol
+        self.max_outer = max_outer
+        self.n_init = n_init
+        self.random_state = random_state
+        self.on_iteration = on_iteration
+        self.on_round = on_round
+
+    def fit(self, X: Any, y: Any = None) -> UnsupervisedIKDR:
+        """Learn the projection and the clusters.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+        y : ignored
+
+        Returns
+        -------
+        The estimator itself.
+        """
+        return self._fit_clusters(X, y)
+
+    def _guide(self, y: Any, n: int) -> Guide:
+        return Clusters()

@@ -1,0 +1,153 @@
+"""What clustering is guided by: each makes a Gamma of an embedding and of what is known of rows.
+
+`Omega = D^-1/2 U U^T D^-1/2` is what an embedding U says. A guide adds what somebody knows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from ism_dask.gamma import FactorGamma
+from ism_dask.shards import Piece, Shards
+from ism_dask.typing import Array
+
+# What keeps the regression of scores on an embedding defined where few rows have scores.
+_RIDGE = 1e-2
+
+
+class Guide(ABC):
+    """A way to build Gamma. Every embedding is told by `Embedding.shards`."""
+
+    @abstractmethod
+    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+        """Return Gamma, and the shards with what it knows of their rows as the last fact."""
+
+    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards] | None:
+        """Return the Gamma of a W to begin with, None to begin with an embedding of all of X."""
+        return None
+
+
+class Clusters(Guide):
+    """Nothing is known: `Gamma = U U^T`, U being centred."""
+
+    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+        """Return Gamma and U."""
+        rows = embedded.derive(_embedding).settled()
+        return FactorGamma(np.ones(_width(embedded))), rows
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Guide):
+    """`Gamma = Omega + mu H Y Y^T H` of scores Y, which some rows may lack.
+
+    For these they are told by a regression of the others' on the embedding, row by row of unit
+    length: what a cluster's rows are scored its other rows are taken to be.
+
+    Attributes
+    ----------
+    Y : (n, t) array
+        The scores, those of rows that have any with mean 0 and deviation 1; NaN for others.
+    mu : float
+    """
+
+    Y: Array
+    mu: float
+
+    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+        """Return Gamma, and `D^-1/2 U` and the centred scores side by side."""
+        scored = embedded.with_rows(self.Y)
+        gram, cross = scored.fold(_regression_sums)
+        ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
+        weights = np.linalg.solve(gram + ridge, cross)
+        rows = scored.derive(_completed, weights)
+        mean = rows.fold(_last_sums)[_width(embedded) :] / embedded.n_rows
+        signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
+        return FactorGamma(signs), rows.derive(_centred, mean).settled()
+
+
+@dataclass(frozen=True, eq=False)
+class Avoided(Guide):
+    """`Gamma = Omega - mu D^-1/2 H Y Y^T H D^-1/2` of one-hot labels Y to stay away from.
+
+    Attributes
+    ----------
+    Y : (n, c) array
+        The labels, centred.
+    mu : float
+    """
+
+    Y: Array
+    mu: float
+
+    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+        """Return Gamma, and `D^-1/2 U` and `D^-1/2 H Y` side by side."""
+        signs = np.repeat([1.0, -self.mu], [_width(embedded), self.Y.shape[1]])
+        return FactorGamma(signs), embedded.with_rows(self.Y).derive(_both).settled()
+
+    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+        """Return the part to stay away from alone.
+
+        Begun with the clusters of X, the rounds would stay on the labels that they should leave.
+        """
+        rows = embedded.with_rows(self.Y).derive(_avoided).settled()
+        return FactorGamma(np.full(self.Y.shape[1], -self.mu)), rows
+
+
+def _width(embedded: Shards) -> int:
+    """Return k."""
+    return embedded.pick(np.arange(1)).facts[-1].shape[1] - 1
+
+
+def _embedding(piece: Piece) -> Array:
+    return piece.facts[-1][:, :-1].copy()
+
+
+def _omega(rows: Array) -> Array:
+    """Return `D^-1/2 U` (b, k) of rows of U and `D^-1/2`."""
+    return rows[:, :-1] * rows[:, -1:]
+
+
+def _regression_sums(piece: Piece) -> tuple[Array, Array]:
+    rows, Y = piece.facts[-2:]
+    known = np.isfinite(Y).all(axis=1)
+    sides = _sides(rows[known])
+    return sides.T @ sides, sides.T @ Y[known]
+
+
+def _completed(piece: Piece, weights: Array) -> Array:
+    rows, Y = piece.facts[-2:]
+    known = np.isfinite(Y).all(axis=1)[:, None]
+    return np.column_stack([_omega(rows), np.where(known, Y, _sides(rows) @ weights)])
+
+
+def _centred(piece: Piece, mean: Array) -> Array:
+    rows = piece.facts[-1].copy()
+    rows[:, -len(mean) :] -= mean
+    return rows
+
+
+def _last_sums(piece: Piece) -> Array:
+    return np.asarray(piece.facts[-1].sum(axis=0))
+
+
+def _both(piece: Piece) -> Array:
+    return np.column_stack([_omega(piece.facts[-2]), _avoided(piece)])
+
+
+def _avoided(piece: Piece) -> Array:
+    rows, Y = piece.facts[-2:]
+    return np.asarray(Y * rows[:, -1:])
+
+
+def _sides(rows: Array) -> Array:
+    """Return 1 and the row of U, of unit length, for each row of U and `D^-1/2`."""
+    return np.column_stack([np.ones(len(rows)), unit_rows(rows[:, :-1])])
+
+
+def unit_rows(U: Array) -> Array:
+    """Return the rows of U (b, k) with length 1, those of zeros as they are."""
+    lengths = np.linalg.norm(U, axis=1, keepdims=True)
+    return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)
