@@ -71,7 +71,7 @@ class Pair(Generic[_Solved]):
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Generic[_Solved]):
-    """The best pair by J, how it was come by, and whether the rounds settled."""
+    """The pair that the rounds settled at, else the best by J, and how it was come by."""
 
     best: Pair[_Solved]
     rounds: tuple[Round, ...]
@@ -125,10 +125,13 @@ def alternate(
         )
         if on_round is not None:
             on_round(rounds[-1])
-        if best is None or solution.objective >= best.solution.objective:
+        # Where the rounds settle the last one is the answer: J under a Gamma of long ago, which
+        # the guide may have scaled otherwise, is no match for it. Else the highest J is.
+        settled = change < tol
+        if best is None or settled or solution.objective >= best.solution.objective:
             best = Pair(solved, solution, embedding)
-        if change < tol or len(rounds) >= max_outer:
-            return Outcome(best, tuple(rounds), change < tol)
+        if settled or len(rounds) >= max_outer:
+            return Outcome(best, tuple(rounds), settled)
 
 
 def _change(values: Array, before: Array) -> float:

@@ -25,7 +25,7 @@ class Guide(ABC):
     def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
         """Return Gamma, and the shards with what it knows of their rows as the last fact."""
 
-    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards] | None:
+    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards] | None:  # noqa: ARG002
         """Return the Gamma of a W to begin with, None to begin with an embedding of all of X."""
         return None
 

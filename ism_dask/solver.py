@@ -7,7 +7,7 @@ keeps the iterations is a callback.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -21,6 +21,8 @@ from ism_dask.typing import Array
 # error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
 # thousandth; where the bound is wide it says nothing of that.
 _TIE = 1e-4
+# Of the tolerance: eigenvalues nearer to those before last are the same ones again.
+_COMES_ROUND = 0.1
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Status(Enum):
 
     CONVERGED = "converged"
     MAX_ITER = "max_iter"
+    SWINGS = "swings"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,18 @@ class Stopping:
     def reached(self, record: Record) -> bool:
         """Say whether the iteration of `record` was the last."""
         return self.met(record.change, record.angle) or record.iteration >= self.max_iter
+
+    def swings(self, history: Sequence[Record], values: Array, change: float) -> bool:
+        """Say whether eigenvalues (q,) come round again, those before last, and so it will stay.
+
+        Of two subspaces each may lead to the other: whatever is left to do is done twice.
+        """
+        if len(history) < 3 or min(change, history[-1].change) < self.tol:
+            return False
+        near = _COMES_ROUND * self.tol
+        again = _relative_change(values, np.array(history[-2].eigenvalues)) < near
+        before = _relative_change(*(np.array(history[i].eigenvalues) for i in (-1, -3))) < near
+        return bool(again and before)
 
 
 @dataclass(frozen=True)
@@ -159,7 +174,7 @@ def solve(
     """
     started = time.perf_counter()
     state = state if state is not None else begin(operator, q)
-    if state.history and stopping.reached(state.history[-1]):
+    if state.history and _over(state, stopping):
         return _solution(operator, state, operator.gradient(state.current.W), stopping)
     evaluation = operator.phi(state.current.W)
     if state.iteration == 0:
@@ -170,7 +185,8 @@ def solve(
         change = _relative_change(spectrum.values, state.current.eigenvalues)
         angle = sine(state.current.W, spectrum.vectors)
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
-        last = stopping.met(change, angle) or iteration >= stopping.max_iter
+        swings = stopping.swings(state.history, spectrum.values, change)
+        last = stopping.met(change, angle) or swings or iteration >= stopping.max_iter
         evaluation = (operator.gradient if last else operator.phi)(spectrum.vectors)
         record = Record(
             iteration=iteration,
@@ -201,9 +217,19 @@ def begin(operator: Operator, q: int) -> State:
 
 
 def resumed(solution: Solution) -> State:
-    """Return the state that begins with the W of a solution, of a problem that has changed since."""
+    """Return the state that begins with the W of a solution of a problem that has changed."""
     start = Candidate(solution.W, solution.eigenvalues, solution.eigengap, -np.inf)
     return State(iteration=0, current=start, best=start, history=())
+
+
+def _over(state: State, stopping: Stopping) -> bool:
+    return stopping.reached(state.history[-1]) or _unsettled(state, stopping) is Status.SWINGS
+
+
+def _unsettled(state: State, stopping: Stopping) -> Status:
+    *before, record = state.history
+    swings = stopping.swings(before, np.array(record.eigenvalues), record.change)
+    return Status.SWINGS if swings else Status.MAX_ITER
 
 
 def _with_objective(state: State, objective: float) -> State:
@@ -260,6 +286,6 @@ def _solution(operator: Operator, state: State, last: Evaluation, stopping: Stop
         error=at_best.error,
         product=at_best.matrix,
         n_iter=state.iteration,
-        status=Status.CONVERGED if settled else Status.MAX_ITER,
+        status=Status.CONVERGED if settled else _unsettled(state, stopping),
         history=state.history,
     )

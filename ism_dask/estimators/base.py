@@ -26,6 +26,15 @@ from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, solve
 from ism_dask.typing import Array
 
+_UNSETTLED = {
+    Status.MAX_ITER: ("did not settle in {} iterations", "raise `max_iter` or the tolerance"),
+    Status.SWINGS: (
+        "swings between two subspaces, each of which leads to the other; stopped after {} "
+        "iterations",
+        "take another `n_components`, kernel or width",
+    ),
+}
+
 
 class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
@@ -117,11 +126,12 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _warn_unsettled(self, solution: Solution) -> None:
         last = solution.history[-1]
         angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
+        name, count = type(self).__name__, solution.n_iter
+        what, advice = _UNSETTLED[solution.status]
         warnings.warn(
-            f"{type(self).__name__} did not settle in {self.max_iter} iterations: the last "
-            f"change of the eigenvalues was {last.change:.2g} and the angle's sine "
-            f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}. The best W so far is kept; "
-            "raise `max_iter` or the tolerance",
+            f"{name} {what.format(count)}: the last change of the eigenvalues was "
+            f"{last.change:.2g} and the angle's sine {last.angle:.2g}, `tol` is "
+            f"{self.tol:g}{angle}. The best W so far is kept; {advice}",
             ConvergenceWarning,
             stacklevel=4,
         )

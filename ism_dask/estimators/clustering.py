@@ -20,10 +20,11 @@ from ism_dask.checks import is_whole, whole
 from ism_dask.engines import Engine, Problem
 from ism_dask.engines.product import Points
 from ism_dask.estimators.base import IKDR, rows_of
+from ism_dask.estimators.centres import nearest
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
-from ism_dask.kernels import Kernel, affinity, as_kernel
+from ism_dask.kernels import affinity, as_kernel
 from ism_dask.rows import RowSource
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import Solution, State, Status, resumed
@@ -97,7 +98,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state)
         near = affinity(drawn.kernel).resolve(drawn.sample)
         graph = Graph.of(prepared.shards, near, self.engine, **drawn.approximation)
-        work = _Work(self, prepared.shards, drawn, graph, guide, q)
+        work = _Work(self, prepared.shards, drawn=drawn, graph=graph, guide=guide, q=q)
         outcome = alternate(
             work.begin(),
             work.solve,
@@ -120,13 +121,17 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         """Keep what new rows need: the projection of the fit itself, and how it was embedded."""
         affine = prepared.affine
         self._projection = affine.mean, affine.scale, prepared.lift(solution.W.T)
+        if embedding.extension is None:
+            raise TypeError("only an embedding of all features has no extension")
         self._extension = embedding.extension
 
     def _keep_labels(self, embedding: Embedding) -> None:
-        """Cluster the rows of the embedding, told by their direction."""
         self.embedding_ = embedding.shards.gathered()[:, :-1].copy()
         self.embedding_eigenvalues_ = embedding.values
-        rows = unit_rows(self.embedding_)
+        self._cluster(unit_rows(self.embedding_))
+
+    def _cluster(self, rows: Array) -> None:
+        """Cluster rows (n, k) of the embedding, told by their direction."""
         seed = _SEED if self.random_state is None else self.random_state
         with warnings.catch_warnings():
             # Fewer different rows than clusters: some clusters then have no rows.
@@ -138,24 +143,20 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         order = means.labels_[np.sort(first)]
         absent = np.setdiff1d(np.arange(self.n_clusters), order)
         self.cluster_centers_ = means.cluster_centers_[np.concatenate([order, absent])]
-        self.labels_ = self._nearest(rows)
+        self.labels_ = nearest(rows, self.cluster_centers_)
 
     def _starts(self, n: int) -> int:
         if isinstance(self.n_init, str):
             return next(starts for most, starts in _STARTS if n <= most)
         return self.n_init
 
-    def _nearest(self, rows: Array) -> Array:
-        # |a - b|^2 less what all centres have in common.
-        distances = (self.cluster_centers_**2).sum(axis=1) - 2.0 * rows @ self.cluster_centers_.T
-        return np.asarray(distances.argmin(axis=1))
-
     def _clusters_of(self, X: Array) -> Array:
         mean, scale, components = self._projection
         Z = project(X, mean, scale, components)
         standardised = ((X - mean) / scale) if self._local else None
         widths = None if standardised is None else self._inverse_widths(standardised)
-        return self._nearest(unit_rows(self._extension(Points(Z, widths))[:, :-1]))
+        embedded = self._extension(Points(Z, widths))
+        return nearest(unit_rows(embedded[:, :-1]), self.cluster_centers_)
 
     @property
     def _local(self) -> bool:
@@ -219,6 +220,7 @@ class _Work:
         self,
         model: ClusteringIKDR,
         shards: Shards,
+        *,
         drawn: Drawn,
         graph: Graph,
         guide: Guide,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,53 +24,68 @@ def centred_labels(y: Any, n: int) -> Array:
     return np.asarray(Y - Y.mean(axis=0))
 
 
-def partial_scores(y: Any, n: int, target: str) -> Array:
-    """Return scores (n, t), centred over the rows that have any, NaN for the others.
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Scores of some rows.
 
-    Numbers have deviation 1, classes are one-hot.
+    Attributes
+    ----------
+    scores : (n, t) array
+        Centred over the rows that have any, NaN for the others: numbers of deviation 1, or
+        one-hot classes.
+    groups : (n,) array or None
+        Where scores are classes, their numbers, and -1 for rows without.
+    classes : (c,) array or None
+        The classes.
     """
+
+    scores: Array
+    groups: Array | None = None
+    classes: Array | None = None
+
+
+def partial_scores(y: Any, n: int, target: str) -> Known:
+    """Return what is known of n rows by y, where `target` says what y are."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
     given = _told(y, n)
     missing = _missing(given)
     if missing.all():
         raise ValueError("`y` has no scores: every row is NaN; give some, or use UnsupervisedIKDR")
-    known = _numbers_of(given[~missing], target)
-    scores = np.full((n, known.shape[1]), np.nan)
-    scores[~missing] = known
-    return scores
-
-
-def _numbers_of(known: Array, target: str) -> Array:
-    """Return scores of rows that have them, (m, t)."""
-    is_classes = known.ndim == 1 and not type_of_target(known).startswith("continuous")
-    if target == "classes" or (target == "auto" and is_classes):
-        return _one_hot(known)
-    numbers = known.astype(np.float64).reshape(len(known), -1)
+    flat = given.ndim == 1 and not type_of_target(given[~missing]).startswith("continuous")
+    if target == "classes" or (target == "auto" and flat):
+        return _classes(given, missing)
+    numbers = given[~missing].astype(np.float64).reshape(int((~missing).sum()), -1)
     deviation = numbers.std(axis=0)
     if (deviation == 0).any():
         raise ValueError("`y` has a column of scores that are all equal; leave it out")
-    return np.asarray((numbers - numbers.mean(axis=0)) / deviation)
+    return Known(_spread((numbers - numbers.mean(axis=0)) / deviation, ~missing))
 
 
-def _one_hot(known: Array) -> Array:
-    """Return centred one-hot labels of rows, of which -1 are none: NaN."""
-    if known.dtype.kind in "if":
-        unlabelled = known == -1
-    else:
-        unlabelled = np.zeros(len(known), dtype=bool)
+def _classes(given: Array, missing: Array) -> Known:
+    """Return labels of some rows; -1 is none, as elsewhere in scikit-learn."""
+    unlabelled = missing | (np.isin(given, [-1]) if given.dtype.kind in "if" else missing)
     if unlabelled.all():
         raise ValueError("`y` has no labels: -1 stands for none")
-    Y = centred_labels(known[~unlabelled], int((~unlabelled).sum()))
-    rows = np.full((len(known), Y.shape[1]), np.nan)
-    rows[~unlabelled] = Y
+    labels = given[~unlabelled]
+    known = class_dependence(labels)
+    groups = np.full(len(given), -1)
+    groups[~unlabelled] = known.facts[:, 0]
+    Y = centred_labels(labels, len(labels))
+    return Known(_spread(Y, ~unlabelled), groups, known.classes)
+
+
+def _spread(values: Array, where: Array) -> Array:
+    """Return `values` (m, t) at the m rows `where` (n,) says, NaN at others."""
+    rows = np.full((len(where), values.shape[1]), np.nan)
+    rows[where] = values
     return rows
 
 
 def _missing(given: Array) -> Array:
     """Return which rows (n,) have no score; one that is half told has none."""
     if given.dtype.kind == "f":
-        return np.isnan(given).reshape(len(given), -1).any(axis=1)
+        return np.asarray(np.isnan(given).reshape(len(given), -1).any(axis=1))
     if given.dtype.kind == "O":
         gaps = np.frompyfunc(_is_gap, 1, 1)(given).astype(bool)
         return np.asarray(gaps.reshape(len(given), -1).any(axis=1))

@@ -7,11 +7,13 @@ from typing import Any
 
 from ism_dask.alternation import Round
 from ism_dask.checks import positive
+from ism_dask.estimators.centres import seeded_means
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.knowledge import partial_scores
 from ism_dask.guides import Guide, Scores
 from ism_dask.kernels import Kernel
 from ism_dask.solver import State
+from ism_dask.typing import Array
 
 
 class SemiSupervisedIKDR(GuidedIKDR):
@@ -38,7 +40,10 @@ class SemiSupervisedIKDR(GuidedIKDR):
 
     Attributes
     ----------
-    As those of `UnsupervisedIKDR`.
+    classes_ : (c,) array
+        Where scores are classes. Clusters 0 to c - 1 are theirs: `labels_` of rows with a class
+        are its number, and pull the others.
+    As those of `UnsupervisedIKDR` besides.
 
     Examples
     --------
@@ -106,4 +111,21 @@ class SemiSupervisedIKDR(GuidedIKDR):
         return self._fit_clusters(X, y)
 
     def _guide(self, y: Any, n: int) -> Guide:
-        return Scores(partial_scores(y, n, self.target), positive("`mu`", self.mu))
+        self._known = partial_scores(y, n, self.target)
+        classes = self._known.classes
+        if classes is not None and len(classes) > self.n_clusters:
+            raise ValueError(
+                f"`y` has {len(classes)} classes, `n_clusters` is {self.n_clusters}; ask for as "
+                "many clusters or more"
+            )
+        return Scores(self._known.scores, positive("`mu`", self.mu))
+
+    def _cluster(self, rows: Array) -> None:
+        """Cluster the rows; those of a known class keep together and give the cluster its number."""
+        known = self.__dict__.pop("_known")
+        self.__dict__.pop("classes_", None)
+        if known.groups is None:
+            super()._cluster(rows)
+            return
+        self.classes_ = known.classes
+        self.cluster_centers_, self.labels_ = seeded_means(rows, known.groups, self.n_clusters)

@@ -112,5 +112,5 @@ feature_names_in_
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> Guide:
+    def _guide(self, y: Any, n: int) -> Guide:  # noqa: ARG002  y is ignored, as sklearn has it
         return Clusters()

@@ -1,0 +1,46 @@
+"""Centres of clusters: which is the nearest, and how rows of known clusters pull them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ism_dask.typing import Array
+
+# Turns of k-means at most; a few dozen are usual.
+_TURNS = 300
+
+
+def nearest(rows: Array, centres: Array) -> Array:
+    """Return the number of the centre (k, d) that each of `rows` (n, d) is nearest to."""
+    # |a - b|^2 less what all centres have in common.
+    distances = (centres**2).sum(axis=1) - 2.0 * rows @ centres.T
+    return np.asarray(distances.argmin(axis=1))
+
+
+def seeded_means(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
+    """Return centres (k, d) and labels (n,) of k-means where some rows' clusters are known.
+
+    Those rows stay where they are and begin the clusters (constrained k-means, Basu and others).
+
+    Parameters
+    ----------
+    rows : (n, d) array
+    groups : (n,) array
+        The number of each row's cluster, from 0 up, -1 where it is not known.
+    k : int
+        Clusters; those that no row is known of begin with the rows farthest from all others.
+    """
+    known = groups >= 0
+    given = np.unique(groups[known])
+    centres = np.stack([rows[groups == group].mean(axis=0) for group in given])
+    while len(centres) < k:
+        apart = np.linalg.norm(rows[:, None] - centres, axis=2).min(axis=1)
+        centres = np.vstack([centres, rows[apart.argmax()]])
+    labels = np.full(len(rows), -1)
+    for _ in range(_TURNS):
+        before, labels = labels, np.where(known, groups, nearest(rows, centres))
+        if np.array_equal(before, labels):
+            break
+        for cluster in np.unique(labels):
+            centres[cluster] = rows[labels == cluster].mean(axis=0)
+    return centres, labels
