@@ -18,7 +18,7 @@ import scipy.linalg
 from sklearn.utils import gen_batches
 
 from ism_dask.eigen import canonical_signs, leading_by_products
-from ism_dask.engines import ENGINES, Engine, Landmarks, Problem, attempt, candidates
+from ism_dask.engines import ENGINES, Engine, Exact, Landmarks, Problem, attempt, candidates
 from ism_dask.engines.base import projected
 from ism_dask.engines.cholesky import shape_diagonal
 from ism_dask.engines.expansion import Expansion
@@ -98,8 +98,10 @@ class Graph:
         """Return the graph of the rows of `shards`; see `Problem` for `approximation`."""
         ones = Dependence(FactorGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         problem = Problem.of(shards, Values.of(kernel), ones, **approximation)
-        known = engine == "auto" or ENGINES[engine].refusal(problem, 1) is None
-        return cls(kernel.carried(_nothing_of), problem, engine if known else "auto")
+        # An engine that serves Phi alone leaves the graph to others.
+        kind = ENGINES.get(engine)
+        name = "auto" if kind is not None and kind.refusal(problem, 1) else engine
+        return cls(kernel.carried(_nothing_of), problem, name)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
@@ -107,10 +109,12 @@ class Graph:
         return self._attempted(self.problem, points, W, k)
 
     def start(self, k: int) -> Embedding:
-        """Return an embedding of X itself, roughly."""
-        tol = max(_START_TOL, self.problem.engine_tol)
-        problem = replace(self.problem, engine_tol=tol)
-        return self._attempted(problem, problem.shards, None, k)
+        """Return an embedding of X itself, of many rows roughly."""
+        problem = self.problem
+        if problem.shards.n_rows <= _DENSE:
+            return _by_kernel(Exact(problem, k), self.kernel, problem.shards, k, extended=False)
+        rough = replace(problem, engine_tol=max(_START_TOL, problem.engine_tol))
+        return self._attempted(rough, rough.shards, None, k)
 
     def _attempted(self, problem: Problem, points: Shards, W: Array | None, k: int) -> Embedding:
         def embedded(engine: Engine) -> Embedding:

@@ -131,7 +131,7 @@ class Sampled(Choice):
     def _declined(self, share: float, where: str, outlook: str) -> DeclinedError:
         return DeclinedError(
             f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
-            f"{type(self._cholesky.term).__name__} on {where}; `engine_tol` allows "
+            f"{self._cholesky.term.title} on {where}; `engine_tol` allows "
             f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
             "engine='exact' or 'auto', a wider kernel or a larger `engine_tol`"
         )

@@ -41,8 +41,8 @@ class SemiSupervisedIKDR(GuidedIKDR):
     Attributes
     ----------
     classes_ : (c,) array
-        Where scores are classes. Clusters 0 to c - 1 are theirs: `labels_` of rows with a class
-        are its number, and pull the others.
+        Where scores are classes, no more than clusters. Clusters 0 to c - 1 are theirs:
+        `labels_` of rows with a class are its number, and pull the others.
     As those of `UnsupervisedIKDR` besides.
 
     Examples
@@ -112,19 +112,13 @@ class SemiSupervisedIKDR(GuidedIKDR):
 
     def _guide(self, y: Any, n: int) -> Guide:
         self._known = partial_scores(y, n, self.target)
-        classes = self._known.classes
-        if classes is not None and len(classes) > self.n_clusters:
-            raise ValueError(
-                f"`y` has {len(classes)} classes, `n_clusters` is {self.n_clusters}; ask for as "
-                "many clusters or more"
-            )
         return Scores(self._known.scores, positive("`mu`", self.mu))
 
     def _cluster(self, rows: Array) -> None:
-        """Cluster the rows; those of a known class keep together and give the cluster its number."""
+        """Cluster the rows; those of a class keep together and give the cluster its number."""
         known = self.__dict__.pop("_known")
         self.__dict__.pop("classes_", None)
-        if known.groups is None:
+        if known.classes is None or len(known.classes) > self.n_clusters:
             super()._cluster(rows)
             return
         self.classes_ = known.classes

@@ -44,6 +44,11 @@ class Values(PointwiseKernel):
         return conic_sum([(weight, cls(term)) for weight, term in kernel.terms])
 
     @property
+    def title(self) -> str:
+        """That of the base."""
+        return self.base.title
+
+    @property
     def pairing(self) -> Pairing:  # type: ignore[override]
         """That of the base."""
         return self.base.pairing

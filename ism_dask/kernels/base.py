@@ -113,6 +113,11 @@ class PointwiseKernel(Kernel):
         return constant * self.amplitude if constant is not None and rate == 0 else None
 
     @property
+    def title(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
     def similarity(self) -> PointwiseKernel | None:
         """A kernel of the same rows that is never negative, None where a gaussian has to do."""
         return None

@@ -1,0 +1,225 @@
+"""The three clusterers: scikit-learn's contract, repeatability, and inputs at the edge."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.kernels import KERNELS, Gaussian
+from storage import DatasetInfo, open_dataset, write_dataset
+
+X, Y = load_wine(return_X_y=True)
+ALL = [UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR]
+
+
+def _not_for_us(estimator):
+    failing = {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+    if not isinstance(estimator, UnsupervisedIKDR):
+        failing["check_clustering"] = "fits without y, which says what to score or to avoid"
+    return failing
+
+
+def nmi(a, b):
+    return normalized_mutual_info_score(a, b, average_method="geometric")
+
+
+# Rows drawn at random, as some checks have them, have no clusters to settle at.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [UnsupervisedIKDR(n_init=2), SemiSupervisedIKDR(3, n_init=2), AlternativeIKDR(n_init=2)],
+    expected_failed_checks=_not_for_us,
+)
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def wine():
+    return UnsupervisedIKDR(3).fit(X)
+
+
+def test_clusters_of_wine(wine):
+    assert nmi(Y, wine.labels_) > 0.85
+    assert wine.labels_[0] == 0  # clusters are numbered as they come up
+    assert wine.embedding_.shape == (178, 3)
+    np.testing.assert_allclose(wine.embedding_.T @ wine.embedding_, np.eye(3), atol=1e-6)
+    np.testing.assert_allclose(wine.components_ @ wine.components_.T, np.eye(3), atol=1e-10)
+    assert wine.affinity_ == wine.kernel_
+    assert wine.residual_ < 0.05
+
+
+def test_rounds_tell_both_objectives(wine):
+    seen = []
+    again = UnsupervisedIKDR(3, on_round=seen.append).fit(X)
+    assert tuple(seen) == again.rounds_
+    last = again.rounds_[-1]
+    assert last.change < 0.01
+    assert last.objective == again.objective_
+    assert last.affinity == pytest.approx(sum(last.eigenvalues))
+    np.testing.assert_array_equal(last.eigenvalues, again.embedding_eigenvalues_)
+    assert [each.objective for each in seen] == sorted(each.objective for each in seen)
+    np.testing.assert_array_equal(again.labels_, wine.labels_)
+
+
+def test_rows_of_the_fit_are_predicted_as_labelled(wine):
+    np.testing.assert_array_equal(wine.predict(X), wine.labels_)
+    lazy = wine.predict(da.from_array(X, chunks=(50, 13)))
+    np.testing.assert_array_equal(lazy.compute(), wine.labels_)
+    kept = pickle.loads(pickle.dumps(wine))
+    np.testing.assert_array_equal(kept.predict(X), wine.labels_)
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_rows_not_seen_go_to_the_cluster_of_their_blob(kernel):
+    rows, blob = make_blobs(300, 5, centers=3, cluster_std=0.5, random_state=0)
+    model = UnsupervisedIKDR(3, 2, kernel=kernel).fit(rows[:200])
+    assert adjusted_rand_score(blob[:200], model.labels_) == 1.0
+    assert adjusted_rand_score(blob[200:], model.predict(rows[200:])) == 1.0
+
+
+def test_not_standardised_rows_are_predicted_where_they_are():
+    rows, _ = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)
+    model = UnsupervisedIKDR(3, 2, standardize=False).fit(rows + 1000)
+    np.testing.assert_array_equal(model.predict(rows + 1000), model.labels_)
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_labels_hang_neither_on_chunks_nor_on_the_engine(estimator, tmp_path, wine):
+    def labels(rows, **parameters):
+        return estimator(3, **parameters).fit(rows, Y).labels_
+
+    expected = labels(X)
+    for rows in (da.from_array(X, chunks=(50, 13)), da.from_array(X, chunks=(178, 4))):
+        np.testing.assert_array_equal(labels(rows), expected)
+    np.testing.assert_array_equal(labels(X, engine="landmarks", engine_tol=1e-8), expected)
+    write_dataset(tmp_path / "wine", DatasetInfo("wine"), [X], chunk_rows=60)
+    np.testing.assert_array_equal(labels(open_dataset(tmp_path / "wine")), expected)
+
+
+def test_frames_keep_their_names():
+    frame = load_wine(as_frame=True).data
+    model = UnsupervisedIKDR(3).fit(frame)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert model.set_output(transform="pandas").transform(frame).shape == (178, 3)
+    assert isinstance(model.transform(frame), pd.DataFrame)
+
+
+def test_more_features_than_rows():
+    rows, blob = make_blobs(40, 60, centers=2, random_state=0)
+    model = UnsupervisedIKDR(2).fit(rows)
+    assert adjusted_rand_score(blob, model.labels_) == 1.0
+    np.testing.assert_array_equal(model.predict(rows), model.labels_)
+
+
+def test_scores_of_a_tenth_of_the_rows_help():
+    plain = nmi(Y, UnsupervisedIKDR(3).fit(X).labels_)
+    found = []
+    for seed in range(3):
+        known = np.random.default_rng(seed).choice(178, 18, replace=False)
+        scores = np.full(178, np.nan)
+        scores[known] = Y[known]
+        model = SemiSupervisedIKDR(3, target="classes").fit(X, scores)
+        np.testing.assert_array_equal(model.labels_[known], Y[known])
+        found.append(nmi(Y, model.labels_))
+    assert np.mean(found) > plain
+
+
+@pytest.mark.parametrize("kind", [object, float, int])
+def test_labels_may_be_missing_in_three_ways(kind):
+    gap = {object: None, float: np.nan, int: -1}[kind]
+    scores = np.where(np.arange(178) % 3 == 0, Y.astype(kind), gap).astype(kind)
+    model = SemiSupervisedIKDR(3, target="classes").fit(X, scores)
+    np.testing.assert_array_equal(model.classes_, [0, 1, 2])
+    np.testing.assert_array_equal(model.labels_[::3], Y[::3])
+
+
+def test_numbers_are_scores_as_well():
+    scores = np.where(np.arange(178)[:, None] % 4 == 0, X[:, [6, 9]], np.nan)
+    model = SemiSupervisedIKDR(3).fit(X, scores)
+    assert nmi(Y, model.labels_) > 0.7
+    assert not hasattr(model, "classes_")
+
+
+def test_more_classes_than_clusters_are_scores_only():
+    model = SemiSupervisedIKDR(2).fit(X, Y)
+    assert not hasattr(model, "classes_")
+    assert set(model.labels_) == {0, 1}
+
+
+def test_another_clustering_leaves_the_known_one():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(2, size=(2, 240))
+    rows = rng.normal(size=(240, 8))
+    rows[:, :3] += 6 * first[:, None]
+    rows[:, 3:5] += 4 * second[:, None]
+    assert nmi(first, UnsupervisedIKDR(2).fit(rows).labels_) > 0.9
+    other = AlternativeIKDR(2).fit(rows, first)
+    assert nmi(second, other.labels_) > 0.9
+    assert nmi(first, other.labels_) < 0.05
+
+
+def test_one_cluster():
+    model = UnsupervisedIKDR(1).fit(X)
+    assert model.components_.shape == (1, 13)
+    np.testing.assert_array_equal(model.labels_, 0)
+
+
+@pytest.mark.parametrize("k", [0, 178, 1000, 2.5, "3", True])
+def test_clusters_that_cannot_be(k):
+    with pytest.raises(ValueError, match="`n_clusters` must be a whole number from 1 to 177"):
+        UnsupervisedIKDR(k).fit(X)
+
+
+def test_rows_far_apart_have_no_neighbours():
+    """A kernel that is 0 between almost all rows: every row is an island."""
+    model = UnsupervisedIKDR(3, kernel=Gaussian(1e-3)).fit(X)
+    assert np.isfinite(model.embedding_).all()
+    assert set(model.labels_) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "message"),
+    [
+        (SemiSupervisedIKDR(3), None, "requires y"),
+        (AlternativeIKDR(3), None, "requires y"),
+        (SemiSupervisedIKDR(3), np.full(178, np.nan), "no scores: every row is NaN"),
+        (SemiSupervisedIKDR(3, target="classes"), np.full(178, -1), "no labels: -1"),
+        (SemiSupervisedIKDR(3), Y[:100], "X has 178 rows, y has shape"),
+        (SemiSupervisedIKDR(3), np.full(178, np.inf), "infinity"),
+        (SemiSupervisedIKDR(3, target="linear"), np.ones(178), "all equal"),
+        (SemiSupervisedIKDR(3, target="gaussian"), Y, "`target` must be one of"),
+        (SemiSupervisedIKDR(3, mu=0), Y, "`mu` must be a positive"),
+        (AlternativeIKDR(3, mu=-1.0), Y, "`mu` must be a positive"),
+        (AlternativeIKDR(3), np.zeros(178), "one class only"),
+        (AlternativeIKDR(3, outer_tol=0), Y, "`outer_tol` must be"),
+        (AlternativeIKDR(3, max_outer=0), Y, "`max_outer` must be"),
+        (AlternativeIKDR(3, n_init=0), Y, "`n_init` must be"),
+        (UnsupervisedIKDR(3, kernel="cubic"), Y, "`kernel` must be"),
+        (UnsupervisedIKDR(3, engine="fast"), Y, "`engine` must be one of"),
+    ],
+)
+def test_bad_input_is_told(estimator, y, message):
+    with pytest.raises(ValueError, match=message):
+        clone(estimator).fit(X, y)
+
+
+def test_equal_rows_are_told():
+    with pytest.raises(ValueError, match="constant"):
+        UnsupervisedIKDR(2).fit(np.ones((20, 4)))
+
+
+def test_rounds_that_do_not_settle_are_told():
+    with pytest.warns(ConvergenceWarning, match="did not settle in 1 rounds"):
+        model = UnsupervisedIKDR(3, max_outer=1, outer_tol=1e-9).fit(X)
+    assert len(model.rounds_) == 1
+    assert not model.converged_
