@@ -15,6 +15,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles
 from benchmarks.figures.growth import slope
 from benchmarks.figures.large import mnist60k, polynomial60k
+from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.scale import scale
 from benchmarks.measure import Figure
 
@@ -36,6 +37,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         slope,
         crossover,
         workers,
+        clusters,
+        clusters10k,
+        clusters60k,
+        guided,
         scale,
     )
 }
