@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import gen_batches
 
+from ism_dask.kernels.pairing import INNER
 from ism_dask.typing import Array
 
 # Rows at a time where all pairs are looked at.
 _BATCH = 256
-# Pairs closer than this share of their squared lengths are one point told twice, up to rounding.
-_SAME_POINT = 1e-12
+# Pairs closer than this many roundings of their squared lengths are one point told twice.
+_SAME_POINT = 5e3
 
 
 def median_distance(rows: Array) -> float:
@@ -22,7 +23,7 @@ def median_distance(rows: Array) -> float:
     m = len(rows)
     if m < 2:
         raise ValueError(f'sigma="median" needs two rows or more; got {m}')
-    squared = _pairwise(_centred(rows, rows))
+    squared = _pairwise(_centred(rows, rows).astype(_precision(rows)))
     middle = _middle(squared)
     if middle > 0:
         return middle
@@ -52,20 +53,29 @@ def _centred(rows: Array, origin: Array) -> Array:
     return np.asarray(rows, dtype=np.float64) - np.mean(origin, axis=0, dtype=np.float64)
 
 
+def _precision(rows: Array) -> np.dtype[Any]:
+    """Return that of `rows`, if they are floats: the median is no better than its rows."""
+    return rows.dtype if rows.dtype == np.float32 else np.dtype(np.float64)
+
+
 def _squared(left: Array, right: Array) -> Array:
     """Return squared distances (a, b), exactly 0 between copies."""
-    squared = euclidean_distances(left, right, squared=True)
-    rows, columns = (left**2).sum(axis=1), (right**2).sum(axis=1)
+    rows, columns = INNER.own(left), INNER.own(right)
+    squared = left @ right.T
+    squared *= -2.0
+    squared += rows[:, None]
+    squared += columns
+    same = _SAME_POINT * np.finfo(squared.dtype).eps
     # Most often there are no copies, and one look tells.
-    if squared.min(initial=np.inf) <= _SAME_POINT * (rows.max() + columns.max()):
-        squared[squared <= _SAME_POINT * (rows[:, None] + columns)] = 0.0
+    if squared.min(initial=np.inf) <= same * (rows.max() + columns.max()):
+        squared[squared <= same * (rows[:, None] + columns)] = 0.0
     return np.asarray(squared)
 
 
 def _pairwise(rows: Array) -> Array:
     """Return the m (m - 1) / 2 squared distances between `rows` (m, d), and no m x m matrix."""
     m = len(rows)
-    squared = np.empty(m * (m - 1) // 2)
+    squared = np.empty(m * (m - 1) // 2, rows.dtype)
 
     def fill(batch: slice) -> None:
         above = _squared(rows[batch], rows[batch.start :])
@@ -86,4 +96,4 @@ def _middle(squared: Array) -> float:
     half = squared.size // 2
     middle = (half,) if squared.size % 2 else (half - 1, half)
     squared.partition(middle)
-    return float(np.mean(np.sqrt(squared[list(middle)])))
+    return float(np.mean(np.sqrt(squared[list(middle)], dtype=np.float64)))
