@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from ism_dask import SupervisedIKDR
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas import single_threaded_blas
 from ism_dask.progress import watching_passes
 from ism_dask.rows import Affine, RowSource, tile_dtype
@@ -229,8 +229,15 @@ def _fit(data, y):
     return SupervisedIKDR(2).fit(data, y).components_
 
 
+def _clustered(data, engine):
+    model = UnsupervisedIKDR(3, 2, engine=engine, outer_tol=0.2, n_init=2).fit(data)
+    assert model.engine_ == engine
+    return np.column_stack([model.embedding_, model.labels_])
+
+
 def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatch):
     """Processes, not threads: every shard and every partial sum crosses a wire."""
+    monkeypatch.setattr("ism_dask.spectral._DENSE", 100)
     monkeypatch.setattr("ism_dask.shards.shards.ROWS_PER_SHARD", 64)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 5))
@@ -239,6 +246,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatc
     lazy = da.from_array(rows, chunks=(110, 3))
     alone = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
     np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
+    clusters = [_clustered(rows + 3 * y[:, None], name) for name in ("exact", "landmarks")]
     for workers in (1, 2, 4):
         with (
             LocalCluster(
@@ -251,7 +259,8 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatc
         ):
             assert task_budget() > 0
             spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
-        for one, many in zip(alone, spread, strict=True):
+            spread += [_clustered(rows + 3 * y[:, None], name) for name in ("exact", "landmarks")]
+        for one, many in zip([*alone, *clusters], spread, strict=True):
             np.testing.assert_array_equal(many, one)
 
 
