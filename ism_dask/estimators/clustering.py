@@ -24,7 +24,7 @@ from ism_dask.estimators.centres import nearest
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
-from ism_dask.kernels import affinity, as_kernel
+from ism_dask.kernels import Kernel, affinity, as_kernel
 from ism_dask.rows import RowSource
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import Solution, State, Status, resumed
@@ -41,12 +41,40 @@ _STARTS = ((5_000, 50), (np.inf, 10))
 class ClusteringIKDR(ClusterMixin, IKDR):
     """A projection and the clusters that show in it, each found by what the other says."""
 
-    n_clusters: int
-    n_components: int | None
-    outer_tol: float
-    max_outer: int
-    n_init: int | str
-    on_round: Callable[[Round], None] | None
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int | None = None,
+        *,
+        kernel: str | Kernel = "gaussian",
+        engine: str = "auto",
+        engine_tol: float = 1e-4,
+        standardize: bool = True,
+        tol: float = 0.01,
+        angle_tol: float | None = None,
+        max_iter: int = 100,
+        outer_tol: float = 0.01,
+        max_outer: int = 20,
+        n_init: int | str = "auto",
+        random_state: Any = None,
+        on_iteration: Callable[[State], None] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.kernel = kernel
+        self.engine = engine
+        self.engine_tol = engine_tol
+        self.standardize = standardize
+        self.tol = tol
+        self.angle_tol = angle_tol
+        self.max_iter = max_iter
+        self.outer_tol = outer_tol
+        self.max_outer = max_outer
+        self.n_init = n_init
+        self.random_state = random_state
+        self.on_iteration = on_iteration
+        self.on_round = on_round
 
     @abstractmethod
     def _guide(self, y: Any, n: int) -> Guide:
@@ -199,7 +227,44 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 class GuidedIKDR(ClusteringIKDR):
     """A clusterer that is told something of the rows."""
 
-    mu: float
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int | None = None,
+        *,
+        mu: float = 1.0,
+        kernel: str | Kernel = "gaussian",
+        engine: str = "auto",
+        engine_tol: float = 1e-4,
+        standardize: bool = True,
+        tol: float = 0.01,
+        angle_tol: float | None = None,
+        max_iter: int = 100,
+        outer_tol: float = 0.01,
+        max_outer: int = 20,
+        n_init: int | str = "auto",
+        random_state: Any = None,
+        on_iteration: Callable[[State], None] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        super().__init__(
+            n_clusters,
+            n_components,
+            kernel=kernel,
+            engine=engine,
+            engine_tol=engine_tol,
+            standardize=standardize,
+            tol=tol,
+            angle_tol=angle_tol,
+            max_iter=max_iter,
+            outer_tol=outer_tol,
+            max_outer=max_outer,
+            n_init=n_init,
+            random_state=random_state,
+            on_iteration=on_iteration,
+            on_round=on_round,
+        )
+        self.mu = mu
 
     def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
         """Return the clusters of the rows of X, under what y tells of them."""

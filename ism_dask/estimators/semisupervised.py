@@ -77,23 +77,25 @@ class SemiSupervisedIKDR(GuidedIKDR):
         on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.mu = mu
+        super().__init__(
+            n_clusters,
+            n_components,
+            mu=mu,
+            kernel=kernel,
+            engine=engine,
+            engine_tol=engine_tol,
+            standardize=standardize,
+            tol=tol,
+            angle_tol=angle_tol,
+            max_iter=max_iter,
+            outer_tol=outer_tol,
+            max_outer=max_outer,
+            n_init=n_init,
+            random_state=random_state,
+            on_iteration=on_iteration,
+            on_round=on_round,
+        )
         self.target = target
-        self.kernel = kernel
-        self.engine = engine
-        self.engine_tol = engine_tol
-        self.standardize = standardize
-        self.tol = tol
-        self.angle_tol = angle_tol
-        self.max_iter = max_iter
-        self.outer_tol = outer_tol
-        self.max_outer = max_outer
-        self.n_init = n_init
-        self.random_state = random_state
-        self.on_iteration = on_iteration
-        self.on_round = on_round
 
     def fit(self, X: Any, y: Any) -> SemiSupervisedIKDR:
         """Learn the projection and the clusters.

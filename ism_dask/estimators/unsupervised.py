@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ism_dask.alternation import Round
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.guides import Clusters, Guide
-from ism_dask.kernels import Kernel
-from ism_dask.solver import State
 
 
 class UnsupervisedIKDR(ClusteringIKDR):
@@ -62,41 +58,6 @@ feature_names_in_
     >>> UnsupervisedIKDR(3).fit_predict(X).shape
     (178,)
     """
-
-    def __init__(
-        self,
-        n_clusters: int = 2,
-        n_components: int | None = None,
-        *,
-        kernel: str | Kernel = "gaussian",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
-        standardize: bool = True,
-        tol: float = 0.01,
-        angle_tol: float | None = None,
-        max_iter: int = 100,
-        outer_tol: float = 0.01,
-        max_outer: int = 20,
-        n_init: int | str = "auto",
-        random_state: Any = None,
-        on_iteration: Callable[[State], None] | None = None,
-        on_round: Callable[[Round], None] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.kernel = kernel
-        self.engine = engine
-        self.engine_tol = engine_tol
-        self.standardize = standardize
-        self.tol = tol
-        self.angle_tol = angle_tol
-        self.max_iter = max_iter
-        self.outer_tol = outer_tol
-        self.max_outer = max_outer
-        self.n_init = n_init
-        self.random_state = random_state
-        self.on_iteration = on_iteration
-        self.on_round = on_round
 
     def fit(self, X: Any, y: Any = None) -> UnsupervisedIKDR:
         """Learn the projection and the clusters.
