@@ -17,6 +17,7 @@ from flows.passes import watched_fit
 from flows.progress import Part, report
 from flows.settings import Settings
 from ism_dask import SupervisedIKDR
+from ism_dask.estimators.base import IKDR
 from ism_dask.rows import tile_dtype
 from ism_dask.solver import Stopping
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
@@ -145,7 +146,7 @@ class Labelled:
 class Fitted:
     """A fitted W and the seconds that the fit took."""
 
-    model: SupervisedIKDR
+    model: IKDR
     seconds: float
 
     @property

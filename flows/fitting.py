@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -14,8 +14,8 @@ from flows.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelle
 from flows.errors import FlowError
 from flows.progress import Part, report
 from flows.settings import FitSettings
-from ism_dask import SupervisedIKDR
-from storage import Model, model_path, save_model
+from ism_dask.estimators.base import IKDR
+from storage import Dataset, Model, model_path, save_model
 
 # Loadings that a summary shows of each new feature.
 _SHOWN = 5
@@ -34,19 +34,25 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
     labelled = open_labelled(settings)
     run = settings.run or _default_name(settings, labelled)
-    if model_path(run).exists() and not settings.force:
-        raise FlowError(
-            f"there is a run {run!r} already, at {model_path(run).parent}; replace it with "
-            "--force, or choose another name with --run"
-        )
+    refuse_existing(run, settings)
     report(0.0, f"fit {settings.title}")
     with joined(settings.scheduler):
         rows = read_rows(labelled.data.X, settings)
         fitted = fit(settings, rows, labelled.y, Part(stop=0.95))
     summary = _summary(settings, labelled, fitted)
-    path = save_model(run, _model(settings, labelled, fitted, summary))
+    kept = model_of(fitted.model, settings, labelled.data, summary)
+    path = save_model(run, replace(kept, class_names=labelled.class_names))
     report(1.0, f"saved {run}")
     return {"command": "fit", "run": run, "path": str(path), **summary}
+
+
+def refuse_existing(run: str, settings: FitSettings) -> None:
+    """Raise FlowError where a run of that name would be lost without `force`."""
+    if model_path(run).exists() and not settings.force:
+        raise FlowError(
+            f"there is a run {run!r} already, at {model_path(run).parent}; replace it with "
+            "--force, or choose another name with --run"
+        )
 
 
 def fit_plain(settings: FitSettings) -> dict[str, Any]:
@@ -71,13 +77,15 @@ def _default_name(settings: FitSettings, labelled: Labelled) -> str:
 
 
 def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
+    return {**labelled.facts(settings), **told_of(fitted, settings, labelled.data)}
+
+
+def told_of(fitted: Fitted, settings: FitSettings, data: Dataset) -> dict[str, Any]:
+    """Return what a summary says of a fitted model, whatever it was fitted to."""
     model = fitted.model
-    names = labelled.data.feature_names or tuple(
-        f"feature_{j}" for j in range(labelled.data.X.shape[1])
-    )
+    names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
     loadings = top_loadings(model.components_, names)
     return {
-        **labelled.facts(settings),
         "fitted_kernel": _kernel_record(settings, model),
         "objective": float(model.objective_),
         "eigenvalues": model.eigenvalues_.tolist(),
@@ -87,7 +95,7 @@ def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[
     }
 
 
-def _kernel_record(settings: FitSettings, model: SupervisedIKDR) -> dict[str, Any]:
+def _kernel_record(settings: FitSettings, model: IKDR) -> dict[str, Any]:
     """Return the kernel with the numbers that the data gave it."""
     kernel: Any = model.kernel_
     # Anchors of a local kernel are rows, and stay out of what is shown.
@@ -95,18 +103,15 @@ def _kernel_record(settings: FitSettings, model: SupervisedIKDR) -> dict[str, An
     return {"name": settings.kernel, **known}
 
 
-def _model(
-    settings: FitSettings, labelled: Labelled, fitted: Fitted, summary: dict[str, Any]
-) -> Model:
-    model = fitted.model
+def model_of(model: IKDR, settings: FitSettings, data: Dataset, summary: dict[str, Any]) -> Model:
+    """Return what is kept of a fitted model."""
     told = ("settings", "loadings")
     return Model(
         components=model.components_,
         mean=model.mean_,
         scale=model.scale_,
         eigenvalues=model.eigenvalues_,
-        feature_names=labelled.data.feature_names,
-        class_names=labelled.class_names,
+        feature_names=data.feature_names,
         config=settings.to_json(),
         metrics={key: value for key, value in summary.items() if key not in told},
         versions={

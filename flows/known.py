@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flows.errors import SettingsError
+from flows.paradigms import PARADIGMS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
@@ -12,7 +13,7 @@ from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 if TYPE_CHECKING:
     from flows.settings import Settings
 
-__all__ = ["ENGINES", "KERNELS", "check_data", "check_name", "check_run_name"]
+__all__ = ["ENGINES", "KERNELS", "PARADIGMS", "check_data", "check_name", "check_run_name"]
 
 
 def check_data(settings: Settings) -> None:

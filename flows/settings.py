@@ -188,6 +188,51 @@ class FitSettings(Settings):
             _known().check_run_name(self.run)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(FitSettings):
+    """Clusters of all rows and the W in which they show, kept as a run."""
+
+    paradigm: str = setting(
+        "unsupervised",
+        about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
+        names=lambda: list(_known().PARADIGMS),
+    )
+    n_clusters: int | None = setting(
+        None,
+        about="How many clusters, k. Default: the number of classes of the label.",
+        flags=("--clusters", "-k"),
+        ge=1,
+    )
+    mu: float = setting(
+        1.0, about="What scores, or labels to avoid, count beside the clusters.", gt=0
+    )
+    scores_share: float = setting(
+        0.1, about="semisupervised: the share of rows whose class is told.", gt=0, le=1
+    )
+    avoid: str | None = setting(
+        None, about="alternative: a label, or run:NAME for the clusters of a run. Default: --label."
+    )
+    outer_tol: float = setting(
+        0.01, about="Stop when the eigenvalues of the embedding change by less.", gt=0
+    )
+    max_outer: int = setting(20, about="Stop after so many rounds.", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _choose("paradigm", self.paradigm, list(_known().PARADIGMS))
+        if self.avoid is not None and self.paradigm != "alternative":
+            raise SettingsError(
+                f"`avoid` is {self.avoid!r}, but `paradigm` is {self.paradigm!r}; only alternative "
+                "clusters have something to avoid"
+            )
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        k = "" if self.n_clusters is None else f" k={self.n_clusters}"
+        return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+
+
 def _known() -> ModuleType:
     # The registries stand on the whole scientific stack: a second that `--help` need not take.
     from flows import known  # noqa: PLC0415

@@ -20,7 +20,7 @@ from storage.errors import (
 )
 from storage.home import data_folder, home, resolve_under, safe_name
 from storage.info import DatasetInfo
-from storage.ingestion import ingest
+from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
 from storage.models import Model, load_model, model_path, runs_folder, save_model
 from storage.raw import RawFile
@@ -56,6 +56,7 @@ __all__ = [
     "load_model",
     "model_path",
     "open_dataset",
+    "picture_pixels",
     "resolve_under",
     "runs_folder",
     "safe_name",

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.digest import sha256_file
-from storage.errors import ChecksumMismatch
+from storage.errors import ChecksumMismatch, RawFileError
 from storage.info import DatasetInfo
 from storage.loaders import RawData
+from storage.loaders.picture import load_colours, load_pixels
 from storage.raw import find_raw
-from storage.registry import DatasetSpec, spec_of
+from storage.registry import DATASETS, DatasetSpec, spec_of
 from storage.write import write_dataset
 
 Progress = Callable[[int, int], None]
@@ -50,6 +54,21 @@ def ingest(
     if force or not good(target):
         _store(spec, split, target, None if force else good, progress)
     return open_dataset(name, split)
+
+
+def picture_pixels(name: str) -> NDArray[np.uint8] | None:
+    """Return the picture (height, width, 3) whose colours the data set `name` is, if it is one.
+
+    None as well where the file is no longer at hand: the stored set has the colours only.
+    """
+    spec = DATASETS.get(name)
+    if spec is None or spec.load is not load_colours:
+        return None
+    try:
+        (raw,) = spec.splits[spec.split_name(None)].raw
+        return load_pixels(find_raw(name, raw))
+    except RawFileError:
+        return None
 
 
 def _store(

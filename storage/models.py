@@ -21,6 +21,8 @@ from storage.workspace import settle
 
 FORMAT_VERSION = 1
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
+# Only some models have them.
+_LABELS = "labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,8 @@ class Model:
         Of the final Phi.
     feature_names, class_names : tuple of str, optional
         Of the columns, and of the classes the model was fitted to.
+    labels : ndarray of shape (n,), optional
+        The cluster of each row, where the run is one that clusters.
     config, metrics, versions : Mapping
         Plain values: numbers (NaN and infinity too), strings, lists, mappings. Tuples come back
         as lists.
@@ -48,6 +52,7 @@ class Model:
     eigenvalues: NDArray[Any]
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    labels: NDArray[Any] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +65,12 @@ class Model:
         if self.feature_names is not None and len(self.feature_names) != d:
             raise StorageError(
                 f"`feature_names` has {len(self.feature_names)} names; expected {d}."
+            )
+        labels = self.labels
+        if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "ui"):
+            raise StorageError(
+                f"`labels` has shape {labels.shape} of {labels.dtype}; expected one whole number "
+                "for each row."
             )
 
 
@@ -77,13 +88,14 @@ def save_model(name: str, model: Model) -> Path:
     """Save `model` as the model of run `name`, whole or not at all, replacing an earlier one."""
     target = model_path(name)
     arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
+    if model.labels is not None:
+        arrays[_LABELS] = np.asarray(model.labels)
 
     def fill(group: zarr.Group) -> str:
         for key, values in arrays.items():
             put_array(group, key, values)
-        return content_digest(
-            arrays["components"], {key: arrays[key] for key in _ARRAYS if key != "components"}
-        )
+        others = {key: values for key, values in arrays.items() if key != "components"}
+        return content_digest(arrays["components"], others)
 
     commit_group(target, {"format_version": FORMAT_VERSION, "record": _record(model)}, fill)
     return target
@@ -99,7 +111,8 @@ def load_model(name_or_path: str | Path) -> Model:
     _, group = open_checked(path)
     try:
         arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
-        return Model(**arrays, **_revived(group.attrs.asdict()))
+        labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
+        return Model(**arrays, labels=labels, **_revived(group.attrs.asdict()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, "zarr.json", f"not the record of a model ({error})") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from storage.loaders.base import RawData, read_bytes
 from storage.loaders.images import decode
@@ -20,7 +21,10 @@ def load_colours(path: Path) -> RawData:
     RawData
         X of shape (n, 3), uint8: red, green, blue. No labels.
     """
-    pixels = decode(path, "the picture", read_bytes(path, LIMIT), "PNG", "RGB")
-    return RawData(
-        X=np.unique(pixels.reshape(-1, 3), axis=0), feature_names=("red", "green", "blue")
-    )
+    colours = np.unique(load_pixels(path).reshape(-1, 3), axis=0)
+    return RawData(X=colours, feature_names=("red", "green", "blue"))
+
+
+def load_pixels(path: Path) -> NDArray[np.uint8]:
+    """Load the pixels of a PNG (height, width, 3)."""
+    return decode(path, "the picture", read_bytes(path, LIMIT), "PNG", "RGB")

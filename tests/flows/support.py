@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flows.settings import FitSettings
@@ -43,3 +45,13 @@ def unbounded() -> FitSettings:
         engine_tol=0.99,
         run="unbounded",
     )
+
+
+def artifacts_of(run: Any) -> dict[str, Any]:
+    """Return the artifacts of a flow run by their keys."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+
+    only = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+    with get_client(sync_client=True) as client:
+        return {each.key: each for each in client.read_artifacts(artifact_filter=only)}

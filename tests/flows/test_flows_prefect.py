@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support import Diary, store_own, unbounded
+from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
 from flows.fitting import fit_plain
@@ -39,7 +39,7 @@ def test_crossval_shows_what_it_computes() -> None:
         "fold 3 of 10",
         "aggregate",
     }
-    artifacts = _artifacts(run.id)
+    artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
     assert rows[3]["accuracy"] == summary["mean"]["accuracy"]
@@ -56,7 +56,7 @@ def test_fit_shows_what_it_keeps() -> None:
     assert summary["loadings"] == plain["loadings"]
     run = _run(summary)
     assert (run.name, run.state.is_completed()) == ("breast_cancer linear q=2", True)
-    artifacts = _artifacts(run.id)
+    artifacts = artifacts_of(run.id)
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
     assert summary["loadings"][1][0]["feature"] in page
@@ -80,19 +80,19 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
         summary = run_fit(FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=9))
     assert any("rows " in text for text in diary.texts)
     # An update that had failed, from whichever thread, would have been the last.
-    assert _artifacts(_run(summary).id)["fit-own-gaussian-progress"].data == 100
+    assert artifacts_of(_run(summary).id)["fit-own-gaussian-progress"].data == 100
 
 
 def test_what_an_engine_has_to_say_is_on_the_page() -> None:
     from flows.fit import run_fit
 
     settings = unbounded()
-    page = _artifacts(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
+    page = artifacts_of(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
     assert "| engine | landmarks, no bound on the error of J |" in page
     assert ", true kernel, all 400 rows |" in page
     store_own(4000)
     summary = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
-    page = _artifacts(_run(summary).id)["fit-own-gaussian"].data
+    page = artifacts_of(_run(summary).id)["fit-own-gaussian"].data
     assert f"\n\n{summary['engine_note']}\n\n" in page
 
 
@@ -144,12 +144,3 @@ def _task_names(run: Any) -> set[str]:
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     with get_client(sync_client=True) as client:
         return {task.name for task in client.read_task_runs(flow_run_filter=only)}
-
-
-def _artifacts(run: Any) -> dict[str, Any]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-
-    only = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-    with get_client(sync_client=True) as client:
-        return {each.key: each for each in client.read_artifacts(artifact_filter=only)}

@@ -1,0 +1,50 @@
+"""Cluster and keep what came of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from flows import wording
+from flows.commands.prefecting import Work
+from flows.console import Output
+from flows.settings import ClusterSettings
+
+EXAMPLE = "Example: ism-dask cluster face --paradigm alternative --avoid identity -k 4"
+HIDDEN = False
+
+_WORK = Work(plain="flows.clusters:cluster_plain", flow="flows.clustering:run_cluster")
+
+
+def run(
+    settings: ClusterSettings,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Find clusters of all rows and the new features they show in; save both as a run."""
+    summary = _WORK.carried_out(settings, output, plain=plain)
+    _show(summary, output)
+    output.finish(summary)
+
+
+def _show(summary: dict[str, Any], output: Output) -> None:
+    output.say(
+        f"{summary['run']}: {summary['n_clusters']} clusters in {len(summary['rounds'])} rounds, "
+        f"objective {summary['objective']:.6g}, engine {wording.engine(summary)}, "
+        f"{summary['seconds']:.2f} s"
+    )
+    output.say(f"residual {wording.checked(summary, summary['rows'])}")
+    if summary["engine_note"]:
+        output.say(summary["engine_note"])
+    sizes = [[str(number), f"{size:,}"] for number, size in enumerate(summary["sizes"])]
+    output.table(("cluster", "rows"), sizes, left=1)
+    if summary["nmi"]:
+        rows = [[name, f"{value:.3f}"] for name, value in summary["nmi"].items()]
+        output.table(("label", "NMI"), rows, left=1)
+    if not summary["converged"]:
+        output.say("not settled: the best round was kept. Raise --max-outer or --outer-tol")
+    for file in summary["pictures"].values():
+        output.say(f"picture {file}")
+    output.say(f"saved at {summary['path']}")
