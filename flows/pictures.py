@@ -103,10 +103,12 @@ def objective(_data: Dataset, model: ClusteringIKDR) -> Image.Image:
     image, draw, place = _plot(points)
     placed = [tuple(point) for point in place(points)]
     draw.line(placed, fill=_INK, width=2)
-    for (x, y), (number, value) in zip(placed, points, strict=True):
+    for (x, y), (number, _) in zip(placed, points, strict=True):
         draw.ellipse((x - 3, y - 3, x + 3, y + 3), fill=_INK)
         draw.text((x, _SIDE - _MARGIN // 2), f"{number:.0f}", fill=_INK)
-        draw.text((x + 5, y - 14), f"{value:.5g}", fill=_INK)
+    for index in {0, len(points) - 1}:
+        x, y = placed[index]
+        draw.text((x, y), f"{points[index, 1]:.5g}", fill=_INK, anchor="lb" if not index else "rt")
     draw.text((4, 4), "objective by round", fill=_INK)
     return image
 
