@@ -104,14 +104,19 @@ class Labelled:
         return self.data.class_names.get(self.label)
 
     @property
-    def class_sizes(self) -> Array:
-        """Rows of each class that has any; an error where the label is numbers."""
+    def classes(self) -> Array:
+        """The class of each row; an error where the label is numbers."""
         if self.y.dtype.kind not in "ui":
             raise SettingsError(
                 f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
                 "expected classes. Choose another label"
             )
-        sizes: Array = np.unique(self.y, return_counts=True)[1]
+        return self.y
+
+    @property
+    def class_sizes(self) -> Array:
+        """Rows of each class that has any."""
+        sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
     def components(self, settings: Settings) -> int:
@@ -184,15 +189,20 @@ def ensure_stored(
 def open_labelled(settings: Settings) -> Labelled:
     """Open the data set of a run with its label."""
     data = open_dataset(settings.dataset, settings.split)
-    label = settings.label or data.info.default_label
-    if label is None or label not in data.labels:
-        if not data.labels:
-            raise SettingsError(f"{data.name} has no labels that W could be fitted to")
-        known = ", ".join(data.labels)
-        raise SettingsError(f"`label` is {label!r}; {data.name} has {known}")
-    labelled = Labelled(data, label, data.labels[label])
+    if not data.labels:
+        raise SettingsError(f"{data.name} has no labels that W could be fitted to")
+    labelled = label_named(data, settings.label)
     labelled.components(settings)  # an error where q is too many for these columns
     return labelled
+
+
+def label_named(data: Dataset, name: str | None, setting: str = "label") -> Labelled:
+    """Return a data set with the label that a setting names, its own for None."""
+    label = name or data.info.default_label
+    if label is None or label not in data.labels:
+        known = ", ".join(data.labels) or "no labels"
+        raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {known}")
+    return Labelled(data, label, data.labels[label])
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from flows.data import Array, label_named
 from flows.errors import SettingsError
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
@@ -16,8 +17,6 @@ from storage import Dataset, load_model
 
 if TYPE_CHECKING:
     from flows.settings import ClusterSettings
-
-_RUN = "run:"
 
 
 @dataclass(frozen=True)
@@ -41,25 +40,16 @@ class Paradigm:
         return self.estimator(k, settings.n_components, **guided, **shared)
 
 
-def label_of(settings: ClusterSettings, data: Dataset, name: str | None = None) -> Any:
-    """Return the label called `name`, or that of the settings, or the data set's own."""
-    wanted = name or settings.label or data.info.default_label
-    if wanted is None or wanted not in data.labels:
-        known = ", ".join(data.labels) or "none"
-        raise SettingsError(f"`label` is {wanted!r}; {data.name} has {known}")
-    return np.asarray(data.labels[wanted])
-
-
 def _nothing(_settings: ClusterSettings, _data: Dataset) -> None:
     return None
 
 
-def _some_classes(settings: ClusterSettings, data: Dataset) -> Any:
+def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
     """Return the classes of a share of the rows, drawn from each class alike; -1 for others."""
-    y = label_of(settings, data)
-    scores = np.full(len(y), -1)
+    y = label_named(data, settings.label).classes
     if settings.scores_share == 1:
         return y
+    scores = np.full(len(y), -1)
     try:
         known, _ = train_test_split(
             np.arange(len(y)),
@@ -69,26 +59,31 @@ def _some_classes(settings: ClusterSettings, data: Dataset) -> Any:
         )
     except ValueError as error:
         raise SettingsError(
-            f"`scores_share` is {settings.scores_share:g}, too few of {len(y)} rows to draw from "
-            f"each class: {error}"
+            f"`scores_share` is {settings.scores_share:g}, which does not leave a row with and one "
+            f"without a score in each class of {len(y)} rows: {error}"
         ) from error
     scores[known] = y[known]
     return scores
 
 
-def _to_avoid(settings: ClusterSettings, data: Dataset) -> Any:
+def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     """Return the label to avoid, or the clusters of a run."""
-    avoid = settings.avoid or ""
-    if not avoid.startswith(_RUN):
-        return label_of(settings, data, settings.avoid)
-    run = avoid.removeprefix(_RUN)
-    labels = load_model(run).labels
-    if labels is None or len(labels) != len(data.X):
-        what = "no clusters" if labels is None else f"clusters of {len(labels)} rows"
+    run = settings.run_to_avoid
+    if run is None:
+        return label_named(data, settings.avoid, "avoid").classes
+    model = load_model(run)
+    if model.labels is None:
         raise SettingsError(
-            f"`avoid` is {avoid!r}, but that run has {what}; {data.name} has {len(data.X)} rows"
+            f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"
         )
-    return labels
+    if model.metrics.get("data_hash") != data.data_hash:
+        told = [model.metrics.get(key) for key in ("dataset", "split")]
+        raise SettingsError(
+            f"`avoid` is {settings.avoid!r}, clusters of other rows "
+            f"({' '.join(str(each) for each in told if each)}); expected a run that has clustered "
+            f"{data.name}"
+        )
+    return model.labels
 
 
 PARADIGMS: dict[str, Paradigm] = {

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flows.progress import Part, repeated, settled_share
+from ism_dask.alternation import Round
 from ism_dask.progress import watching_passes
 from ism_dask.solver import State, Stopping
 
@@ -139,6 +140,62 @@ def watched_fit(part: Part, stopping: Stopping) -> Iterator[Callable[[State], No
     progress = FitProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress.on_iteration
+
+
+class RoundsProgress:
+    """What a fit that goes in rounds tells of itself: each round is a fit, and a part of it.
+
+    Parameters
+    ----------
+    part : Part
+        What the rounds are of the work.
+    stopping : Stopping
+        When the iterations of a round end.
+    """
+
+    def __init__(self, part: Part, stopping: Stopping) -> None:
+        self._part, self._stopping = part, stopping
+        # A look at a round must not come after the first report of the next.
+        self._lock = threading.Lock()
+        self._enter(1)
+
+    def on_round(self, done: Round) -> None:
+        """Report a round that has ended."""
+        with self._lock:
+            self._enter(done.number + 1).report(0.0, f"change {done.change:.2g} in the one before")
+
+    def on_iteration(self, state: State) -> None:
+        """Report an iteration that has ended."""
+        with self._lock:
+            self._fit.on_iteration(state)
+
+    def on_task(self, done: int, total: int) -> None:
+        """Take note of a task of a pass."""
+        self._fit.on_task(done, total)
+
+    def look(self) -> None:
+        """Report the pass that is under way, if it takes long."""
+        with self._lock:
+            self._fit.look()
+
+    def _enter(self, number: int) -> Part:
+        """Begin a round, and return what it is of the work."""
+        # How many there will be is not known: each takes a third of what is left.
+        start, stop = (1 - (2 / 3) ** done for done in (number - 1, number))
+        room = self._part.stop - self._part.start
+        part = Part(
+            self._part.start + start * room, self._part.start + stop * room, f"round {number}"
+        )
+        self._fit = FitProgress(part, self._stopping)
+        return part
+
+
+@contextmanager
+def watched_rounds(part: Part, stopping: Stopping) -> Iterator[RoundsProgress]:
+    """Report how far the fit in the block is, by rounds; yield what it has to call."""
+    progress = RoundsProgress(part, stopping)
+    with watching_passes(progress.on_task), repeated(progress.look):
+        yield progress
 
 
 def duration(seconds: float) -> str:

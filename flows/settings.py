@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+_RUN = "run:"
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
@@ -192,6 +193,21 @@ class FitSettings(Settings):
 class ClusterSettings(FitSettings):
     """Clusters of all rows and the W in which they show, kept as a run."""
 
+    # What these three are for is another thing here.
+    label: str | None = setting(
+        None,
+        about="Which label has the classes: to count, and for semisupervised to tell some of. "
+        "Default: its own.",
+    )
+    n_components: int | None = setting(
+        None,
+        about="How many new features, q. Default: the number of clusters.",
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    run: str | None = setting(
+        None, about="Name to save the run under. Default: such as wine-unsupervised-gaussian-k3."
+    )
     paradigm: str = setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
@@ -210,7 +226,9 @@ class ClusterSettings(FitSettings):
         0.1, about="semisupervised: the share of rows whose class is told.", gt=0, le=1
     )
     avoid: str | None = setting(
-        None, about="alternative: a label, or run:NAME for the clusters of a run. Default: --label."
+        None,
+        about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
+        "set's own label.",
     )
     outer_tol: float = setting(
         0.01, about="Stop when the eigenvalues of the embedding change by less.", gt=0
@@ -225,12 +243,20 @@ class ClusterSettings(FitSettings):
                 f"`avoid` is {self.avoid!r}, but `paradigm` is {self.paradigm!r}; only alternative "
                 "clusters have something to avoid"
             )
+        if self.run_to_avoid is not None:
+            _known().check_run_name(self.run_to_avoid)
 
     @property
     def title(self) -> str:
         """What the run is called."""
         k = "" if self.n_clusters is None else f" k={self.n_clusters}"
         return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+
+    @property
+    def run_to_avoid(self) -> str | None:
+        """The run whose clusters are to be avoided, where it is not a label."""
+        avoid = self.avoid or ""
+        return avoid.removeprefix(_RUN) if avoid.startswith(_RUN) else None
 
 
 def _known() -> ModuleType:

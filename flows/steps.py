@@ -20,14 +20,13 @@ from flows.tracking import rename_run
     persist_result=False,
 )
 def ingest_step(settings: Settings) -> dict[str, Any]:
-    """Store the data set unless it is stored, and say what is in it."""
-    data = ensure_stored(settings.dataset, settings.split)
-    labelled = open_labelled(settings)
-    rows, columns = data.X.shape
-    return {"rows": rows, "columns": columns, "n_components": labelled.components(settings)}
+    """Store the data set unless it is stored, and say how large it is."""
+    rows, columns = ensure_stored(settings.dataset, settings.split).X.shape
+    return {"rows": rows, "columns": columns}
 
 
 def begin(settings: Settings) -> None:
     """Ingest, and name the run after what only the data can tell: the number of features."""
-    stored = ingest_step(settings)
-    rename_run(replace(settings, n_components=stored["n_components"]).title)
+    ingest_step(settings)
+    q = open_labelled(settings).components(settings)
+    rename_run(replace(settings, n_components=q).title)

@@ -22,7 +22,7 @@ from storage.home import data_folder, home, resolve_under, safe_name
 from storage.info import DatasetInfo
 from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
-from storage.models import Model, load_model, model_path, runs_folder, save_model
+from storage.models import Model, load_model, model_path, picture_path, runs_folder, save_model
 from storage.raw import RawFile
 from storage.registry import DATASETS, DatasetSpec, Split
 from storage.rows import ZarrRows
@@ -56,6 +56,7 @@ __all__ = [
     "load_model",
     "model_path",
     "open_dataset",
+    "picture_path",
     "picture_pixels",
     "resolve_under",
     "runs_folder",

@@ -59,6 +59,13 @@ def commit_group(
         work.publish(keep)
 
 
+def built_at(group: zarr.Group) -> Path:
+    """Return the folder of a group that `commit_group` has given to be filled."""
+    if not isinstance(group.store, LocalStore):
+        raise TypeError(f"`group` is in a {type(group.store).__name__}; expected one on disk")
+    return group.store.root
+
+
 def create_array(
     group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any
 ) -> zarr.Array[Any]:

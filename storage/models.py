@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from storage.digest import content_digest
 from storage.errors import DatasetNotFound, StorageError
-from storage.groups import commit_group, get_array, open_checked, put_array
+from storage.groups import built_at, commit_group, get_array, open_checked, put_array
 from storage.home import home, resolve_under
 from storage.jsontext import dumps, loads
 from storage.manifest import damaged
@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Only some models have them.
 _LABELS = "labels"
+_PICTURES = "pictures"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +85,20 @@ def model_path(name: str) -> Path:
     return resolve_under(resolve_under(runs_folder(), name), "model")
 
 
-def save_model(name: str, model: Model) -> Path:
-    """Save `model` as the model of run `name`, whole or not at all, replacing an earlier one."""
+def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:
+    """Save `model` as the model of run `name`, whole or not at all, replacing an earlier one.
+
+    Parameters
+    ----------
+    name : str
+    model : Model
+    pictures : Mapping[str, bytes], optional
+        Content of files by their names. They are part of the model: `picture_path` says where.
+
+    Returns
+    -------
+    The folder of the model.
+    """
     target = model_path(name)
     arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
     if model.labels is not None:
@@ -94,11 +107,17 @@ def save_model(name: str, model: Model) -> Path:
     def fill(group: zarr.Group) -> str:
         for key, values in arrays.items():
             put_array(group, key, values)
+        _put_pictures(built_at(group), pictures or {})
         others = {key: values for key, values in arrays.items() if key != "components"}
         return content_digest(arrays["components"], others)
 
     commit_group(target, {"format_version": FORMAT_VERSION, "record": _record(model)}, fill)
     return target
+
+
+def picture_path(model: Path, file: str) -> Path:
+    """Return where the model in a folder has a picture of that name, whether or not it does."""
+    return resolve_under(model / _PICTURES, file)
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -115,6 +134,14 @@ def load_model(name_or_path: str | Path) -> Model:
         return Model(**arrays, labels=labels, **_revived(group.attrs.asdict()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, "zarr.json", f"not the record of a model ({error})") from error
+
+
+def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write pictures of the model in `folder`; one without any has no folder for them."""
+    for file, content in files.items():
+        path = picture_path(folder, file)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
 
 
 def _record(model: Model) -> str:

@@ -44,7 +44,15 @@ def _show(summary: dict[str, Any], output: Output) -> None:
         rows = [[name, f"{value:.3f}"] for name, value in summary["nmi"].items()]
         output.table(("label", "NMI"), rows, left=1)
     if not summary["converged"]:
-        output.say("not settled: the best round was kept. Raise --max-outer or --outer-tol")
+        output.say(f"not settled: the best so far was kept. {_advice(summary)}")
     for file in summary["pictures"].values():
         output.say(f"picture {file}")
     output.say(f"saved at {summary['path']}")
+
+
+def _advice(summary: dict[str, Any]) -> str:
+    """Say what may help: the rounds may not have settled, or the W of the last one."""
+    settings = summary["settings"]
+    if summary["rounds"][-1]["change"] < settings["outer_tol"]:
+        return wording.advice(settings)
+    return "Raise --max-outer or --outer-tol"

@@ -43,7 +43,8 @@ class Exact(Engine):
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
-        cross, degrees, objective = self._fold(self._points(W), phi_stripe, W)
+        # Each call ends with a product d x b x d: few of them.
+        cross, degrees, objective = self._fold(self._points(W), phi_stripe, W, calls=2)
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
@@ -64,12 +65,12 @@ class Exact(Engine):
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(projected, W)
 
-    def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array) -> Any:
+    def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
         (k, d), n = (W.shape[1], points.n_columns), points.n_rows
         tiles = stripe_bytes(points.largest, self._model, d, k, points.dtype.itemsize)
         raw = points.raw_bytes * (1 + min(points.handed or 1, len(points.parts)))
         self._afford(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
-        return points.fold_pairs(stripe, self._model)
+        return points.fold_pairs(stripe, self._model, calls=calls)
 
 
 def _degree_gram(piece: Piece) -> Array:

@@ -35,8 +35,6 @@ _RUNS = 64
 # the task than in it; but so many tasks there should be.
 _RUN_ROWS, _RUN_BYTES = 8192, 24 * 2**20
 _LEAST_RUNS = 6
-# Tasks for each head of pairs.
-_CALLS = 4
 # Whole shards that a task is handed at once take up to this many bytes. Not what the workers
 # happen to have: the sums, and so the last bits, would change with it.
 _HANDED_BYTES = 256 * 2**20
@@ -132,24 +130,24 @@ class Shards:
         fields = [part.fields for part in self.parts]
         return work.summed([task(fields[run]) for run in self._runs], finish)
 
-    def fold_pairs(self, function: Callable[..., Any], *args: Any) -> Any:
+    def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
         `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
-        pair of shards is seen once, by four calls for each head, more where `handed` is few.
+        pair of shards is seen once, by some `calls` for each head, more where `handed` is few.
         """
         bundles = [part.bundle for part in self.parts]
         work = self._work(function, *args)
         stripe = self._task(Task.on_stripe, work)
-        calls = []
+        tasks = []
         for index, head in enumerate(bundles):
             # Each head takes the next half of the circle: tasks of one size keep workers even,
             # where the rows of a triangle would not.
             tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
             # Parts of them, for workers that would wait for the last of an odd number of heads.
-            size = min(-(-len(tail) // _CALLS), self.handed or len(tail))
-            calls += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return work.summed(calls)
+            size = min(-(-len(tail) // calls), self.handed or len(tail))
+            tasks += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
+        return work.summed(tasks)
 
     def gathered(self) -> Array:
         """Return the last fact of all rows (n, ...)."""

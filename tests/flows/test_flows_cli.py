@@ -19,7 +19,7 @@ from support import store_own, unbounded
 from ism_dask import SupervisedIKDR
 from storage import model_path, open_dataset
 
-COMMANDS = ("datasets", "ingest", "crossval", "fit", "transform", "server")
+COMMANDS = ("datasets", "ingest", "crossval", "fit", "cluster", "transform", "server")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

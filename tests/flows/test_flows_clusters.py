@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 from commandline import Command
 from PIL import Image
-from support import Diary, artifacts_of
+from support import Diary, artifacts_of, store_own
 
 from flows.clusters import cluster_plain
+from flows.data import ensure_stored
 from flows.errors import FlowError, SettingsError
+from flows.paradigms import PARADIGMS
 from flows.progress import watching
 from flows.settings import ClusterSettings
-from storage import load_model
+from storage import DatasetInfo, dataset_path, load_model, model_path, write_dataset
 
 
 def test_each_paradigm_on_the_command_line(here: Command, tmp_path: Path) -> None:
@@ -108,6 +111,7 @@ def test_progress_goes_up_by_round() -> None:
         ({"n_clusters": 0}, "`n_clusters` is 0; expected 1 or more"),
         ({"mu": 0.0}, "`mu` is 0.0"),
         ({"scores_share": 1.5}, "`scores_share` is 1.5"),
+        ({"paradigm": "alternative", "avoid": "run:../up"}, "`run` is '../up'"),
     ],
 )
 def test_settings_that_cannot_be(given: dict[str, object], message: str) -> None:
@@ -119,8 +123,13 @@ def test_settings_that_cannot_be(given: dict[str, object], message: str) -> None
     ("given", "message"),
     [
         ({"n_clusters": 178}, "`n_clusters` is 178; wine has 178 rows"),
-        ({"paradigm": "semisupervised", "scores_share": 0.001}, "too few of 178 rows"),
-        ({"paradigm": "alternative", "avoid": "colour"}, "`label` is 'colour'; wine has"),
+        (
+            {"paradigm": "semisupervised", "scores_share": 0.001},
+            "`scores_share` is 0.001, which does not",
+        ),
+        ({"paradigm": "alternative", "avoid": "colour"}, "`avoid` is 'colour'; wine has"),
+        ({"label": "colour", "n_clusters": 3}, "`label` is 'colour'; wine has cultivar"),
+        ({"n_clusters": 400}, "expected fewer"),
     ],
 )
 def test_settings_that_the_data_refuse(given: dict[str, object], message: str) -> None:
@@ -137,8 +146,100 @@ def test_a_run_is_not_lost(here: Command) -> None:
     assert ended.status == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("wine", "--paradigm", "supervised"), "`paradigm` is 'supervised'"),
+        (("wine", "-k", 0), "`n_clusters` is 0"),
+        (("wine", "--avoid", "cultivar"), "only alternative clusters"),
+        (("wine", "--label", "colour", "-k", 3), "`label` is 'colour'"),
+        (("own",), "own has no labels to count"),
+        (("own", "-k", 2, "--paradigm", "semisupervised"), "`label` is None; own has no labels"),
+        (("own", "-k", 2, "--paradigm", "alternative"), "`avoid` is None; own has no labels"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    here: Command, options: tuple[object, ...], message: str
+) -> None:
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    write_dataset(dataset_path("own"), DatasetInfo("own"), [X], {})
+    assert message in here("cluster", *options, "--plain").failed(2)
+
+
+def test_numbers_are_no_classes() -> None:
+    store_own(40, y=np.linspace(0, 1, 40))
+    for given in ({}, {"paradigm": "semisupervised", "n_clusters": 2}):
+        with pytest.raises(SettingsError, match="expected classes"):
+            cluster_plain(ClusterSettings(dataset="own", **given))  # type: ignore[arg-type]
+    summary = cluster_plain(ClusterSettings(dataset="own", n_clusters=2))
+    assert summary["nmi"] == {}
+
+
+def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Command) -> None:
+    assert here("cluster", "wine", "--plain", "--run", "clusters").status == 0
+    assert here("fit", "wine", "--plain", "--run", "none").status == 0
+    store_own(178, 5)  # as many rows as wine
+    avoiding = ("--plain", "--paradigm", "alternative", "--avoid")
+    wrong = here("cluster", "own", *avoiding, "run:clusters").failed(2)
+    assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
+    assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
+    assert "no model of 'nobody'" in here("cluster", "wine", *avoiding, "run:nobody").failed(1)
+
+
+def test_the_own_label_is_avoided_whatever_label_counts() -> None:
+    rng = np.random.default_rng(0)
+    store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
+    told = {"dataset": "own", "paradigm": "alternative", "label": "other"}
+    for avoid, run in ((None, "default"), ("y", "named")):
+        cluster_plain(ClusterSettings(**told, avoid=avoid, run=run))  # type: ignore[arg-type]
+    default, named = (load_model(run) for run in ("default", "named"))
+    assert default.metrics["n_clusters"] == 2  # classes of `other`; y has three
+    np.testing.assert_array_equal(default.labels, named.labels)
+
+
+def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
+    first = cluster_plain(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
+    assert Path(first["pictures"]["components"]).is_file()
+    second = cluster_plain(ClusterSettings(dataset="wine", run="reused", force=True))
+    assert not Path(first["pictures"]["components"]).exists()
+    assert Path(second["pictures"]["scatter"]).is_file()
+    assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
+    assert list(model_path("reused").rglob("*.png")) == []
+    assert load_model("reused").labels is None
+
+
+def test_scores_are_of_a_share_of_each_class() -> None:
+    data = ensure_stored("wine", None)
+    settings = ClusterSettings(dataset="wine", paradigm="semisupervised", scores_share=0.25)
+    scores = PARADIGMS["semisupervised"].told(settings, data)
+    known = scores >= 0
+    np.testing.assert_array_equal(scores[known], data.y[known])
+    shares = np.bincount(scores[known]) / np.bincount(data.y)
+    np.testing.assert_allclose(shares, 0.25, atol=0.02)
+    other = PARADIGMS["semisupervised"].told(replace(settings, seed=1), data)
+    assert (scores != other).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (("--max-outer", 1, "--outer-tol", 1e-12), "Raise --max-outer or --outer-tol"),
+        (("--max-iter", 1, "--tol", 1e-12), "Raise --max-iter or --tol"),
+    ],
+)
+def test_what_has_not_settled_says_what_helps(
+    here: Command, options: tuple[object, ...], advice: str
+) -> None:
+    ended = here("cluster", "wine", "--plain", *options)
+    assert ended.status == 0
+    assert "not settled" in ended.out
+    assert advice in ended.out
+
+
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
+    from prefect.client.orchestration import get_client
+
     from flows.clustering import run_cluster
 
     summary = run_cluster(ClusterSettings(dataset="wine", run="flown"))
@@ -146,4 +247,9 @@ def test_a_flow_shows_its_pictures() -> None:
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert "NMI with" in page
     assert page.count("data:image/png;base64,") == len(summary["pictures"])
+    assert summary["path"] in page
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(UUID(summary["flow_run"]["id"]))
+    assert run.name == "wine unsupervised gaussian k=3"
+    assert set(run.tags) == {"wine", "unsupervised", "gaussian"}

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import DamagedStore, DatasetNotFound, Model, StorageError, load_model, save_model
+from storage import (
+    DamagedStore,
+    DatasetNotFound,
+    Model,
+    StorageError,
+    UnsafeName,
+    load_model,
+    picture_path,
+    save_model,
+)
 from storage.jsontext import dumps, loads
 
 
@@ -61,6 +70,31 @@ def test_a_failed_save_keeps_the_old() -> None:
     assert load_model("run").versions == {"numpy": "2"}
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_labels_and_pictures_are_part_of_a_model(dtype: type) -> None:
+    labels = np.array([0, 2, 1, 1], dtype=dtype)
+    path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
+    found = load_model("run").labels
+    assert found is not None
+    assert found.dtype == labels.dtype
+    np.testing.assert_array_equal(found, labels)
+    assert picture_path(path, "b.png").read_bytes() == b"two"
+    picture_path(path, "b.png").write_bytes(b"other")
+    with pytest.raises(DamagedStore, match=r"pictures/b\.png"):
+        load_model("run")
+    save_model("run", model())
+    assert load_model("run").labels is None
+    assert not picture_path(path, "a.png").parent.exists()
+
+
+def test_a_picture_that_leads_out_changes_nothing() -> None:
+    path = save_model("run", model(), {"a.png": b"one"})
+    with pytest.raises(UnsafeName, match=r"\.\./up\.png"):
+        save_model("run", model(labels=np.zeros(3, int)), {"../up.png": b"two"})
+    assert load_model("run").labels is None
+    assert picture_path(path, "a.png").read_bytes() == b"one"
+
+
 def test_only_json_and_chunks_are_on_disk() -> None:
     path = save_model("run", model())
     for file in path.rglob("*"):
@@ -94,6 +128,8 @@ def test_every_damaged_file_is_found() -> None:
         ({"scale": np.ones((4, 1))}, "`scale`"),
         ({"eigenvalues": np.ones(3)}, "`eigenvalues`"),
         ({"feature_names": ("a",)}, "`feature_names`"),
+        ({"labels": np.zeros(3)}, "`labels`"),
+        ({"labels": np.zeros((3, 1), int)}, "`labels`"),
     ],
 )
 def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: str) -> None:
