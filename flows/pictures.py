@@ -66,8 +66,8 @@ def segments(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     for cluster in np.unique(model.labels_):
         own = model.labels_ == cluster
         painted[own] = np.average(colours[own], axis=0, weights=shares[own]).round()
-    segmented = painted[where.ravel()].reshape(pixels.shape)
-    return Image.fromarray(np.hstack([pixels, segmented]).astype(np.uint8), "RGB")
+    # Without the picture itself beside it, which is too large for the page of a run.
+    return Image.fromarray(painted[where.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
 
 
 def scatter(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -18,7 +19,14 @@ from flows.errors import FlowError, SettingsError
 from flows.paradigms import PARADIGMS
 from flows.progress import watching
 from flows.settings import ClusterSettings
-from storage import DatasetInfo, dataset_path, load_model, model_path, write_dataset
+from storage import (
+    DatasetInfo,
+    dataset_path,
+    load_model,
+    model_path,
+    picture_pixels,
+    write_dataset,
+)
 
 
 def test_each_paradigm_on_the_command_line(here: Command, tmp_path: Path) -> None:
@@ -87,11 +95,28 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
     )
     for summary in (first, second):
         with Image.open(summary["pictures"]["segments"]) as image:
-            left, right = np.hsplit(np.asarray(image), 2)
-            assert left.shape == right.shape
-            assert len(np.unique(right.reshape(-1, 3), axis=0)) == 2
+            pixels = np.asarray(image)
+        assert pixels.shape == picture_pixels("flower").shape
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
+        assert all("data:image/png" in line for line in _shown(summary))
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()
+
+
+def _shown(summary: dict[str, Any]) -> list[str]:
+    """Return the lines of the page of a run that show its pictures."""
+    from flows.clustering import markdown
+
+    lines = markdown(summary).splitlines()
+    return [lines[lines.index(f"## {name}") + 2] for name in summary["pictures"]]
+
+
+def test_a_picture_too_large_for_the_page_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import flows.clustering
+
+    monkeypatch.setattr(flows.clustering, "_SHOWN_BYTES", 10)
+    summary = cluster_plain(ClusterSettings(dataset="wine", run="large"))
+    assert _shown(summary) == [f"`{file}`" for file in summary["pictures"].values()]
 
 
 def test_progress_goes_up_by_round() -> None:
