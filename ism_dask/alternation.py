@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ism_dask.solver import Solution
+from ism_dask.solver import Solution, Status
 from ism_dask.spectral import Embedding
 from ism_dask.typing import Array
 
@@ -71,7 +71,7 @@ class Pair(Generic[_Solved]):
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Generic[_Solved]):
-    """The pair that the rounds settled at, else the best by J, and how it was come by."""
+    """The best pair, and how it was come by."""
 
     best: Pair[_Solved]
     rounds: tuple[Round, ...]
@@ -85,9 +85,14 @@ def alternate(
     *,
     tol: float,
     max_outer: int,
+    comparable: bool,
     on_round: Callable[[Round], None] | None = None,
 ) -> Outcome[_Solved]:
     """Take turns until the eigenvalues of the embedding change by less than `tol`.
+
+    Where they settle, the last pair is the answer. Where they do not, that with the highest J is,
+    if J of different rounds can be compared. Else it is the last again: each W is at least as
+    good as the one before under the Gamma of its own round, in which it began with that.
 
     Parameters
     ----------
@@ -100,6 +105,8 @@ def alternate(
     tol : float
     max_outer : int
         Rounds at most.
+    comparable : bool
+        Whether the Gammas of all embeddings weigh the same.
     on_round : callable, optional
         Called after each round.
     """
@@ -108,7 +115,8 @@ def alternate(
     rounds: list[Round] = []
     best: Pair[_Solved] | None = None
     while True:
-        solved, solution = solve(embedding, solution)
+        last = solution
+        solved, solution = solve(embedding, last)
         following = embed(solution)
         change = _change(following.values, embedding.values)
         embedding = following
@@ -125,13 +133,18 @@ def alternate(
         )
         if on_round is not None:
             on_round(rounds[-1])
-        # Where the rounds settle the last one is the answer: J under a Gamma of long ago, which
-        # the guide may have scaled otherwise, is no match for it. Else the highest J is.
-        settled = change < tol
-        if best is None or settled or solution.objective >= best.solution.objective:
+        # A W that was given back as it came has found nothing to settle at: so would the next.
+        stalled = solution.status is not Status.CONVERGED and _same(solution, last)
+        settled = change < tol and not stalled
+        better = best is None or solution.objective >= best.solution.objective
+        if best is None or settled or better or not comparable:
             best = Pair(solved, solution, embedding)
-        if settled or len(rounds) >= max_outer:
+        if settled or stalled or len(rounds) >= max_outer:
             return Outcome(best, tuple(rounds), settled)
+
+
+def _same(solution: Solution, last: Solution | None) -> bool:
+    return last is not None and np.array_equal(solution.W, last.W)
 
 
 def _change(values: Array, before: Array) -> float:

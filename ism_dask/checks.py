@@ -14,13 +14,15 @@ def is_whole(number: object) -> TypeGuard[int]:
 
 def positive(what: str, number: object, otherwise: str = "") -> float:
     """Return `number` as a float, or say what was expected of `what`."""
-    if isinstance(number, Real) and 0 < float(number) < math.inf:
+    real = isinstance(number, Real) and not isinstance(number, bool)
+    if isinstance(number, Real) and real and 0 < float(number) < math.inf:
         return float(number)
     expected = f"a positive finite number {otherwise}".rstrip()
     raise ValueError(f"{what} must be {expected}; got {number!r}")
 
 
-def whole(what: str, number: object) -> None:
+def whole(what: str, number: object, otherwise: str = "") -> None:
     """Say what was expected of `what` unless `number` is a whole number from 1 up."""
     if not is_whole(number) or number < 1:
-        raise ValueError(f"{what} must be a whole number from 1 up; got {number!r}")
+        expected = f"a whole number from 1 up {otherwise}".rstrip()
+        raise ValueError(f"{what} must be {expected}; got {number!r}")

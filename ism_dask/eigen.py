@@ -49,6 +49,24 @@ class Spectrum:
         return self.vectors[:, ~self.null]
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Leading eigenpairs by products.
+
+    Attributes
+    ----------
+    values : (k,) array
+        Falling.
+    vectors : (n, k) array
+    residual : float
+        The largest, relative to the largest eigenvalue.
+    """
+
+    values: Array
+    vectors: Array
+    residual: float
+
+
 def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
 
@@ -73,7 +91,7 @@ def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
 
 def leading_by_products(
     apply: Callable[[Array], Array], n: int, k: int, tol: float, seed: int = 0
-) -> tuple[Array, Array]:
+) -> Pairs:
     """Return the k largest eigenpairs of a symmetric operator told by its products with blocks.
 
     Block Lanczos with every block kept: passes over tiles are dear, tall vectors are not.
@@ -84,12 +102,8 @@ def leading_by_products(
         Takes (n, b) to (n, b).
     n, k : int
     tol : float
-        The largest residual, relative to the largest eigenvalue.
+        What residual to stop at. After `_MOST_BLOCKS` passes it is over in any case.
     seed : int
-
-    Returns
-    -------
-    values (k,), falling, and vectors (n, k).
     """
     width = min(n, k + _SPARE)
     block = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, width)))[0]
@@ -98,10 +112,11 @@ def leading_by_products(
         values, mix = scipy.linalg.eigh(basis.T @ images)
         values, mix = values[::-1][:k], mix[:, ::-1][:, :k]
         vectors = basis @ mix
-        off = np.linalg.norm(images @ mix - vectors * values, axis=0).max()
+        off = float(np.linalg.norm(images @ mix - vectors * values, axis=0).max())
+        residual = off / abs(values[0]) if values[0] else 0.0
         room = n - basis.shape[1]
-        if off <= tol * abs(values[0]) or room < 1 or basis.shape[1] >= _MOST_BLOCKS * width:
-            return values, vectors
+        if residual <= tol or room < 1 or basis.shape[1] >= _MOST_BLOCKS * width:
+            return Pairs(values, vectors, residual)
         block = images[:, -width:][:, :room]
         for _ in range(2):  # once more, for the rounding of the first time
             block = block - basis @ (basis.T @ block)

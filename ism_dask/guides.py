@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,15 @@ _RIDGE = 1e-2
 
 
 class Guide(ABC):
-    """A way to build Gamma. Every embedding is told by `Embedding.shards`."""
+    """A way to build Gamma. Every embedding is told by `Embedding.shards`.
+
+    Attributes
+    ----------
+    steady : bool
+        Whether all Gammas weigh the same, so that J of one round can be held against another's.
+    """
+
+    steady: ClassVar[bool] = False
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
@@ -31,7 +40,9 @@ class Guide(ABC):
 
 
 class Clusters(Guide):
-    """Nothing is known: `Gamma = U U^T`, U being centred."""
+    """Nothing is known: `Gamma = U U^T`, U being centred, with columns of length 1."""
+
+    steady = True
 
     def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
         """Return Gamma and U."""
@@ -49,7 +60,8 @@ class Scores(Guide):
     Attributes
     ----------
     Y : (n, t) array
-        The scores, those of rows that have any with mean 0 and deviation 1; NaN for others.
+        The scores, numbers with deviation 1 or one-hot classes, over the rows that have any with
+        mean 0; NaN for others.
     mu : float
     """
 
@@ -62,7 +74,7 @@ class Scores(Guide):
         gram, cross = scored.fold(_regression_sums)
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
-        rows = scored.derive(_completed, weights)
+        rows = scored.derive(_completed, weights).settled()
         mean = rows.fold(_last_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
         return FactorGamma(signs), rows.derive(_centred, mean).settled()

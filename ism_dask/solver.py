@@ -84,7 +84,10 @@ class Stopping:
         near = _COMES_ROUND * self.tol
         again = _relative_change(values, np.array(history[-2].eigenvalues)) < near
         before = _relative_change(*(np.array(history[i].eigenvalues) for i in (-1, -3))) < near
-        return bool(again and before)
+        # Slow damping looks alike, but ends.
+        damping = min(1.0, change / history[-2].change)
+        turns_left = (self.max_iter - len(history) - 1) / 2
+        return bool(again and before and change * damping**turns_left >= self.tol)
 
 
 @dataclass(frozen=True)

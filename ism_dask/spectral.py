@@ -1,14 +1,14 @@
 """Spectral embedding: what the graph of the rows of X W says of their clusters.
 
-Rows are nodes, an affinity K weighs the edges, D holds its row sums. The embedding U is the k
-leading eigenvectors of `H D^-1/2 K D^-1/2 H`. Where K has a thin factor, all of it is sums over
-rows, and U stays in shards; else products with tiles of K.
+Rows are nodes, an affinity K weighs the edges, D holds its row sums, each raised by a share of
+n. The embedding U is the k leading eigenvectors of `H D^-1/2 K D^-1/2 H`. Where K has a thin
+factor, all of it is sums over rows, and U stays in shards; else products with tiles of K.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,10 @@ from sklearn.utils import gen_batches
 from ism_dask.eigen import canonical_signs, leading_by_products
 from ism_dask.engines import ENGINES, Engine, Exact, Landmarks, Problem, attempt, candidates
 from ism_dask.engines.base import projected
-from ism_dask.engines.cholesky import shape_diagonal
 from ism_dask.engines.expansion import Expansion
-from ism_dask.engines.product import Points, points_of, product, values_between
+from ism_dask.engines.product import product, values_between
 from ism_dask.gamma import Dependence, FactorGamma
-from ism_dask.kernels import Kernel, Values
+from ism_dask.kernels import Affinity, Kernel, Values
 from ism_dask.shards import ROWS_PER_SHARD, Piece, Shards
 from ism_dask.typing import Array
 
@@ -33,12 +32,17 @@ _DENSE = ROWS_PER_SHARD
 # What landmarks may leave of the trace where only a start is wanted, in the space of all
 # features: there a kernel is far from low rank, but its leading eigenvectors are not.
 _START_TOL = 0.5
-# Eigenvalues below this share of the largest are rounding: their columns of U are left 0.
-_NULL = 1e-10
-# Mean degrees, added to each (regularised spectral clustering): a row that lies apart from all
-# others would else be a cluster of its own, with the largest eigenvalue there is. One is what the
-# theory asks for, and with it all five data sets were clustered best (0, 0.03, 0.1, 0.3 tried).
-_BALLAST = 1.0
+# Residual of eigenvectors by products with tiles, relative to the largest eigenvalue: in roundings,
+# and the least that is worth a pass over all tiles.
+_ROUNDINGS, _LEAST_TOL = 100.0, 1e-9
+# Eigenvalues below this share of the largest, or this many times what they are known to, are
+# rounding: their columns of U are 0. All are below 1, so that 1e-12 is rounding in any case.
+_NULL, _UNKNOWN, _NOTHING = 1e-8, 10.0, 1e-12
+# Share of n that is added to each degree, where 1 is the affinity of a row with itself
+# (regularised spectral clustering): a row that lies apart from all others would else be a cluster
+# of its own, with the largest eigenvalue there is. Chosen by measurement (docs/clustering.md).
+_BALLAST = 0.3
+_UNSURE = "the embedding's eigenvectors are off by {:.1g} of the largest eigenvalue"
 # Rows that are embedded at a time.
 _ROWS_AT_ONCE = 1024
 # Residual of eigenvectors by products with tiles, in roundings of these.
@@ -46,11 +50,19 @@ _ROUNDINGS = 100.0
 
 
 class Extension(ABC):
-    """What embeds projected rows, whether they were in the fit or not."""
+    """What embeds projected rows, whether they were in the fit or not.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The affinity.
+    """
+
+    kernel: Kernel
 
     @abstractmethod
-    def __call__(self, points: Points) -> Array:
-        """Return the (b, k) rows of U, and beside them `D^-1/2` of each: (b, k + 1)."""
+    def __call__(self, Z: Array) -> Array:
+        """Return the (b, k) rows of U of rows Z (b, q), beside them `D^-1/2`: (b, k + 1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +79,15 @@ class Embedding:
         How the kernel was come by.
     extension : Extension or None
         None for a start from many rows, which would have to be kept.
+    note : str
+        What a user should know of how it came about; most often nothing.
     """
 
     values: Array
     shards: Shards
     engine: str
     extension: Extension | None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,48 +96,63 @@ class Graph:
 
     Attributes
     ----------
-    kernel : Kernel
-        The affinity, with nothing left to resolve.
+    affinity : Affinity
     problem : Problem
-        Of its values with a Gamma of ones: sums of these are degrees.
+        Of the values of a kernel with a Gamma of ones: sums of these are degrees.
+    sample : (s, d) array
+        Some of the rows, for widths.
     engine : str
         How to come by them: a name of `ENGINES`, or "auto".
     """
 
-    kernel: Kernel
+    affinity: Affinity
     problem: Problem
+    sample: Array
     engine: str
 
     @classmethod
-    def of(cls, shards: Shards, kernel: Kernel, engine: str, **approximation: Any) -> Graph:
+    def of(
+        cls, shards: Shards, affinity: Affinity, engine: str, *, sample: Array, **approximation: Any
+    ) -> Graph:
         """Return the graph of the rows of `shards`; see `Problem` for `approximation`."""
         ones = Dependence(FactorGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
-        problem = Problem.of(shards, Values.of(kernel), ones, **approximation)
+        values = Values.of(affinity.whole)
+        problem = Problem.of(shards, values, ones, sample=sample, **approximation)
         # An engine that serves Phi alone leaves the graph to others.
         kind = ENGINES.get(engine)
         name = "auto" if kind is not None and kind.refusal(problem, 1) else engine
-        return cls(kernel.carried(_nothing_of), problem, name)
+        return cls(affinity, problem, sample, name)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
+        sample = self.sample @ W
+        kernel = self.affinity.between(sample)
         points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])
-        return self._attempted(self.problem, points, W, k)
+
+        def embedded(engine: Engine) -> Embedding:
+            if isinstance(engine, Landmarks):
+                return _by_factor(engine, kernel, points, sample, k)
+            return _by_kernel(kernel, points, k, engine.name, extended=True)
+
+        return self._attempted(replace(self.problem, kernel=Values.of(kernel)), k, embedded)
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, of many rows roughly."""
-        problem = self.problem
+        problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
-            return _by_kernel(Exact(problem, k), self.kernel, problem.shards, k, extended=False)
-        rough = replace(problem, engine_tol=max(_START_TOL, problem.engine_tol))
-        return self._attempted(rough, rough.shards, None, k)
+            return _by_kernel(kernel, problem.shards, k, Exact.name, extended=False)
 
-    def _attempted(self, problem: Problem, points: Shards, W: Array | None, k: int) -> Embedding:
         def embedded(engine: Engine) -> Embedding:
-            if not isinstance(engine, Landmarks):
-                return _by_kernel(engine, self.kernel, points, k, extended=W is not None)
-            sample = engine.sample
-            return _by_factor(engine, points, sample if W is None else sample @ W, k)
+            if isinstance(engine, Landmarks):
+                return _by_factor(engine, kernel, problem.shards, engine.sample, k)
+            return _by_kernel(kernel, problem.shards, k, engine.name, extended=False)
 
+        rough = replace(problem, engine_tol=max(_START_TOL, problem.engine_tol))
+        return self._attempted(rough, k, embedded)
+
+    def _attempted(
+        self, problem: Problem, k: int, embedded: Callable[[Engine], Embedding]
+    ) -> Embedding:
         return attempt(candidates(self.engine, problem, k), embedded)
 
 
@@ -133,7 +163,7 @@ class FactorExtension(Extension):
     Attributes
     ----------
     kernel : Kernel
-        Whose slopes are the values of the affinity.
+        The affinity.
     expansion : Expansion
     total : (m,) array
         The sum of F over all rows.
@@ -152,15 +182,15 @@ class FactorExtension(Extension):
     mean: Array
     projection: Array
 
-    def __call__(self, points: Points) -> Array:
+    def __call__(self, Z: Array) -> Array:
         """Return U and `D^-1/2`, side by side."""
-        rows, roots = self.normalised(points.Z.astype(np.float64))
+        rows, roots = self.normalised(Z.astype(np.float64))
         return np.column_stack([(rows - self.mean) @ self.projection, roots])
 
     def normalised(self, Z: Array) -> tuple[Array, Array]:
         """Return `D^-1/2 F` (b, m) and `D^-1/2` (b,) of Z (b, q)."""
         F = self.expansion.columns(Z) * np.sqrt(self.expansion.slope)
-        own = sum(weight * shape_diagonal(term, Z) for weight, term in self.kernel.terms)
+        own = _of_a_row_with_itself(self.kernel)
         # What the factor leaves out of a row's nearness to itself is known, and keeps the degree
         # of rows that no landmark is near to away from 0.
         degrees = F @ self.total + np.maximum(own - np.einsum("ij,ij->i", F, F), 0.0)
@@ -175,8 +205,8 @@ class KernelExtension(Extension):
     Attributes
     ----------
     kernel : Kernel
-    points : Points
-        All rows, projected.
+    rows : (n, q) array
+        All of them, projected.
     ballast : float
         What is added to every degree.
     weights : (n, k + 1) array
@@ -186,33 +216,35 @@ class KernelExtension(Extension):
     """
 
     kernel: Kernel
-    points: Points
+    rows: Array
     ballast: float
     weights: Array
     offset: Array
 
-    def __call__(self, points: Points) -> Array:
+    def __call__(self, Z: Array) -> Array:
         """Return U and `D^-1/2`, side by side."""
         sums = np.concatenate(
             [
-                values_between(self.kernel, points.part(rows), self.points) @ self.weights
-                for rows in _batches(len(points.Z))
+                values_between(self.kernel, Z[batch], self.rows) @ self.weights
+                for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
             ]
         )
         roots = _inverse_roots(sums[:, -1] + self.ballast)
         return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
 
 
-def _by_factor(engine: Landmarks, points: Shards, sample: Array, k: int) -> Embedding:
+def _by_factor(
+    engine: Landmarks, kernel: Kernel, points: Shards, sample: Array, k: int
+) -> Embedding:
     """Embed by the m x m Gram matrix of the factor: O(n m^2)."""
     expansion, moments, _ = engine.expand(points, sample)
     m = expansion.size
     total = moments.ones[0] * np.sqrt(expansion.slope)
     raw = FactorExtension(
-        kernel=engine.problem.kernel,
+        kernel=kernel,
         expansion=expansion,
         total=total,
-        ballast=_BALLAST * float(total @ total) / points.n_rows,
+        ballast=_ballast(kernel, points.n_rows),
         mean=np.zeros(m),
         projection=np.eye(m),
     )
@@ -221,9 +253,9 @@ def _by_factor(engine: Landmarks, points: Shards, sample: Array, k: int) -> Embe
     values, vectors = scipy.linalg.eigh(
         gram - np.outer(sums, sums) / points.n_rows, subset_by_index=[m - found, m - 1]
     )
-    values, vectors = _filled(values[::-1], k), _filled(vectors[:, ::-1], k)
+    values, vectors = _known(_filled(values[::-1], k), _NULL), _filled(vectors[:, ::-1], k)
     # U = B V S^-1, where S^2 are the eigenvalues.
-    projection = vectors * _inverse_roots(_known(values))
+    projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
     return Embedding(values, points.derive(_extended, extension).settled(), engine.name, extension)
 
@@ -234,33 +266,39 @@ def _gram_sums(piece: Piece, extension: FactorExtension) -> tuple[Array, Array]:
 
 
 def _extended(piece: Piece, extension: Extension) -> Array:
-    return extension(Points(piece.X))
+    return extension(piece.X)
 
 
-def _by_kernel(
-    engine: Engine, kernel: Kernel, points: Shards, k: int, *, extended: bool
-) -> Embedding:
+def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended: bool) -> Embedding:
     """Embed by products with the kernel: dense where it is one tile, else tile by tile."""
     n, dense = points.n_rows, points.n_rows <= _DENSE
-    every = _every_point(points, kernel) if dense or extended else None
+    every = points.rows(np.arange(n)) if dense or extended else None
     if dense and every is not None:
         times = partial(np.matmul, values_between(kernel, every, every))
     else:
         times = partial(product, points, kernel)
-    degrees = times(np.ones((n, 1)))[:, 0]
-    ballast = _BALLAST * float(degrees.mean())
-    roots = _inverse_roots(degrees + ballast)
-    tol = _ROUNDINGS * float(np.finfo(points.dtype).eps)
-    values, U = leading_by_products(partial(_normalised, times, roots), n, min(k, n - 1), tol)
-    values, U = _filled(values, k), canonical_signs(_filled(U, k))
-    shards = points.with_rows(np.column_stack([U, roots]))
+    ballast = _ballast(kernel, n)
+    roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + ballast)
+    tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _LEAST_TOL)
+    found = leading_by_products(partial(_normalised, times, roots), n, min(k, n - 1), tol)
+    values = _known(_filled(found.values, k), max(_NULL, _UNKNOWN * found.residual))
+    U = canonical_signs(_filled(found.vectors, k)) * (values > 0)
+    unsure = found.residual > tol and values.any()
+    note = _UNSURE.format(found.residual) if unsure else ""
     if every is None:
-        return Embedding(values, shards, engine.name, None)
-    scaled = U * _inverse(_known(values))
-    means = roots * times(roots[:, None])[:, 0] / n
-    weights = np.column_stack([roots[:, None] * scaled, np.ones(n)])
-    extension = KernelExtension(kernel, every, ballast, weights, means @ scaled)
-    return Embedding(values, shards, engine.name, extension)
+        return Embedding(values, _with_roots(points, U, roots), engine, None, note)
+    # One more product makes U what the extension makes of the same rows.
+    weights = roots[:, None] * U * _inverse(values)
+    raw = roots[:, None] * times(weights)
+    offset = raw.mean(axis=0)
+    extension = KernelExtension(
+        kernel, every, ballast, np.column_stack([weights, np.ones(n)]), offset
+    )
+    return Embedding(values, _with_roots(points, raw - offset, roots), engine, extension, note)
+
+
+def _with_roots(points: Shards, U: Array, roots: Array) -> Shards:
+    return points.with_rows(np.column_stack([U, roots]))
 
 
 def _normalised(times: Callable[[Array], Array], roots: Array, V: Array) -> Array:
@@ -269,14 +307,20 @@ def _normalised(times: Callable[[Array], Array], roots: Array, V: Array) -> Arra
     return np.asarray(product - product.mean(axis=0))
 
 
-def _every_point(points: Shards, kernel: Kernel) -> Points:
-    piece = points.pick(np.arange(points.n_rows))
-    return points_of(piece, kernel)
+def _ballast(kernel: Kernel, n: int) -> float:
+    return _BALLAST * n * _of_a_row_with_itself(kernel)
 
 
-def _known(values: Array) -> Array:
+def _of_a_row_with_itself(kernel: Kernel) -> float:
+    """Return what an affinity, which goes by distances, is at none."""
+    row = np.zeros((1, 1))
+    return float(values_between(kernel, row, row)[0, 0])
+
+
+def _known(values: Array, share: float) -> Array:
     """Return the eigenvalues (k,) with those that are rounding set to 0."""
-    return np.where(values > _NULL * values.max(initial=0.0), values, 0.0)
+    least = max(share * values.max(initial=0.0), _NOTHING)
+    return np.where(values > least, values, 0.0)
 
 
 def _inverse(values: Array) -> Array:
@@ -292,11 +336,3 @@ def _filled(columns: Array, k: int) -> Array:
     """Return (..., k) columns, zeros behind those there are."""
     missing = k - columns.shape[-1]
     return np.pad(columns, [(0, 0)] * (columns.ndim - 1) + [(0, missing)])
-
-
-def _batches(n: int) -> Iterator[slice]:
-    return iter(gen_batches(n, _ROWS_AT_ONCE))
-
-
-def _nothing_of(rows: Array) -> Array:
-    return rows[:0]

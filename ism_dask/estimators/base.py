@@ -178,6 +178,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.eigengap_ = solution.eigengap
         self.objective_ = solution.objective
         self.n_iter_ = solution.n_iter
+        self.status_ = solution.status
         self.converged_ = solution.status is Status.CONVERGED
         self.history_ = solution.history
 

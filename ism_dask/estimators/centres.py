@@ -8,6 +8,21 @@ from ism_dask.typing import Array
 
 # Turns of k-means at most; a few dozen are usual.
 _TURNS = 300
+# Centres among rows of length 1 that are nearer than this are one.
+_SAME = 1e-6
+
+
+def told_apart(centres: Array) -> Array:
+    """Return `centres` (k, d), those that differ by rounding being made equal to the first.
+
+    Rows that are copies then go to the same one, by whichever way they were computed.
+    """
+    merged = centres.copy()
+    for number in range(1, len(merged)):
+        near = np.linalg.norm(merged[:number] - merged[number], axis=1) < _SAME
+        if near.any():
+            merged[number] = merged[near.argmax()]
+    return merged
 
 
 def nearest(rows: Array, centres: Array) -> Array:
@@ -34,8 +49,8 @@ def seeded_means(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
     given = np.unique(groups[known])
     centres = np.stack([rows[groups == group].mean(axis=0) for group in given])
     while len(centres) < k:
-        apart = np.linalg.norm(rows[:, None] - centres, axis=2).min(axis=1)
-        centres = np.vstack([centres, rows[apart.argmax()]])
+        apart = rows - centres[nearest(rows, centres)]
+        centres = np.vstack([centres, rows[np.linalg.norm(apart, axis=1).argmax()]])
     labels = np.full(len(rows), -1)
     for _ in range(_TURNS):
         before, labels = labels, np.where(known, groups, nearest(rows, centres))

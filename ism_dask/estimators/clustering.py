@@ -11,20 +11,19 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
+from sklearn.utils import Tags, assert_all_finite, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.alternation import Outcome, Round, alternate
-from ism_dask.blas import single_threaded_blas
-from ism_dask.checks import is_whole, whole
+from ism_dask.blas import single_threaded_blas, single_threaded_loops
+from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
-from ism_dask.engines.product import Points
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.centres import nearest
+from ism_dask.estimators.centres import nearest, told_apart
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
-from ism_dask.kernels import Kernel, affinity, as_kernel
+from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.rows import RowSource
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import Solution, State, Status, resumed
@@ -35,7 +34,9 @@ from ism_dask.typing import Array
 _SEED = 0
 # Starts of k-means up to so many rows. With twenty clusters of some thirty faces the best of ten
 # was another for every seed, of fifty for none.
-_STARTS = ((5_000, 50), (np.inf, 10))
+_FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
+# Rows whose cluster is told at a time.
+_ROWS_AT_ONCE = 8_192
 
 
 class ClusteringIKDR(ClusterMixin, IKDR):
@@ -105,15 +106,16 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         guide = self._guide(y, n)
         with single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
-            self._keep_labels(outcome.best.embedding)
+            self._keep_labels(outcome.best.embedding, guide)
         solution = outcome.best.solution
         if solution.status is not Status.CONVERGED:
             self._warn_unsettled(solution)
-        if not outcome.converged:
+        if not outcome.converged and len(outcome.rounds) >= self.max_outer:
+            kept = "best" if guide.steady else "last"
             warnings.warn(
                 f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "
                 f"eigenvalues of the embedding last changed by {outcome.rounds[-1].change:.2g}, "
-                f"`outer_tol` is {self.outer_tol:g}. The best round is kept; raise `max_outer`",
+                f"`outer_tol` is {self.outer_tol:g}. The {kept} round is kept; raise `max_outer`",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -124,8 +126,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(self.n_components, self.n_clusters, prepared)
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state)
-        near = affinity(drawn.kernel).resolve(drawn.sample)
-        graph = Graph.of(prepared.shards, near, self.engine, **drawn.approximation)
+        affinity = Affinity.of(kernel.carried(prepared.lower), drawn.sample)
+        graph = Graph.of(prepared.shards, affinity, self.engine, **drawn.approximation)
         work = _Work(self, prepared.shards, drawn=drawn, graph=graph, guide=guide, q=q)
         outcome = alternate(
             work.begin(),
@@ -133,13 +135,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             work.embed,
             tol=self.outer_tol,
             max_outer=self.max_outer,
+            comparable=guide.steady,
             on_round=self.on_round,
         )
         best = outcome.best
         self._keep(best.solution, prepared)
         self._keep_engine(best.solved, best.solution)
         self.kernel_ = drawn.kernel.carried(prepared.lift)
-        self.affinity_ = near.carried(prepared.lift)
         self.rounds_ = outcome.rounds
         self.converged_ = self.converged_ and outcome.converged
         self._remember(best.solution, prepared, best.embedding)
@@ -152,47 +154,45 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if embedding.extension is None:
             raise TypeError("only an embedding of all features has no extension")
         self._extension = embedding.extension
+        self.affinity_ = embedding.extension.kernel
+        self.engine_note_ = "; ".join(filter(None, [self.engine_note_, embedding.note]))
 
-    def _keep_labels(self, embedding: Embedding) -> None:
+    def _keep_labels(self, embedding: Embedding, guide: Guide) -> None:
         self.embedding_ = embedding.shards.gathered()[:, :-1].copy()
         self.embedding_eigenvalues_ = embedding.values
-        self._cluster(unit_rows(self.embedding_))
+        self._cluster(unit_rows(self.embedding_), guide)
 
-    def _cluster(self, rows: Array) -> None:
+    def _cluster(self, rows: Array, guide: Guide) -> None:  # noqa: ARG002  some know of clusters
         """Cluster rows (n, k) of the embedding, told by their direction."""
         seed = _SEED if self.random_state is None else self.random_state
         with warnings.catch_warnings():
             # Fewer different rows than clusters: some clusters then have no rows.
             warnings.simplefilter("ignore", ConvergenceWarning)
             means = KMeans(self.n_clusters, n_init=self._starts(len(rows)), random_state=seed)
-            means.fit(rows)
+            with single_threaded_loops(len(rows) <= _FEW_ROWS):
+                means.fit(rows)
         # Clusters are numbered as they come up: k-means numbers them by its draws.
-        _, first = np.unique(means.labels_, return_index=True)
-        order = means.labels_[np.sort(first)]
+        centres = told_apart(means.cluster_centers_)
+        labels = nearest(rows, centres)
+        _, first = np.unique(labels, return_index=True)
+        order = labels[np.sort(first)]
         absent = np.setdiff1d(np.arange(self.n_clusters), order)
-        self.cluster_centers_ = means.cluster_centers_[np.concatenate([order, absent])]
+        self.cluster_centers_ = centres[np.concatenate([order, absent])]
         self.labels_ = nearest(rows, self.cluster_centers_)
 
     def _starts(self, n: int) -> int:
         if isinstance(self.n_init, str):
-            return next(starts for most, starts in _STARTS if n <= most)
+            return _MANY_STARTS if n <= _FEW_ROWS else _STARTS
         return self.n_init
 
     def _clusters_of(self, X: Array) -> Array:
-        mean, scale, components = self._projection
-        Z = project(X, mean, scale, components)
-        standardised = ((X - mean) / scale) if self._local else None
-        widths = None if standardised is None else self._inverse_widths(standardised)
-        embedded = self._extension(Points(Z, widths))
-        return nearest(unit_rows(embedded[:, :-1]), self.cluster_centers_)
-
-    @property
-    def _local(self) -> bool:
-        return any(term.local for _, term in self.affinity_.terms)
-
-    def _inverse_widths(self, rows: Array) -> Array:
-        local = [term for _, term in self.affinity_.terms if term.local]
-        return np.column_stack([1.0 / term.widths(rows) for term in local])
+        # A block of a lazy array has been looked at by nobody.
+        assert_all_finite(X, input_name="X")
+        labels = np.empty(len(X), dtype=np.intp)
+        for batch in gen_batches(len(X), _ROWS_AT_ONCE):
+            embedded = self._extension(project(X[batch], *self._projection))
+            labels[batch] = nearest(unit_rows(embedded[:, :-1]), self.cluster_centers_)
+        return labels
 
     def _validated_rows(self, X: Any) -> Any:
         if isinstance(X, RowSource) or is_dask(X):
@@ -211,10 +211,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"(n_samples={n}); got {k!r}"
             )
         whole("`max_outer`", self.max_outer)
-        if self.n_init != "auto":
-            whole('"auto", or `n_init`', self.n_init)
-        if not 0 < self.outer_tol < np.inf:
-            raise ValueError(f"`outer_tol` must be a number above 0; got {self.outer_tol!r}")
+        if not (isinstance(self.n_init, str) and self.n_init == "auto"):
+            whole("`n_init`", self.n_init, 'or "auto"')
+        positive("`outer_tol`", self.outer_tol)
 
     def __sklearn_tags__(self) -> Tags:
         """Say that float32 stays float32."""

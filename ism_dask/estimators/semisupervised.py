@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ism_dask.alternation import Round
 from ism_dask.checks import positive
 from ism_dask.estimators.centres import seeded_means
 from ism_dask.estimators.clustering import GuidedIKDR
-from ism_dask.estimators.knowledge import partial_scores
+from ism_dask.estimators.knowledge import Known, partial_scores
 from ism_dask.guides import Guide, Scores
 from ism_dask.kernels import Kernel
 from ism_dask.solver import State
@@ -42,7 +43,9 @@ class SemiSupervisedIKDR(GuidedIKDR):
     ----------
     classes_ : (c,) array
         Where scores are classes, no more than clusters. Clusters 0 to c - 1 are theirs:
-        `labels_` of rows with a class are its number, and pull the others.
+        `labels_` of rows with a class are its number, and pull the others. Rows with a known
+        class keep it in `labels_`, while `predict` takes the nearest centre: for those rows the
+        two can differ.
     As those of `UnsupervisedIKDR` besides.
 
     Examples
@@ -104,7 +107,8 @@ class SemiSupervisedIKDR(GuidedIKDR):
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) scores
-            NaN or None where a row has none; as classes also -1, as elsewhere in scikit-learn.
+            NaN, None or pandas' NA where a row has none; as classes also -1, as elsewhere in
+            scikit-learn.
 
         Returns
         -------
@@ -113,15 +117,22 @@ class SemiSupervisedIKDR(GuidedIKDR):
         return self._fit_clusters(X, y)
 
     def _guide(self, y: Any, n: int) -> Guide:
-        self._known = partial_scores(y, n, self.target)
-        return Scores(self._known.scores, positive("`mu`", self.mu))
+        known = partial_scores(y, n, self.target)
+        return _Told(known.scores, positive("`mu`", self.mu), known)
 
-    def _cluster(self, rows: Array) -> None:
+    def _cluster(self, rows: Array, guide: Guide) -> None:
         """Cluster the rows; those of a class keep together and give the cluster its number."""
-        known = self.__dict__.pop("_known")
         self.__dict__.pop("classes_", None)
-        if known.classes is None or len(known.classes) > self.n_clusters:
-            super()._cluster(rows)
+        known = guide.known if isinstance(guide, _Told) else Known(rows)
+        if known.groups is None or known.classes is None or len(known.classes) > self.n_clusters:
+            super()._cluster(rows, guide)
             return
         self.classes_ = known.classes
         self.cluster_centers_, self.labels_ = seeded_means(rows, known.groups, self.n_clusters)
+
+
+@dataclass(frozen=True, eq=False)
+class _Told(Scores):
+    """Scores, and the classes they stand for if they do."""
+
+    known: Known

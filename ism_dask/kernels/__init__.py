@@ -1,6 +1,6 @@
 """The ISM family of kernels, their conic sums, and the registry of their names."""
 
-from ism_dask.kernels.affinity import Values, affinity
+from ism_dask.kernels.affinity import Affinity, Values
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
 from ism_dask.kernels.family import (
     KERNELS,
@@ -16,6 +16,7 @@ from ism_dask.kernels.family import (
 
 __all__ = [
     "KERNELS",
+    "Affinity",
     "ConicSum",
     "Gaussian",
     "Kernel",
@@ -27,6 +28,5 @@ __all__ = [
     "RelativeGaussian",
     "Squared",
     "Values",
-    "affinity",
     "as_kernel",
 ]

@@ -119,7 +119,7 @@ class PointwiseKernel(Kernel):
 
     @property
     def similarity(self) -> PointwiseKernel | None:
-        """A kernel of the same rows that is never negative, None where a gaussian has to do."""
+        """A kernel of the same rows that can weigh a graph, None where a gaussian has to do."""
         return None
 
     def features(self, q: int) -> Monomials | None:

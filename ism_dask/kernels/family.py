@@ -147,7 +147,7 @@ class _OneWidth(PointwiseKernel):
 
     @property
     def similarity(self) -> Self:
-        """Itself: it is never negative."""
+        """Itself: it is never negative, and its matrix is definite."""
         return self
 
 
@@ -323,11 +323,6 @@ class RelativeGaussian(PointwiseKernel):
         """Return `f scale`."""
         value = self.value(beta, scale, out)
         return np.multiply(value, _given(scale), out=value)
-
-    @property
-    def similarity(self) -> RelativeGaussian:
-        """Itself: it is never negative."""
-        return self
 
 
 KERNELS: dict[str, type[PointwiseKernel]] = {
