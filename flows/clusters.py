@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from flows.passes import watched_rounds
 from flows.pictures import drawn
 from flows.progress import Part, report
 from flows.settings import ClusterSettings
+from ism_dask.alternation import Round
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.solver import Stopping
 from storage import Dataset, open_dataset, picture_path, save_model
@@ -70,7 +72,9 @@ def _fitted(settings: ClusterSettings, data: Dataset, k: int) -> tuple[Fitted, C
     y = paradigm.told(settings, data)
     rows = read_rows(data.X, settings)
     stopping = Stopping(settings.tol, settings.angle_tol, settings.max_iter)
-    with watched_rounds(Part(stop=0.95), stopping) as progress, warnings.catch_warnings():
+
+    watched = watched_rounds(Part(stop=0.95), stopping, partial(_is_last, settings))
+    with watched as progress, warnings.catch_warnings():
         # Every summary has `converged`, and the command says so in words.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = paradigm.model(
@@ -91,6 +95,11 @@ def _fitted(settings: ClusterSettings, data: Dataset, k: int) -> tuple[Fitted, C
         started = time.perf_counter()
         model.fit(rows, y)
         return Fitted(model, time.perf_counter() - started), model
+
+
+def _is_last(settings: ClusterSettings, done: Round) -> bool:
+    """Say whether a round that has ended has none after it."""
+    return done.change < settings.outer_tol or done.number >= settings.max_outer
 
 
 def _file(picture: str) -> str:

@@ -12,8 +12,17 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column, Table
+from rich.text import Text
 
 from flows.progress import watching
 from flows.settings import setting
@@ -69,18 +78,10 @@ class Output:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Show people how far the block is, and where else they can see it."""
+        console = Console(stderr=True)
+        columns = bar_columns(console.width)
         with (
-            Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TaskProgressColumn(),
-                # What is left the text tells where it can be told: the share moves by fits and
-                # starts, which is no measure of time.
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                disable=not self.live,
-                transient=True,
-            ) as progress,
+            Progress(*columns, console=console, disable=not self.live, transient=True) as progress,
             watching(_Bar(self, progress)),
         ):
             yield
@@ -107,6 +108,29 @@ class _Bar:
             self._progress.console.print(f"run: {url}", soft_wrap=True, markup=False)
         else:
             self._output.say(f"run: {url}")
+
+
+class _Said(TextColumn):
+    """The text of a bar, on one line: what the line has no room for is left out."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def bar_columns(width: int) -> list[ProgressColumn]:
+    """Return what a bar consists of on a terminal of that width."""
+    fixed = Column(no_wrap=True)
+    return [
+        # Alone to give way.
+        _Said("{task.description}", markup=False, table_column=Column()),
+        BarColumn(min(40, width // 8), table_column=fixed),
+        TaskProgressColumn(table_column=fixed.copy()),
+        # What is left the text tells where it can be told: the share moves by fits and starts,
+        # which is no measure of time.
+        TimeElapsedColumn(table_column=fixed.copy()),
+    ]
 
 
 def _console() -> Console:

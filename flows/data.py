@@ -162,6 +162,7 @@ class Fitted:
             "seconds": self.seconds,
             "iterations": int(model.n_iter_),
             "converged": bool(model.converged_),
+            "status": model.status_.value,
             "residual": float(model.residual_),
             "residual_rows": int(model.residual_rows_),
             "engine": model.engine_,
@@ -198,7 +199,7 @@ def open_labelled(settings: Settings) -> Labelled:
 
 def label_named(data: Dataset, name: str | None, setting: str = "label") -> Labelled:
     """Return a data set with the label that a setting names, its own for None."""
-    label = name or data.info.default_label
+    label = data.info.default_label if name is None else name
     if label is None or label not in data.labels:
         known = ", ".join(data.labels) or "no labels"
         raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {known}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from flows.errors import FlowError
 from flows.progress import Part, report
 from flows.settings import FitSettings
 from ism_dask.estimators.base import IKDR
-from storage import Dataset, Model, model_path, save_model
+from storage import Dataset, Model, model_path, runs_folder, save_model
+from storage.durable import explained
 
 # Loadings that a summary shows of each new feature.
 _SHOWN = 5
@@ -47,12 +49,18 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
 
 
 def refuse_existing(run: str, settings: FitSettings) -> None:
-    """Raise FlowError where a run of that name would be lost without `force`."""
+    """Raise an error where a run of that name would be lost without `force`, or cannot be kept."""
+    folder = model_path(run).parent
     if model_path(run).exists() and not settings.force:
         raise FlowError(
-            f"there is a run {run!r} already, at {model_path(run).parent}; replace it with "
-            "--force, or choose another name with --run"
+            f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
+            "another name with --run"
         )
+    # What cannot be written is better known before the work than after.
+    with explained(folder):
+        runs_folder().mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
+            pass
 
 
 def fit_plain(settings: FitSettings) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class FoldResult:
         For the fit of W alone.
     iterations : int
     converged : bool
+    status : str
+        How the iterations ended.
     residual : float
         How far W is from a stationary point under the true kernel.
     residual_rows : int
@@ -72,6 +74,7 @@ class FoldResult:
     seconds: float
     iterations: int
     converged: bool
+    status: str
     residual: float
     residual_rows: int
     engine: str

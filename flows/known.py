@@ -11,9 +11,17 @@ from ism_dask.kernels import KERNELS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 
 if TYPE_CHECKING:
-    from flows.settings import Settings
+    from flows.settings import ClusterSettings, Settings
 
-__all__ = ["ENGINES", "KERNELS", "PARADIGMS", "check_data", "check_name", "check_run_name"]
+__all__ = [
+    "ENGINES",
+    "KERNELS",
+    "PARADIGMS",
+    "check_data",
+    "check_guidance",
+    "check_name",
+    "check_run_name",
+]
 
 
 def check_data(settings: Settings) -> None:
@@ -42,6 +50,19 @@ def check_name(dataset: str, split: str | None) -> None:
     if dataset not in DATASETS and not stored:
         names = sorted({*DATASETS, *(line.folder for line in list_datasets())})
         raise SettingsError(f"`dataset` is {dataset!r}; expected one of {', '.join(names)}")
+
+
+def check_guidance(settings: ClusterSettings) -> None:
+    """Raise SettingsError where something is given that the paradigm has no use for."""
+    own = PARADIGMS[settings.paradigm].takes
+    for name in dict.fromkeys(name for each in PARADIGMS.values() for name in each.takes):
+        value = getattr(settings, name)
+        if value is not None and name not in own:
+            takers = " and ".join(kind for kind, each in PARADIGMS.items() if name in each.takes)
+            raise SettingsError(
+                f"`{name}` is {value!r}, but `paradigm` is {settings.paradigm!r}; only {takers} "
+                "clusters take it: leave it out, or choose another paradigm"
+            )
 
 
 def check_run_name(run: str) -> None:

@@ -25,9 +25,10 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: Any) -> None:
-        for name, kind in bundles.items():
-            given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
         try:
+            # Checking settings imports what they are checked against, which takes a second.
+            for name, kind in bundles.items():
+                given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
             command(**given)
         except KeyboardInterrupt as interrupt:
             # Typer would print an empty line of its own.

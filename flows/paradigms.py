@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from flows import wording
 from flows.data import Array, label_named
 from flows.errors import SettingsError
+from flows.settings import MU, SCORES_SHARE
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.gamma import class_dependence
 from storage import Dataset, load_model
 
 if TYPE_CHECKING:
@@ -29,14 +32,18 @@ class Paradigm:
         Takes the parameters that all share.
     told : callable
         Returns y for a data set, None where nothing is told.
+    takes : tuple of str
+        Settings that not every paradigm has a use for, but this one has.
     """
 
     estimator: Callable[..., ClusteringIKDR]
     told: Callable[[ClusterSettings, Dataset], Any]
+    takes: tuple[str, ...] = ()
 
     def model(self, settings: ClusterSettings, k: int, **shared: Any) -> ClusteringIKDR:
         """Return the estimator of a run."""
-        guided = {} if self.estimator is UnsupervisedIKDR else {"mu": settings.mu}
+        mu = MU if settings.mu is None else settings.mu
+        guided = {"mu": mu} if "mu" in self.takes else {}
         return self.estimator(k, settings.n_components, **guided, **shared)
 
 
@@ -47,20 +54,21 @@ def _nothing(_settings: ClusterSettings, _data: Dataset) -> None:
 def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
     """Return the classes of a share of the rows, drawn from each class alike; -1 for others."""
     y = label_named(data, settings.label).classes
-    if settings.scores_share == 1:
+    share = SCORES_SHARE if settings.scores_share is None else settings.scores_share
+    if share == 1:
         return y
     scores = np.full(len(y), -1)
     try:
         known, _ = train_test_split(
             np.arange(len(y)),
-            train_size=settings.scores_share,
+            train_size=share,
             stratify=y,
             random_state=settings.seed,
         )
     except ValueError as error:
         raise SettingsError(
-            f"`scores_share` is {settings.scores_share:g}, which does not leave a row with and one "
-            f"without a score in each class of {len(y)} rows: {error}"
+            f"`scores_share` is {share:g}, which does not leave a row with and one without a score "
+            f"in each class of {len(y)} rows: {error}"
         ) from error
     scores[known] = y[known]
     return scores
@@ -69,8 +77,30 @@ def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
 def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     """Return the label to avoid, or the clusters of a run."""
     run = settings.run_to_avoid
-    if run is None:
-        return label_named(data, settings.avoid, "avoid").classes
+    avoided = _label_to_avoid(settings, data) if run is None else _clusters_of(run, settings, data)
+    try:
+        class_dependence(avoided)
+    except ValueError as error:
+        groups = wording.counted(len(np.unique(avoided)), "group")
+        raise SettingsError(
+            f"`avoid` is {settings.avoid or data.info.default_label!r}, which makes {groups} of "
+            f"{len(avoided)} rows; expected 2 groups or more, and at most half as many as rows. "
+            "Name another label or run with --avoid"
+        ) from error
+    return avoided
+
+
+def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+    if settings.avoid is None and not data.labels:
+        raise SettingsError(
+            f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
+            "that run, --avoid run:NAME"
+        )
+    return label_named(data, settings.avoid, "avoid").classes
+
+
+def _clusters_of(run: str, settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the clusters that a run has found in these rows."""
     model = load_model(run)
     if model.labels is None:
         raise SettingsError(
@@ -88,6 +118,6 @@ def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
 
 PARADIGMS: dict[str, Paradigm] = {
     "unsupervised": Paradigm(UnsupervisedIKDR, _nothing),
-    "semisupervised": Paradigm(SemiSupervisedIKDR, _some_classes),
-    "alternative": Paradigm(AlternativeIKDR, _to_avoid),
+    "semisupervised": Paradigm(SemiSupervisedIKDR, _some_classes, ("mu", "scores_share")),
+    "alternative": Paradigm(AlternativeIKDR, _to_avoid, ("mu", "avoid")),
 }

@@ -103,7 +103,7 @@ class FitProgress:
             objective = state.current.objective
             self._tell(share, f"iteration {state.iteration}, objective {objective:.6g}")
             if self._stopping.reached(state.history[-1]):
-                self._enter("checking", 1.0 - self._told)
+                self.check()
             else:
                 following = state.iteration + 1
                 room = _STEP / following * (_ITERATIONS - self._told)
@@ -118,6 +118,10 @@ class FitProgress:
             # How many passes there will be is not known: each takes half of what is left.
             passed = 1.0 - 0.5 ** (current.after + current.share)
             self._tell(self._base + self._room * passed, f"{self._stage}, {current.text(now)}")
+
+    def check(self) -> None:
+        """Begin what follows the iterations."""
+        self._enter("checking", 1.0 - self._told)
 
     def _enter(self, stage: str, room: float) -> None:
         """Begin an iteration or the check, which lead as far as `room` from here."""
@@ -151,18 +155,26 @@ class RoundsProgress:
         What the rounds are of the work.
     stopping : Stopping
         When the iterations of a round end.
+    is_last : callable
+        Says whether a round that has ended has none after it.
     """
 
-    def __init__(self, part: Part, stopping: Stopping) -> None:
-        self._part, self._stopping = part, stopping
+    def __init__(self, part: Part, stopping: Stopping, is_last: Callable[[Round], bool]) -> None:
+        self._part, self._stopping, self._is_last = part, stopping, is_last
         # A look at a round must not come after the first report of the next.
         self._lock = threading.Lock()
-        self._enter(1)
+        self._enter(_begun(1), _begun(2), "round 1")
 
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
+        number = done.number + 1
         with self._lock:
-            self._enter(done.number + 1).report(0.0, f"change {done.change:.2g} in the one before")
+            if self._is_last(done):
+                self._enter(_begun(number), 1.0, "clusters").report(0.0)
+                self._fit.check()
+            else:
+                part = self._enter(_begun(number), _begun(number + 1), f"round {number}")
+                part.report(0.0, f"last change {done.change:.2g}")
 
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
@@ -178,22 +190,26 @@ class RoundsProgress:
         with self._lock:
             self._fit.look()
 
-    def _enter(self, number: int) -> Part:
-        """Begin a round, and return what it is of the work."""
-        # How many there will be is not known: each takes a third of what is left.
-        start, stop = (1 - (2 / 3) ** done for done in (number - 1, number))
+    def _enter(self, start: float, stop: float, name: str) -> Part:
+        """Begin what lies between two shares of the rounds; return what it is of the work."""
         room = self._part.stop - self._part.start
-        part = Part(
-            self._part.start + start * room, self._part.start + stop * room, f"round {number}"
-        )
+        part = Part(self._part.start + start * room, self._part.start + stop * room, name)
         self._fit = FitProgress(part, self._stopping)
         return part
 
 
+def _begun(number: int) -> float:
+    """Return how much of the rounds is done when one begins, counted from 1."""
+    # How many there will be is not known: each takes a third of what is left.
+    return 1.0 - (2 / 3) ** (number - 1)
+
+
 @contextmanager
-def watched_rounds(part: Part, stopping: Stopping) -> Iterator[RoundsProgress]:
+def watched_rounds(
+    part: Part, stopping: Stopping, is_last: Callable[[Round], bool]
+) -> Iterator[RoundsProgress]:
     """Report how far the fit in the block is, by rounds; yield what it has to call."""
-    progress = RoundsProgress(part, stopping)
+    progress = RoundsProgress(part, stopping, is_last)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 _RUN = "run:"
+# Of clusters that are told something of the rows, where it is not said.
+MU, SCORES_SHARE = 1.0, 0.1
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
@@ -219,11 +221,17 @@ class ClusterSettings(FitSettings):
         flags=("--clusters", "-k"),
         ge=1,
     )
-    mu: float = setting(
-        1.0, about="What scores, or labels to avoid, count beside the clusters.", gt=0
+    mu: float | None = setting(
+        None,
+        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
+        f"clusters. Default: {MU}.",
+        gt=0,
     )
-    scores_share: float = setting(
-        0.1, about="semisupervised: the share of rows whose class is told.", gt=0, le=1
+    scores_share: float | None = setting(
+        None,
+        about=f"semisupervised: the share of rows whose class is told. Default: {SCORES_SHARE}.",
+        gt=0,
+        le=1,
     )
     avoid: str | None = setting(
         None,
@@ -238,11 +246,7 @@ class ClusterSettings(FitSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _choose("paradigm", self.paradigm, list(_known().PARADIGMS))
-        if self.avoid is not None and self.paradigm != "alternative":
-            raise SettingsError(
-                f"`avoid` is {self.avoid!r}, but `paradigm` is {self.paradigm!r}; only alternative "
-                "clusters have something to avoid"
-            )
+        _known().check_guidance(self)
         if self.run_to_avoid is not None:
             _known().check_run_name(self.run_to_avoid)
 

@@ -6,6 +6,9 @@ import math
 import re
 from typing import Any
 
+# As `ism_dask.solver.Status` has it, for which `--help` need not wait.
+_SWINGS = "swings"
+
 
 def checked(account: dict[str, Any], rows: int) -> str:
     """Return the residual of a fit to so many rows, and how it was measured."""
@@ -39,11 +42,21 @@ def notes(results: list[dict[str, Any]]) -> str:
     return f"fold {', '.join(alike)}: {first}{more}"
 
 
-def advice(settings: dict[str, Any]) -> str:
-    """Say what may help a fit that has not settled."""
+def advice(settings: dict[str, Any], status: str) -> str:
+    """Say what may help a fit that has not settled, by the status it ended with."""
+    if status == _SWINGS:
+        return (
+            "It swings between two subspaces, for which more iterations do not help: take another "
+            "number of --components, kernel or width"
+        )
     if settings["angle_tol"] is None:
         return "Raise --max-iter or --tol"
     return "Raise --max-iter, --tol or --angle-tol"
+
+
+def counted(number: int, what: str) -> str:
+    """Return such as 1 round or 1,200 rounds."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _short(number: float) -> str:

@@ -31,7 +31,8 @@ def run(
 
 def _show(summary: dict[str, Any], output: Output) -> None:
     output.say(
-        f"{summary['run']}: {summary['n_clusters']} clusters in {len(summary['rounds'])} rounds, "
+        f"{summary['run']}: {wording.counted(summary['n_clusters'], 'cluster')} in "
+        f"{wording.counted(len(summary['rounds']), 'round')}, "
         f"objective {summary['objective']:.6g}, engine {wording.engine(summary)}, "
         f"{summary['seconds']:.2f} s"
     )
@@ -51,8 +52,9 @@ def _show(summary: dict[str, Any], output: Output) -> None:
 
 
 def _advice(summary: dict[str, Any]) -> str:
-    """Say what may help: the rounds may not have settled, or the W of the last one."""
-    settings = summary["settings"]
-    if summary["rounds"][-1]["change"] < settings["outer_tol"]:
-        return wording.advice(settings)
-    return "Raise --max-outer or --outer-tol"
+    """Say what may help: the rounds may not have settled, or the W that was kept, or neither."""
+    settings, status = summary["settings"], summary["status"]
+    helps = [] if status == "converged" else [wording.advice(settings, status)]
+    if summary["rounds"][-1]["change"] >= settings["outer_tol"]:
+        helps.append("Raise --max-outer or --outer-tol")
+    return ". ".join(helps)

@@ -43,12 +43,12 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     folds = [[str(result["fold"]), *_cells(result)] for result in results]
     ends = [[kind, *_cells(summary[kind])] for kind in ("mean", "sd")]
     output.table(("fold", "accuracy", "cost", "seconds", "iterations"), folds, ends, left=1)
-    unsettled = [str(result["fold"]) for result in results if not result["converged"]]
-    if unsettled:
+    unsettled = [result for result in results if not result["converged"]]
+    for status in dict.fromkeys(result["status"] for result in unsettled):
+        alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
         output.say(
-            f"not settled after {summary['settings']['max_iter']} iterations: fold "
-            f"{', '.join(unsettled)}; the best W so far was kept. "
-            f"{wording.advice(summary['settings'])}"
+            f"not settled: fold {', '.join(alike)}; the best W so far was kept. "
+            f"{wording.advice(summary['settings'], status)}"
         )
     if noted := wording.notes(results):
         output.say(noted)

@@ -34,7 +34,7 @@ def run(
 def _show(summary: dict[str, Any], output: Output) -> None:
     output.say(
         f"{summary['run']}: objective {summary['objective']:.6g}, eigengap "
-        f"{summary['eigengap']:.4g}, {summary['iterations']} iterations, "
+        f"{summary['eigengap']:.4g}, {wording.counted(summary['iterations'], 'iteration')}, "
         f"engine {wording.engine(summary)}, {summary['seconds']:.2f} s"
     )
     output.say(f"residual {wording.checked(summary, summary['rows'])}")
@@ -47,7 +47,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
     if not summary["converged"]:
-        advice = wording.advice(summary["settings"])
+        advice = wording.advice(summary["settings"], summary["status"])
         output.say(f"not settled: the best W so far was kept. {advice}")
     if summary["residual"] > _FAR:
         output.say(

@@ -46,6 +46,12 @@ def apart() -> Command:
     return run
 
 
+@pytest.fixture
+def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every iteration that has not settled be taken for a swing between two subspaces."""
+    monkeypatch.setattr("ism_dask.solver.Stopping.swings", lambda *_: True)
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let flows of the session run against a server of its own."""

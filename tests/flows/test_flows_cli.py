@@ -16,8 +16,9 @@ import pytest
 from commandline import Command, Ended
 from support import store_own, unbounded
 
+from flows.data import ensure_stored
 from ism_dask import SupervisedIKDR
-from storage import model_path, open_dataset
+from storage import load_model, model_path, open_dataset, runs_folder
 
 COMMANDS = ("datasets", "ingest", "crossval", "fit", "cluster", "transform", "server")
 
@@ -69,7 +70,7 @@ def test_crossval_for_people(here: Command) -> None:
         "mean",
         "sd",
     ]
-    assert "not settled after 1 iterations: fold 1, 2, 3" in ended.out
+    assert "not settled: fold 1, 2, 3; the best W so far was kept. Raise --max" in ended.out
     assert here("crossval", "wine", "--plain", "--first", 1, "--quiet") == Ended(0, "", "")
 
 
@@ -166,6 +167,66 @@ def test_advice_for_a_fit_that_does_not_settle(here: Command) -> None:
     assert "Raise --max-iter, --tol or --angle-tol\n" in here(*asked, "--angle-tol", 1e-9).out
 
 
+@pytest.mark.usefixtures("_swinging")
+@pytest.mark.parametrize("command", ["fit", "crossval", "cluster"])
+def test_advice_for_a_fit_that_swings(here: Command, command: str) -> None:
+    told = here(command, "wine", "--plain", "--tol", 1e-12).out
+    assert "not settled" in told
+    assert "swings between two subspaces" in told
+    assert "take another number of --components, kernel or width\n" in told
+    assert "Raise" not in told
+
+
+@pytest.mark.parametrize("command", ["fit", "cluster"])
+def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
+    here: Command, request: pytest.FixtureRequest, command: str
+) -> None:
+    def ended(*options: object) -> str:
+        asked = (command, "wine", "--plain", "--json", "--force", "--run", "one", *options)
+        status: str = here(*asked).answer["status"]
+        assert load_model("one").metrics["status"] == status
+        return status
+
+    assert ended("--tol", 1e9) == "converged"
+    assert ended("--tol", 1e-12, "--max-iter", 1) == "max_iter"
+    request.getfixturevalue("_swinging")
+    assert ended("--tol", 1e-12) == "swings"
+
+
+def test_a_single_iteration_is_no_iterations(here: Command) -> None:
+    assert ", 1 iteration, " in here("fit", "wine", "--plain", "--max-iter", 1).out
+
+
+@pytest.mark.parametrize("command", ["fit", "cluster"])
+def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
+    here: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def worked(*_: object, **__: object) -> None:
+        raise AssertionError("too late")
+
+    monkeypatch.setattr("flows.fitting.fit", worked)
+    monkeypatch.setattr("flows.clusters._fitted", worked)
+    ensure_stored("wine", None)
+    runs_folder().touch()
+    assert f"could not write {runs_folder()}" in here(command, "wine", "--plain").failed(1)
+    runs_folder().unlink()
+    runs_folder().mkdir()
+    (runs_folder() / "mine").touch()
+    asked = (command, "wine", "--plain", "--run", "mine")
+    assert f"could not write {runs_folder() / 'mine'}" in here(*asked).failed(1)
+    assert [path.name for path in runs_folder().iterdir()] == ["mine"]
+
+
+def test_ctrl_c_while_settings_are_checked_is_one_line(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.settings.Settings.build_kernel", interrupted)
+    assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -200,6 +261,12 @@ def test_advice_for_a_fit_that_does_not_settle(here: Command) -> None:
 )
 def test_wrong_usage(here: Command, arguments: str, message: str) -> None:
     assert message in here(*arguments.split()).failed(2)
+
+
+@pytest.mark.parametrize("command", ["crossval", "fit", "cluster"])
+def test_an_empty_label_is_not_the_default(here: Command, command: str) -> None:
+    ended = here(command, "wine", "--plain", "--label", "")
+    assert "`label` is ''; wine has cultivar" in ended.failed(2)
 
 
 @pytest.mark.usefixtures("reference_data")

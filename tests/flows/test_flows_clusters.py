@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from flows.data import ensure_stored
 from flows.errors import FlowError, SettingsError
 from flows.paradigms import PARADIGMS
 from flows.progress import watching
-from flows.settings import ClusterSettings
+from flows.settings import MU, SCORES_SHARE, ClusterSettings
 from storage import (
     DatasetInfo,
     dataset_path,
@@ -59,7 +60,7 @@ def _only(names: dict[str, float]) -> str:
 def test_people_see_sizes_and_agreement(here: Command) -> None:
     ended = here("cluster", "wine", "--plain", "--run", "seen")
     assert ended.status == 0
-    assert "3 clusters in 2 rounds" in ended.out
+    assert re.search(r"3 clusters in \d+ rounds, ", ended.out)
     assert "NMI" in ended.out
     assert "scatter.png" in ended.out
 
@@ -128,11 +129,26 @@ def test_progress_goes_up_by_round() -> None:
     assert any("round 2, iteration 1" in text for text in diary.texts)
 
 
+@pytest.mark.parametrize("most", [1, 20])
+def test_no_round_is_announced_that_does_not_come(most: int) -> None:
+    diary = Diary()
+    with watching(diary):
+        settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
+        rounds = len(cluster_plain(settings)["rounds"])
+    assert "clusters" in diary.texts
+    told = [text for text in diary.texts if text.startswith("round ")]
+    assert {text.split(",")[0] for text in told} == {f"round {n + 1}" for n in range(rounds)}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"paradigm": "supervised"}, "`paradigm` is 'supervised'"),
         ({"avoid": "identity"}, "only alternative clusters"),
+        ({"mu": 5.0}, "`mu` is 5.0, but .* only semisupervised and alternative clusters"),
+        ({"scores_share": 0.2}, "`scores_share` is 0.2, but .* only semisupervised clusters"),
+        ({"paradigm": "alternative", "scores_share": 0.2}, "`scores_share` is 0.2, but"),
+        ({"paradigm": "semisupervised", "avoid": "cultivar"}, "only alternative clusters"),
         ({"n_clusters": 0}, "`n_clusters` is 0; expected 1 or more"),
         ({"mu": 0.0}, "`mu` is 0.0"),
         ({"scores_share": 1.5}, "`scores_share` is 1.5"),
@@ -181,6 +197,9 @@ def test_a_run_is_not_lost(here: Command) -> None:
         (("own",), "own has no labels to count"),
         (("own", "-k", 2, "--paradigm", "semisupervised"), "`label` is None; own has no labels"),
         (("own", "-k", 2, "--paradigm", "alternative"), "`avoid` is None; own has no labels"),
+        (("own", "-k", 2, "--paradigm", "alternative"), "name that run, --avoid run:NAME"),
+        (("wine", "--mu", 5), "`mu` is 5.0, but `paradigm` is 'unsupervised'"),
+        (("wine", "--paradigm", "alternative", "--avoid", ""), "`avoid` is ''; wine has cultivar"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
@@ -209,6 +228,43 @@ def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Com
     assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
     assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
     assert "no model of 'nobody'" in here("cluster", "wine", *avoiding, "run:nobody").failed(1)
+
+
+@pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])
+def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, groups: str) -> None:
+    assert here("cluster", "wine", "-k", k, "--plain", "--run", "odd").status == 0
+    asked = ("cluster", "wine", "--plain", "--paradigm", "alternative", "--avoid", "run:odd")
+    told = here(*asked).failed(2)
+    assert f"`avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in told
+    assert "--avoid" in told
+    assert "`y`" not in told
+
+
+def test_a_label_of_one_class_cannot_be_avoided(here: Command) -> None:
+    store_own(40, y=np.zeros(40, dtype=int))
+    told = here("cluster", "own", "-k", 2, "--plain", "--paradigm", "alternative").failed(2)
+    assert "`avoid` is 'y', which makes 1 group of 40 rows" in told
+
+
+def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> None:
+    told = " ".join(here("cluster", "--help").out.replace("│", " ").split())
+    assert f"count beside the clusters. Default: {MU}." in told
+    assert f"whose class is told. Default: {SCORES_SHARE}." in told
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "given"),
+    [
+        ("semisupervised", {"mu": MU, "scores_share": SCORES_SHARE}),
+        ("alternative", {"mu": MU}),
+    ],
+)
+def test_a_default_is_what_the_help_says(paradigm: str, given: dict[str, Any]) -> None:
+    settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default")
+    named = replace(settings, run="named", **given)
+    default, told = (cluster_plain(each) for each in (settings, named))
+    assert default["objective"] == told["objective"]
+    assert default["sizes"] == told["sizes"]
 
 
 def test_the_own_label_is_avoided_whatever_label_counts() -> None:
@@ -261,6 +317,13 @@ def test_what_has_not_settled_says_what_helps(
     assert advice in ended.out
 
 
+def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
+    both = ("--max-outer", 1, "--outer-tol", 1e-12, "--max-iter", 1, "--tol", 1e-12)
+    told = here("cluster", "wine", "--plain", *both).out
+    assert "Raise --max-iter or --tol. Raise --max-outer or --outer-tol\n" in told
+    assert "3 clusters in 1 round, " in told
+
+
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
@@ -270,7 +333,7 @@ def test_a_flow_shows_its_pictures() -> None:
     summary = run_cluster(ClusterSettings(dataset="wine", run="flown"))
     artifacts = artifacts_of(UUID(summary["flow_run"]["id"]))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
-    assert "| cultivar | 0.878 |" in page
+    assert f"| cultivar | {summary['nmi']['cultivar']:.3f} |" in page
     assert page.count("data:image/png;base64,") == len(summary["pictures"])
     assert summary["path"] in page
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100

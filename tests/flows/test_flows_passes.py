@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 import time
+from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from support import Diary, store_own
 
 import flows.passes
 import flows.progress
+from flows.console import bar_columns
 from flows.errors import FlowError
 from flows.fitting import fit_plain
 from flows.folds import crossval_plain
-from flows.passes import FitProgress, Pass, duration, watched_fit
+from flows.passes import FitProgress, Pass, RoundsProgress, duration, watched_fit
 from flows.progress import Part, settled_share, watching
 from flows.settings import CrossvalSettings, FitSettings
+from ism_dask.alternation import Round
 from ism_dask.shards import cut
 from ism_dask.solver import Stopping
 
@@ -186,3 +191,37 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
 def test_an_error_of_the_fit_comes_through() -> None:
     with pytest.raises(FlowError, match="as it is"), watched_fit(Part(), STOPPING):
         raise FlowError("as it is")
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_passes_after_the_last_round_are_of_the_clusters() -> None:
+    diary = Diary()
+    progress = RoundsProgress(Part(), STOPPING, lambda done: done.change < 0.01)
+    with watching(diary):
+        progress.on_round(ended_round(1, 0.5))
+        progress.on_round(ended_round(2, 0.001))
+        progress.on_task(1, 1)
+        progress.look()
+    assert diary.texts == [
+        "round 2, last change 0.5",
+        "clusters",
+        "clusters, checking, rows 100%",
+    ]
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[-1] <= 1.0
+
+
+def ended_round(number: int, change: float) -> Round:
+    return Round(number, 1.0, 1.0, (1.0,), change, 3, 0.1)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_long_text_leaves_room_for_the_bar(width: int) -> None:
+    console = Console(file=StringIO(), width=width)
+    progress = Progress(*bar_columns(width), console=console)
+    text = "fold 10 of 10, iteration 12, pass 3, rows 50%, objective 0.123456, 12 min left"
+    progress.add_task(text, total=1.0, completed=0.4)
+    console.print(progress.get_renderable())
+    told = console.file.getvalue()
+    assert re.match(r"fold 10 of 10, .*… [━╸╺ ]{5,} 40% 0:00:00\n$", told), told
+    assert len(told) <= width + 1
