@@ -9,7 +9,7 @@ from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian, Linear
 from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, Status, Stopping, begin, solve
+from ism_dask.solver import Evaluation, Record, Status, Stopping, begin, solve
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(60, 6))
@@ -103,3 +103,18 @@ def test_the_best_w_is_returned_and_descents_are_noted():
     assert solution.objective == 5.0
     assert sine(solution.W, np.eye(3)[:, [1]]) == 0.0
     assert [record.ascent for record in solution.history[:3]] == [True, False, False]
+
+
+@pytest.mark.parametrize(("damping", "swinging"), [(1.0, True), (0.95, False)])
+def test_slow_damping_is_no_swing(damping, swinging):
+    """Eigenvalues go to and fro; only where that goes on for good is there nothing to wait for."""
+    values = 1.0 + 0.01 * (-damping) ** np.arange(6)
+    changes = np.abs(np.diff(values)) / values[1:]
+    history = [
+        Record(number, 0.0, (value,), change, 0.5, 0.0, True)
+        for number, (value, change) in enumerate(
+            zip(values[1:-1], changes[:-1], strict=True), start=1
+        )
+    ]
+    found = Stopping(tol=0.01).swings(history, values[-1:], changes[-1])
+    assert found == swinging

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from sklearn.datasets import make_blobs
 
 from ism_dask.eigen import leading_by_products, sine
 from ism_dask.engines.product import product
@@ -14,6 +15,7 @@ from ism_dask.kernels import (
     Linear,
     Multiquadric,
 )
+from ism_dask.kernels.widths import median_distance
 from ism_dask.shards import cut
 from ism_dask.spectral import Graph
 
@@ -155,3 +157,15 @@ def test_eigenpairs_that_do_not_settle_say_so():
     spread = np.linspace(0.0, 1.0, 2000)
     found = leading_by_products(lambda V: spread[:, None] * V, 2000, 3, 1e-12)
     assert 1e-12 < found.residual < 1e-2
+
+
+def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
+    """What landmarks leave of a narrow kernel hardly touches its leading eigenvectors."""
+    X, _ = make_blobs(4500, 6, centers=3, random_state=0)
+    narrow = Gaussian(0.25 * median_distance(X[:500]))
+    found = graph(X, 2000, narrow, "landmarks", engine_tol=1e-10).embedded(np.eye(6), 2)
+    assert "which may leave 0.3 of its trace" in found.note
+    exact = graph(X, 2000, narrow, "exact").embedded(np.eye(6), 2)
+    assert exact.note == ""
+    np.testing.assert_allclose(found.values, exact.values, rtol=0.05)
+    assert sine(*(each.shards.gathered()[:, :-1] for each in (exact, found))) < 0.05
