@@ -23,7 +23,10 @@ class AlternativeIKDR(GuidedIKDR):
     n_components : int, optional
         New features. Default: as many as clusters, where d allows.
     mu : float, default 1.0
-        What it counts to be away from the labels, beside the new clusters.
+        What it counts to be away from the labels, beside the new clusters. Columns of U have
+        length 1, those of Y sqrt(n_c) for a class of n_c rows: at 1 the labels weigh in the
+        order of n / k times the clusters (some 40 times at 178 rows and k = 3), so that they are
+        avoided first of all.
     kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     outer_tol, max_outer, n_init, random_state, on_round
@@ -49,6 +52,7 @@ class AlternativeIKDR(GuidedIKDR):
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels to avoid
+            One for each row, none missing; -1 is a label like any other.
 
         Returns
         -------

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from ism_dask.gamma import class_dependence
+from ism_dask.gamma import Dependence, class_dependence, linear_dependence
 from ism_dask.typing import Array
 
 _SCORES = ("auto", "classes", "linear")
+_NONE_KNOWN = "Rows of which nothing is known get NaN"
 
 
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels less the share of each class: (n, c)."""
-    labels = column_or_1d(_told(y, n), warn=True)
-    known = class_dependence(labels)
-    codes = known.facts[:, 0].astype(np.intp)
-    Y = np.eye(int(codes.max()) + 1)[codes]
-    return np.asarray(Y - Y.mean(axis=0))
+    labels = _one_a_row(_told(y, n, "Each row needs a label to avoid"))
+    missing = int(_missing(labels).sum())
+    if missing:
+        raise ValueError(
+            f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
+            "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
+        )
+    return _centred_one_hot(_class_numbers(labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,31 +54,97 @@ def partial_scores(y: Any, n: int, target: str) -> Known:
     """Return what is known of n rows by y, where `target` says what y are."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
-    given = _told(y, n)
+    given = _told(y, n, _NONE_KNOWN)
     missing = _missing(given)
     if missing.all():
-        raise ValueError("`y` has no scores: every row is NaN; give some, or use UnsupervisedIKDR")
-    flat = given.ndim == 1 and not type_of_target(given[~missing]).startswith("continuous")
-    if target == "classes" or (target == "auto" and flat):
-        return _classes(given, missing)
-    numbers = given[~missing].astype(np.float64).reshape(int((~missing).sum()), -1)
-    deviation = numbers.std(axis=0)
-    if (deviation == 0).any():
-        raise ValueError("`y` has a column of scores that are all equal; leave it out")
-    return Known(_spread((numbers - numbers.mean(axis=0)) / deviation, ~missing))
+        raise ValueError(
+            "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
+            "give some, or use UnsupervisedIKDR"
+        )
+    values = given[~missing]
+    if target == "classes" or (target == "auto" and given.ndim == 1 and not _continuous(values)):
+        return _classes(_one_a_row(given), missing)
+    return Known(_spread(_standardised(values), ~missing))
 
 
 def _classes(given: Array, missing: Array) -> Known:
-    """Return labels of some rows; -1 is none, as elsewhere in scikit-learn."""
-    unlabelled = missing | (np.isin(given, [-1]) if given.dtype.kind in "if" else missing)
+    """Return labels (n,) of some rows; -1 is none, as elsewhere in scikit-learn."""
+    unlabelled = missing.copy()
+    if given.dtype.kind in "ifO":
+        unlabelled[~missing] = given[~missing] == -1
     if unlabelled.all():
-        raise ValueError("`y` has no labels: -1 stands for none")
-    labels = given[~unlabelled]
-    known = class_dependence(labels)
+        raise ValueError(
+            "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
+            "some, or use UnsupervisedIKDR"
+        )
+    known = _class_numbers(given[~unlabelled])
     groups = np.full(len(given), -1)
     groups[~unlabelled] = known.facts[:, 0]
-    Y = centred_labels(labels, len(labels))
-    return Known(_spread(Y, ~unlabelled), groups, known.classes)
+    return Known(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
+
+
+def _class_numbers(labels: Array) -> Dependence:
+    """Return the classes of labels (m,), none of them a gap."""
+    try:
+        return class_dependence(labels)
+    except TypeError as error:
+        raise ValueError(
+            f"`y` has labels that cannot be compared with each other ({_kinds(labels)}); expected "
+            "all strings or all numbers. Convert them to one type"
+        ) from error
+
+
+def _centred_one_hot(known: Dependence) -> Array:
+    """Return (m, c) one-hot classes less the share of each."""
+    codes = known.facts[:, 0].astype(np.intp)
+    Y = np.eye(int(codes.max()) + 1)[codes]
+    return np.asarray(Y - Y.mean(axis=0))
+
+
+def _standardised(values: Array) -> Array:
+    """Return scores (m,) or (m, t) as columns (m, t) of mean 0 and deviation 1."""
+    numbers = _numbers(values).reshape(len(values), -1)
+    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
+    _, exponents = np.frexp(np.abs(numbers).max(axis=0))
+    scaled = np.ldexp(numbers, -exponents)
+    constant = np.flatnonzero(np.ptp(scaled, axis=0) == 0)
+    if constant.size:
+        raise ValueError(
+            f"`y` has a column of scores that are all equal (column {constant[0]}, where "
+            f"{len(numbers)} rows have {numbers[0, constant[0]]:g}); leave it out"
+        )
+    return linear_dependence(scaled).facts
+
+
+def _continuous(values: Array) -> bool:
+    """Say whether known scores (m,) are numbers that are not all whole."""
+    if values.dtype.kind == "O" and all(isinstance(value, Real | Decimal) for value in values):
+        values = _numbers(values)
+    if values.dtype.kind != "f":
+        return False
+    with np.errstate(invalid="ignore"):  # whole numbers are looked for as int64: 1e200 is none
+        return bool(type_of_target(values).startswith("continuous"))
+
+
+def _numbers(values: Array) -> Array:
+    """Return `values` of any shape in float64."""
+    try:
+        with np.errstate(over="ignore"):
+            numbers = values.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"`y` must be numbers where it is no labels; got {_kinds(values)}: {error}. Labels "
+            'are one for each row, a `y` of shape (n,), and go with target="classes"'
+        ) from error
+    _refuse_infinity(numbers, _NONE_KNOWN)
+    return numbers
+
+
+def _kinds(values: Array) -> str:
+    """Return what the values are, for errors."""
+    if values.dtype.kind != "O":
+        return f"dtype {values.dtype}"
+    return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))
 
 
 def _spread(values: Array, where: Array) -> Array:
@@ -84,26 +156,65 @@ def _spread(values: Array, where: Array) -> Array:
 
 def _missing(given: Array) -> Array:
     """Return which rows (n,) have no score; one that is half told has none."""
-    if given.dtype.kind == "f":
-        return np.asarray(np.isnan(given).reshape(len(given), -1).any(axis=1))
-    if given.dtype.kind == "O":
+    if given.dtype.kind in "fmM":
+        gaps = np.isnan(given)
+    elif given.dtype.kind == "O":
         gaps = np.frompyfunc(_is_gap, 1, 1)(given).astype(bool)
-        return np.asarray(gaps.reshape(len(given), -1).any(axis=1))
-    return np.zeros(len(given), dtype=bool)
+    else:
+        return np.zeros(len(given), dtype=bool)
+    return np.asarray(gaps.reshape(len(given), -1).any(axis=1))
 
 
 def _is_gap(value: Any) -> bool:
-    return value is None or value != value  # noqa: PLR0124  NaN alone is not itself
+    """Say whether a value is None, NaN or the NA of pandas.
+
+    NA is told by its name: pandas is no dependency, and NA neither is itself nor is not.
+    """
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124
 
 
-def _told(y: Any, n: int) -> Array:
-    """Return y as an array with one row for each row of X."""
-    given = np.asarray(y)
+def _told(y: Any, n: int, advice: str) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors of its length end with `advice`."""
+    given = _as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
-            f"`y` must tell of each row of X: X has {n} rows, y has shape {given.shape}. Rows "
-            "of which nothing is known get NaN"
+            f"`y` must tell of each row of X: X has {n} rows, y has shape {given.shape}. {advice}"
         )
-    if given.dtype.kind == "f" and np.isinf(given).any():
-        raise ValueError("`y` contains infinity; expected numbers, or NaN where there are none")
+    if given.ndim > 2 or given.shape[1:] == (0,):
+        raise ValueError(
+            f"`y` must have the shape ({n},), or ({n}, t) with t columns of scores, 1 or more; "
+            f"got {given.shape}"
+        )
+    if given.dtype.kind in "cV":
+        raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
+    _refuse_infinity(given, advice)
+    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+
+
+def _as_array(y: Any) -> Array:
+    """Return y as an array, where NaN among strings is NaN: NumPy would make it "nan"."""
+    given = np.asarray(y)
+    if given.dtype.kind not in "SUT":
+        return given
+    objects = np.asarray(y, dtype=object)
+    return given if all(isinstance(value, str | bytes) for value in objects.flat) else objects
+
+
+def _one_a_row(given: Array) -> Array:
+    """Return `given`, or say that labels are (n,)."""
+    if given.ndim != 1:
+        raise ValueError(
+            f"`y` must be one label for each row, of shape ({len(given)},), where it is taken as "
+            f"classes; got shape {given.shape}. Give one of the columns"
+        )
     return given
+
+
+def _refuse_infinity(given: Array, advice: str) -> None:
+    """Say so where a number of `given` is not finite, or too large for float64."""
+    if given.dtype.kind == "O":
+        infinite = any(isinstance(value, float) and np.isinf(value) for value in given.flat)
+    else:
+        infinite = given.dtype.kind == "f" and bool(np.isinf(given).any())
+    if infinite:
+        raise ValueError(f"`y` contains infinity; expected finite numbers below 1.8e308. {advice}")

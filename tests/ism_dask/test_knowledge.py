@@ -1,0 +1,224 @@
+"""How y is read: gaps, labels, columns and scores, in the ways that users have them."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.exceptions import DataConversionWarning
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
+from ism_dask.estimators.knowledge import centred_labels, partial_scores
+
+X, Y = load_wine(return_X_y=True)
+TOLD = np.arange(178) % 10 == 0
+PART = np.where(TOLD, Y, np.nan)
+NAMES = np.array(["barbera", "grignolino", "barolo"])
+
+
+def entries(values, gap):
+    """Return a list of `values` at rows told, and `gap` at others."""
+    return [value if told else gap for value, told in zip(values.tolist(), TOLD, strict=True)]
+
+
+def same(first, second):
+    np.testing.assert_array_equal(first.scores, second.scores)
+    for one, other in ((first.groups, second.groups), (first.classes, second.classes)):
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("target", ["auto", "linear"])
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, Decimal("nan")])
+def test_numbers_with_gaps_of_any_kind_are_numbers(gap, target):
+    expected = partial_scores(np.where(TOLD, X[:, 0], np.nan), 178, target)
+    assert expected.groups is None
+    same(partial_scores(entries(X[:, 0], gap), 178, target), expected)
+
+
+def test_a_fit_is_the_same_with_none_as_with_nan():
+    with_none = SemiSupervisedIKDR(3).fit(X, entries(X[:, 0], None))
+    with_nan = SemiSupervisedIKDR(3).fit(X, np.where(TOLD, X[:, 0], np.nan))
+    assert not hasattr(with_none, "classes_")
+    np.testing.assert_array_equal(with_none.components_, with_nan.components_)
+
+
+def test_decimals_are_numbers():
+    given = [
+        Decimal(str(value)) if told else None for value, told in zip(X[:, 0], TOLD, strict=True)
+    ]
+    same(partial_scores(given, 178, "auto"), partial_scores(entries(X[:, 0], None), 178, "auto"))
+
+
+@pytest.mark.parametrize("target", ["auto", "classes"])
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
+def test_whole_numbers_with_gaps_of_any_kind_are_classes(gap, target):
+    expected = partial_scores(PART, 178, target)
+    np.testing.assert_array_equal(expected.classes, [0, 1, 2])
+    same(partial_scores(entries(Y, gap), 178, target), expected)
+    same(partial_scores(np.array(entries(Y, gap), dtype=object), 178, target), expected)
+
+
+@pytest.mark.parametrize("target", ["auto", "classes"])
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
+def test_strings_with_gaps_of_any_kind_are_classes(gap, target):
+    expected = partial_scores(PART, 178, target)
+    known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
+    np.testing.assert_array_equal(known.classes, np.sort(NAMES))
+    np.testing.assert_array_equal(known.groups, expected.groups)
+    np.testing.assert_array_equal(known.scores, expected.scores)
+
+
+def test_gaps_of_several_kinds_in_one_column():
+    known = partial_scores([0, 1, None, -1, np.nan, pd.NA, 1], 7, "auto")
+    np.testing.assert_array_equal(known.groups, [0, 1, -1, -1, -1, -1, 1])
+    known = partial_scores([0.5, 1, None, -1, 2], 5, "auto")
+    assert known.groups is None
+    np.testing.assert_array_equal(np.isnan(known.scores[:, 0]), [False, False, True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "classes"),
+    [
+        ("string", ["a", "b", pd.NA, "a"], ["a", "b"]),
+        ("str", ["a", "b", None, "a"], ["a", "b"]),
+        ("category", ["a", "b", None, "a"], ["a", "b"]),
+        ("boolean", [True, False, pd.NA, True], [False, True]),
+        ("Int64", [2, 1, pd.NA, 2], [1, 2]),
+        ("datetime64[ns]", ["2020-01-01", "2020-01-02", None, "2020-01-01"], None),
+    ],
+)
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+def test_columns_of_pandas(dtype, values, classes, framed):
+    column = pd.Series(values, dtype=dtype)
+    known = partial_scores(column.to_frame() if framed else column, 4, "auto")
+    np.testing.assert_array_equal(known.groups >= 0, [True, True, False, True])
+    assert known.groups[0] == known.groups[3] != known.groups[1]
+    assert classes is None or known.classes.tolist() == classes
+    with pytest.raises(ValueError, match="1 of 4 rows have none"):
+        centred_labels(column, 4)
+
+
+def test_a_frame_of_nullable_numbers():
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]}).convert_dtypes()
+    frame.loc[~TOLD] = pd.NA
+    expected = partial_scores(np.where(TOLD[:, None], X[:, :2], np.nan), 178, "auto")
+    same(partial_scores(frame, 178, "auto"), expected)
+    same(partial_scores(frame.astype(object), 178, "auto"), expected)
+
+
+def test_other_labels_that_can_be_sorted():
+    days = [date(2020, 1, 1), date(2020, 1, 2), None, date(2020, 1, 1)]
+    np.testing.assert_array_equal(partial_scores(days, 4, "auto").groups, [0, 1, -1, 0])
+    known = partial_scores(np.array([b"a", b"b", b"a"]), 3, "auto")
+    assert known.classes.tolist() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("given", [["a", 1, "b", 2], ["a", 1, None, 2], ["a", 0.5, np.nan, "b"]])
+def test_labels_that_are_strings_and_numbers_are_told(given):
+    message = r"cannot be compared .*of type (int|float), str\); expected all strings or all num"
+    for target in ("auto", "classes"):
+        with pytest.raises(ValueError, match=message):
+            partial_scores(given, 4, target)
+    with pytest.raises(ValueError, match=message):
+        centred_labels(["a" if each in (None, np.nan) else each for each in given], 4)
+
+
+@pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
+@pytest.mark.parametrize("labels", [Y, NAMES[Y]])
+def test_labels_to_avoid_that_are_missing_are_counted(labels, gap):
+    with pytest.raises(ValueError, match=r"160 of 178 rows have none .* class of their own"):
+        AlternativeIKDR(3).fit(X, entries(labels, gap))
+
+
+def test_no_label_to_avoid_at_all():
+    with pytest.raises(ValueError, match="178 of 178 rows have none"):
+        AlternativeIKDR(3).fit(X, np.full(178, np.nan))
+
+
+def test_noise_is_a_label_to_avoid():
+    assert centred_labels([-1, 0, 1, 0], 4).shape == (4, 3)
+
+
+@pytest.mark.parametrize("y", [Y[:100], np.full(178, np.inf)])
+def test_gaps_are_no_advice_for_labels_to_avoid(y):
+    with pytest.raises(ValueError, match=r"Each row needs a label to avoid$"):
+        AlternativeIKDR(3).fit(X, y)
+    with pytest.raises(ValueError, match=r"get NaN$"):
+        SemiSupervisedIKDR(3).fit(X, y)
+
+
+@pytest.mark.parametrize("target", ["auto", "classes", "linear"])
+@pytest.mark.parametrize(
+    "column", [PART, np.round(2 * X[:, 0]) / 2, np.array(entries(Y, None), dtype=object)]
+)
+def test_a_column_is_flat_with_a_warning(column, target):
+    for given in (column[:, None], pd.DataFrame({"y": column})):
+        with pytest.warns(DataConversionWarning, match="column-vector"):
+            known = partial_scores(given, 178, target)
+        same(known, partial_scores(column, 178, target))
+
+
+def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        labels = centred_labels(pd.DataFrame({"y": NAMES[Y]}), 178)
+    np.testing.assert_array_equal(labels, centred_labels(NAMES[Y], 178))
+
+
+@pytest.mark.parametrize(
+    ("y", "target", "message"),
+    [
+        (np.ones((178, 2, 1)), "auto", r"shape \(178,\), or \(178, t\).* got \(178, 2, 1\)"),
+        (np.ones((178, 0)), "auto", r"got \(178, 0\)"),
+        (np.column_stack([Y, Y]), "classes", r"\(178,\).* got shape \(178, 2\)"),
+        (np.column_stack([PART, PART]), "classes", r"got shape \(178, 2\)"),
+        (NAMES[np.column_stack([Y, Y])], "auto", r"must be numbers .* got dtype <U10"),
+        (np.full((178, 2), "a", dtype=object), "linear", "got values of type str"),
+        (NAMES[Y], "linear", "must be numbers where it is no labels"),
+        (entries(NAMES[Y], None), "linear", 'go with target="classes"'),
+        (Y * 1j, "auto", "real numbers; got dtype complex128"),
+        (entries(Y + 0.5, 1j), "linear", "dtype complex128"),
+        ([np.inf, None, *Y[2:]], "classes", "infinity"),
+        ([10**400, *X[1:, 0]], "auto", "must be numbers"),
+        ([Decimal("1e999"), *X[1:, 0]], "auto", "infinity"),
+        (np.column_stack([Y, np.full(178, 0.1)]), "auto", r"all equal \(column 1, .* 0.1\)"),
+        (np.where(TOLD, 0.1, np.nan), "linear", r"all equal \(column 0, where 18 rows have 0.1"),
+        ([None] * 178, "auto", "no scores: every row is NaN, None"),
+        ([None, -1] * 89, "auto", "no labels: -1"),
+    ],
+)
+def test_scores_that_cannot_be(y, target, message):
+    with pytest.raises(ValueError, match=message):
+        partial_scores(y, 178, target)
+
+
+@pytest.mark.parametrize(("y", "shape"), [(np.ones((178, 2, 1)), "2, 1"), (np.ones((178, 2)), "2")])
+def test_labels_to_avoid_of_another_shape(y, shape):
+    with pytest.raises(ValueError, match=rf"shape \(178,\).* \(178, {shape}\)"):
+        AlternativeIKDR(3).fit(X, y)
+
+
+@pytest.mark.parametrize("factor", [2.0**660, 2.0**-660, -(2.0**3)])
+@pytest.mark.parametrize("target", ["auto", "linear"])
+def test_the_size_of_scores_does_not_count(factor, target):
+    several = np.where(TOLD[:, None], X[:, :2], np.nan)
+    for given in (several, several[:, 0]):
+        expected = partial_scores(given, 178, target).scores
+        scaled = partial_scores(given * factor, 178, target).scores
+        np.testing.assert_array_equal(scaled, np.sign(factor) * expected)
+        np.testing.assert_allclose(expected[TOLD].mean(axis=0), 0, atol=1e-12)
+        np.testing.assert_allclose(expected[TOLD].std(axis=0), 1)
+
+
+def test_rows_of_a_class_keep_it_where_another_centre_is_nearer():
+    wrong = PART.copy()
+    wrong[[0, 10, 20]] = 2
+    model = SemiSupervisedIKDR(3).fit(X, wrong)
+    np.testing.assert_array_equal(model.labels_[TOLD], wrong[TOLD])
+    assert (model.predict(X)[[0, 10, 20]] == model.labels_[50]).any()
