@@ -65,7 +65,9 @@ def main() -> None:
 def _status() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
-        return int(app(standalone_mode=False) or 0)
+        status = int(app(standalone_mode=False) or 0)
+        # What is interrupted before the command itself runs Typer ends without a word.
+        return _failed("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted", Interrupted.status)
     except BrokenPipeError:

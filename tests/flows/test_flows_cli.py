@@ -227,6 +227,18 @@ def test_ctrl_c_while_settings_are_checked_is_one_line(
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
 
 
+def test_ctrl_c_before_any_command_is_told_of(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.cli.version", interrupted)
+    ended = here("--version")
+    assert (ended.status, ended.out) == (130, "")
+    assert ended.err.strip() == "ism-dask: interrupted"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
