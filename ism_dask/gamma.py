@@ -248,7 +248,7 @@ def class_dependence(y: Array) -> Dependence:
     if len(classes) > max(_FEW_CLASSES, len(y) / 2):
         raise ValueError(
             f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
-            'numbers go with target="linear" or target="gaussian"'
+            'where `target` can be chosen, numbers go with target="linear"'
         )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)

@@ -78,6 +78,8 @@ class SupervisedIKDR(IKDR):
         How many rows that was measured on, against all rows: n, or a sample where n^2 q is
         beyond some seconds of work.
     n_iter_ : int
+    status_ : Status
+        How the iteration ended: settled, out of iterations, or found to swing.
     converged_ : bool
     history_ : tuple of Record
         Objective, eigenvalues, change, angle and seconds of each iteration.
