@@ -32,8 +32,8 @@ _DENSE = ROWS_PER_SHARD
 # What landmarks may leave of the trace where only a start is wanted, in the space of all
 # features: there a kernel is far from low rank, but its leading eigenvectors are not.
 _START_TOL = 0.5
-# The same of a narrow kernel of X W, which is not of low rank either: eigenvalues were then right to
-# 0.8%, eigenvectors to an angle of 0.01 (10,000 images, 776 landmarks; `outer_tol` is 0.01).
+# The same of a narrow kernel of X W, which is not of low rank either: eigenvalues were then right
+# to 0.8%, eigenvectors to an angle of 0.01 (10,000 images, 776 landmarks; `outer_tol` is 0.01).
 _ROUGH_TOL = 0.3
 # Residual of eigenvectors by products with tiles, relative to the largest eigenvalue: in roundings,
 # and the least that is worth a pass over all tiles.
