@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench bench-scale clean help
+.PHONY: demo test browser lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -22,6 +22,9 @@ demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 
 test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
 	$(BIN)/python -m pytest
+
+browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
 
 lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
 	$(BIN)/ruff check .

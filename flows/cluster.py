@@ -1,71 +1,41 @@
-"""Join a Dask cluster that is already running."""
+"""The flow `cluster`: clusters of all rows and the W in which they show, kept as a run."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from flows.errors import FlowError
+from prefect import flow, tags, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
 
-_SECONDS = 10
-# They say at length, and more than once, what the one line of the error says.
-_NOISY = ("distributed", "distributed.client", "asyncio")
-
-
-@contextmanager
-def joined(address: str | None) -> Iterator[None]:
-    """Make the cluster at `address` the one that shards find; without an address, do nothing."""
-    if address is None:
-        yield
-        return
-    # Only those who want a cluster wait for what it takes to talk to one.
-    from distributed.client import FutureCancelledError  # noqa: PLC0415
-    from distributed.comm.core import CommClosedError  # noqa: PLC0415
-
-    with _connected(address) as client:
-        _await_workers(client, address)
-        try:
-            yield
-        except (FutureCancelledError, CommClosedError) as error:
-            raise FlowError(
-                f"the Dask scheduler at {address} was lost on the way; see its log, start it "
-                "and its workers again, and repeat the command"
-            ) from error
+from flows.reports.markdown import cluster_page
+from flows.settings import ClusterSettings
+from flows.steps import ingest_step
+from flows.tracking import current_run, rename_run, tracked
+from flows.work.grouping import cluster_and_save, count_clusters
+from storage import open_dataset
 
 
-def _connected(address: str) -> Any:
-    from distributed import Client  # noqa: PLC0415
-
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        # A port where something else listens would keep the client waiting for ever: it has a
-        # time limit for the connection, but none for the greeting that follows.
-        asyncio.run(asyncio.wait_for(_greet(address), _SECONDS))
-        return Client(address, timeout=_SECONDS)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise FlowError(
-            f"no Dask scheduler answers at {address} within {_SECONDS} s; start one with "
-            "`dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here "
-            "(a tls:// address needs the certificates in Dask's configuration)"
-        ) from error
+@task(name="cluster", task_run_name="cluster rows", cache_policy=NO_CACHE, persist_result=False)
+def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
+    """Find the clusters and save the run."""
+    return cluster_and_save(settings)
 
 
-async def _greet(address: str) -> None:
-    from distributed.comm.core import connect  # noqa: PLC0415
+@flow(name="cluster", flow_run_name="{settings.title}", persist_result=False)
+def cluster(settings: ClusterSettings) -> dict[str, Any]:
+    """Cluster all rows of a data set and keep labels and model as a run."""
+    with tracked("cluster", settings.dataset, settings.paradigm, settings.kernel) as key:
+        ingest_step(settings)
+        k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
+        rename_run(replace(settings, n_clusters=k).title)
+        summary = cluster_step(settings)
+        create_markdown_artifact(markdown=cluster_page(summary), key=key)
+        return {**summary, "flow_run": current_run()}
 
-    comm = await connect(address)
-    await comm.close()
 
-
-def _await_workers(client: Any, address: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_SECONDS)
-    except TimeoutError as error:
-        raise FlowError(
-            f"the Dask scheduler at {address} has no workers; start some with "
-            f"`dask worker {address}`"
-        ) from error
+def run_cluster(settings: ClusterSettings) -> dict[str, Any]:
+    """Run the flow here, tagged with its data set, paradigm and kernel."""
+    with tags(settings.dataset, settings.paradigm, settings.kernel):
+        return cluster(settings)

@@ -9,10 +9,10 @@ from prefect import flow, tags, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows.folds import MEASURES, FoldResult, cross_fold, summarise
 from flows.settings import CrossvalSettings
 from flows.steps import begin
 from flows.tracking import current_run, tracked
+from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise
 
 
 @task(

@@ -8,11 +8,11 @@ from prefect import flow, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows import wording
-from flows.fitting import fit_and_save
+from flows.reports.markdown import fit_page
 from flows.settings import FitSettings
 from flows.steps import begin
 from flows.tracking import current_run, tracked
+from flows.work.fitting import fit_and_save
 
 
 @task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False)
@@ -27,7 +27,7 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     with tracked("fit", settings.dataset, settings.kernel) as key:
         begin(settings)
         summary = fit_step(settings)
-        create_markdown_artifact(markdown=markdown(summary), key=key)
+        create_markdown_artifact(markdown=fit_page(summary), key=key)
         return {**summary, "flow_run": current_run()}
 
 
@@ -35,32 +35,3 @@ def run_fit(settings: FitSettings) -> dict[str, Any]:
     """Run the flow here, tagged with its data set and kernel."""
     with tags(settings.dataset, settings.kernel):
         return fit(settings)
-
-
-def markdown(summary: dict[str, Any]) -> str:
-    """Return the summary as a page for people."""
-    facts = {
-        **{name: summary[name] for name in ("objective", "eigengap", "iterations", "converged")},
-        "residual": wording.checked(summary, summary["rows"]),
-        "engine": wording.engine(summary),
-        "seconds": summary["seconds"],
-    }
-    lines = [f"# {summary['run']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_shown(value)} |" for name, value in facts.items()]
-    lines += ["", summary["engine_note"]] if summary["engine_note"] else []
-    lines += [
-        "",
-        "## New features",
-        "",
-        "| feature | eigenvalue | largest weights |",
-        "|---|---|---|",
-    ]
-    pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
-    for number, (value, loadings) in enumerate(pairs):
-        weights = ", ".join(f"{each['feature']} {each['weight']:+.2f}" for each in loadings)
-        lines.append(f"| feature_{number} | {value:.4g} | {weights} |")
-    return "\n".join(lines)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flows.errors import SettingsError
-from flows.paradigms import PARADIGMS
+from flows.work.paradigms import PARADIGMS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name

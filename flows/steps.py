@@ -8,9 +8,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.data import ensure_stored, open_labelled
 from flows.settings import Settings
 from flows.tracking import rename_run
+from flows.work.data import ensure_stored, open_labelled
 
 
 @task(

@@ -14,7 +14,7 @@ from flows.settings import ClusterSettings
 EXAMPLE = "Example: ism-dask cluster face --paradigm alternative --avoid identity -k 4"
 HIDDEN = False
 
-_WORK = Work(plain="flows.clusters:cluster_plain", flow="flows.clustering:run_cluster")
+_WORK = Work(plain="flows.work.grouping:cluster_plain", flow="flows.cluster:run_cluster")
 
 
 def run(

@@ -14,7 +14,7 @@ from flows.settings import CrossvalSettings
 EXAMPLE = "Example: ism-dask crossval wine --kernel gaussian -q 3 --plain"
 HIDDEN = False
 
-_WORK = Work(plain="flows.folds:crossval_plain", flow="flows.crossval:run_crossval")
+_WORK = Work(plain="flows.work.folds:crossval_plain", flow="flows.crossval:run_crossval")
 
 
 def run(

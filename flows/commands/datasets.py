@@ -10,7 +10,7 @@ HIDDEN = False
 
 def run(*, output: Output) -> None:
     """List the data sets that there are, and which of them are stored."""
-    from flows.catalogue import catalogue  # noqa: PLC0415
+    from flows.work.catalogue import catalogue  # noqa: PLC0415
 
     entries = catalogue()
     columns = ("name", "split", "labels (classes)", "title", "rows", "columns", "stored")

@@ -16,7 +16,7 @@ HIDDEN = False
 # A fit stopped at the default tolerance has a residual of some hundredths.
 _FAR = 0.5
 
-_WORK = Work(plain="flows.fitting:fit_plain", flow="flows.fit:run_fit")
+_WORK = Work(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
 
 
 def run(

@@ -24,8 +24,8 @@ def run(
     output: Output,
 ) -> None:
     """Read a data set's raw files, check them, and store the rows."""
-    from flows.data import ensure_stored  # noqa: PLC0415
     from flows.known import check_name  # noqa: PLC0415
+    from flows.work.data import ensure_stored  # noqa: PLC0415
 
     check_name(name, split)
     with output.watched():

@@ -36,7 +36,7 @@ class Work:
 
 def with_prefect(output: Output) -> str:
     """Set Prefect's environment, see to it that a server answers, and return its API address."""
-    from flows.server import ensure_server, prepare_environment, ui_address  # noqa: PLC0415
+    from flows.services.server import ensure_server, prepare_environment, ui_address  # noqa: PLC0415
 
     prepare_environment(debug=output.debug)
     return ensure_server(

@@ -24,7 +24,7 @@ def run(
 
 
 def _start(output: Output) -> dict[str, Any]:
-    from flows.server import ui_address  # noqa: PLC0415
+    from flows.services.server import ui_address  # noqa: PLC0415
 
     address = ui_address(with_prefect(output))
     output.say(f"Prefect answers at {address}")
@@ -32,7 +32,7 @@ def _start(output: Output) -> dict[str, Any]:
 
 
 def _stop(output: Output) -> dict[str, Any]:
-    from flows.server import stop_server  # noqa: PLC0415
+    from flows.services.server import stop_server  # noqa: PLC0415
 
     server = stop_server()
     output.say(f"stopped process {server.pid}" if server else "no server of ours runs")

@@ -27,7 +27,7 @@ def run(
 
     Columns of a .csv file with a header are taken by name.
     """
-    from flows.transforming import transform  # noqa: PLC0415
+    from flows.work.transforming import transform  # noqa: PLC0415
 
     with output.watched():
         summary = transform(model, source, out, split)

@@ -16,7 +16,7 @@ import pytest
 from commandline import Command, Ended
 from support import store_own, unbounded
 
-from flows.data import ensure_stored
+from flows.work.data import ensure_stored
 from ism_dask import SupervisedIKDR
 from storage import load_model, model_path, open_dataset, runs_folder
 
@@ -204,8 +204,8 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     def worked(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("flows.fitting.fit", worked)
-    monkeypatch.setattr("flows.clusters._fitted", worked)
+    monkeypatch.setattr("flows.work.fitting.fit", worked)
+    monkeypatch.setattr("flows.work.grouping._fitted", worked)
     ensure_stored("wine", None)
     runs_folder().touch()
     assert f"could not write {runs_folder()}" in here(command, "wine", "--plain").failed(1)
@@ -330,8 +330,8 @@ def test_an_error_that_nobody_foresaw_is_one_line(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("flows.data.open_dataset", broken)
-    monkeypatch.setattr("flows.data.ingest", broken)
+    monkeypatch.setattr("flows.work.data.open_dataset", broken)
+    monkeypatch.setattr("flows.work.data.ingest", broken)
     assert "RuntimeError: first second (--debug" in here("ingest", "wine").failed(1)
 
 

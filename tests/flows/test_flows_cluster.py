@@ -11,10 +11,10 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-import flows.cluster
-import flows.data
+import flows.compute.joining
 import flows.passes
 import flows.progress
+import flows.work.data
 from flows.progress import watching
 
 
@@ -45,7 +45,7 @@ def test_rows_that_workers_read_themselves(
 ) -> None:
     asked = ("crossval", "wine", "--plain", "--json", "--first", 2)
     alone = here(*asked).answer
-    monkeypatch.setattr(flows.data, "_IN_TASKS", 0)
+    monkeypatch.setattr(flows.work.data, "_IN_TASKS", 0)
     _same(here(*asked, "--scheduler", scheduler).answer, alone)
     fitted = here("fit", "wine", "--plain", "--json", "--scheduler", scheduler).answer
     again = here("fit", "wine", "--plain", "--json", "--force").answer
@@ -91,7 +91,7 @@ def _same(found: dict, expected: dict) -> None:
 def test_nobody_at_that_address(
     here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
-    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
     address = f"tcp://127.0.0.1:{unused_port}"
     ended = here("crossval", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
@@ -99,7 +99,7 @@ def test_nobody_at_that_address(
 
 def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: as a web server would, for ever."""
-    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         ended = here("fit", "wine", "--plain", "--scheduler", address)
@@ -109,7 +109,7 @@ def test_something_else_at_that_address(here: Command, monkeypatch: pytest.Monke
 def test_a_scheduler_without_workers(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
-    monkeypatch.setattr(flows.cluster, "_SECONDS", 1)
+    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
     with LocalCluster(
         n_workers=0,
         processes=False,

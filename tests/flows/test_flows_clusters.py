@@ -14,12 +14,12 @@ from commandline import Command
 from PIL import Image
 from support import Diary, artifacts_of, store_own
 
-from flows.clusters import cluster_plain
-from flows.data import ensure_stored
 from flows.errors import FlowError, SettingsError
-from flows.paradigms import PARADIGMS
 from flows.progress import watching
 from flows.settings import MU, SCORES_SHARE, ClusterSettings
+from flows.work.data import ensure_stored
+from flows.work.grouping import cluster_plain
+from flows.work.paradigms import PARADIGMS
 from storage import (
     DatasetInfo,
     dataset_path,
@@ -106,16 +106,16 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
 
 def _shown(summary: dict[str, Any]) -> list[str]:
     """Return the lines of the page of a run that show its pictures."""
-    from flows.clustering import markdown
+    from flows.reports.markdown import cluster_page
 
-    lines = markdown(summary).splitlines()
+    lines = cluster_page(summary).splitlines()
     return [lines[lines.index(f"## {name}") + 2] for name in summary["pictures"]]
 
 
 def test_a_picture_too_large_for_the_page_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.clustering
+    import flows.reports.markdown
 
-    monkeypatch.setattr(flows.clustering, "_SHOWN_BYTES", 10)
+    monkeypatch.setattr(flows.reports.markdown, "_SHOWN_BYTES", 10)
     summary = cluster_plain(ClusterSettings(dataset="wine", run="large"))
     assert _shown(summary) == [f"`{file}`" for file in summary["pictures"].values()]
 
@@ -328,7 +328,7 @@ def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.clustering import run_cluster
+    from flows.cluster import run_cluster
 
     summary = run_cluster(ClusterSettings(dataset="wine", run="flown"))
     artifacts = artifacts_of(UUID(summary["flow_run"]["id"]))

@@ -13,14 +13,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
-import flows.data
-from flows.data import Picked, ensure_stored, open_labelled
+import flows.work.data
 from flows.errors import FlowError, SettingsError
-from flows.fitting import fit_plain, top_loadings
-from flows.folds import cross_fold, crossval_plain, plan_folds
 from flows.progress import link, report, watching
 from flows.settings import CrossvalSettings, FitSettings
 from flows.wording import checked, engine, notes
+from flows.work.data import Picked, ensure_stored, open_labelled
+from flows.work.fitting import fit_plain, top_loadings
+from flows.work.folds import cross_fold, crossval_plain, plan_folds
 from ism_dask import SupervisedIKDR
 from ism_dask.rows import RowSource
 from storage import load_model
@@ -79,7 +79,7 @@ def test_a_fit_that_does_not_settle_says_so() -> None:
 def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(WINE, first=2)
     expected = crossval_plain(settings)
-    monkeypatch.setattr(flows.data, "_IN_MEMORY", 0)
+    monkeypatch.setattr(flows.work.data, "_IN_MEMORY", 0)
     found = crossval_plain(settings)
     for one, two in zip(found["results"], expected["results"], strict=True):
         assert one["accuracy"] == two["accuracy"]

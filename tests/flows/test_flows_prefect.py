@@ -10,10 +10,10 @@ import pytest
 from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
-from flows.fitting import fit_plain
-from flows.folds import crossval_plain
 from flows.progress import watching
 from flows.settings import CrossvalSettings, FitSettings
+from flows.work.fitting import fit_plain
+from flows.work.folds import crossval_plain
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

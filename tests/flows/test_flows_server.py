@@ -9,7 +9,7 @@ import httpx
 import pytest
 from commandline import Command
 
-from flows import server
+from flows.services import server
 
 
 @pytest.fixture

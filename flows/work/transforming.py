@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from flows.data import ensure_stored
 from flows.errors import FlowError, SettingsError
 from flows.known import check_name, check_run_name
-from flows.matrices import Array, check_target, is_matrix_file, ordered, read_matrix, write_matrix
 from flows.progress import report
+from flows.work.data import ensure_stored
+from flows.work.matrices import (
+    Array,
+    check_target,
+    is_matrix_file,
+    ordered,
+    read_matrix,
+    write_matrix,
+)
 from ism_dask.estimators.preparation import project
 from storage import Model, ZarrRows, load_model
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from flows.cluster import joined
-from flows.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.compute.joining import joined
 from flows.errors import FlowError
 from flows.progress import Part, report
 from flows.settings import FitSettings
+from flows.work.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
 from ism_dask.estimators.base import IKDR
 from storage import Dataset, Model, model_path, runs_folder, save_model
 from storage.durable import explained

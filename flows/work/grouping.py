@@ -12,15 +12,15 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
-from flows.cluster import joined
-from flows.data import Fitted, ensure_stored, label_named, read_rows
+from flows.compute.joining import joined
 from flows.errors import SettingsError
-from flows.fitting import model_of, refuse_existing, told_of
-from flows.paradigms import PARADIGMS
 from flows.passes import watched_rounds
-from flows.pictures import drawn
 from flows.progress import Part, report
+from flows.reports.pictures import drawn
 from flows.settings import ClusterSettings
+from flows.work.data import Fitted, ensure_stored, label_named, read_rows
+from flows.work.fitting import model_of, refuse_existing, told_of
+from flows.work.paradigms import PARADIGMS
 from ism_dask.alternation import Round
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.solver import Stopping

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from flows import wording
-from flows.data import Array, label_named
 from flows.errors import SettingsError
 from flows.settings import MU, SCORES_SHARE
+from flows.work.data import Array, label_named
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.gamma import class_dependence

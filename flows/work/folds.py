@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
-from flows.cluster import joined
-from flows.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.compute.joining import joined
 from flows.errors import SettingsError
 from flows.progress import Part
 from flows.settings import CrossvalSettings
+from flows.work.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
 
 # What is averaged over the folds.
 MEASURES = ("accuracy", "cost", "seconds", "iterations")

@@ -1,52 +1,47 @@
-"""The flow `cluster`: clusters of all rows and the W in which they show, kept as a run."""
+"""Pages of runs, in Markdown: what the Prefect UI shows of a run that is over."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, tags, task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
-
 from flows import wording
-from flows.clusters import cluster_and_save, count_clusters
-from flows.settings import ClusterSettings
-from flows.steps import ingest_step
-from flows.tracking import current_run, rename_run, tracked
-from storage import open_dataset
 
 # Pictures up to so many bytes are shown in the artifact itself.
 _SHOWN_BYTES = 200_000
 
 
-@task(name="cluster", task_run_name="cluster rows", cache_policy=NO_CACHE, persist_result=False)
-def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
-    """Find the clusters and save the run."""
-    return cluster_and_save(settings)
+def fit_page(summary: dict[str, Any]) -> str:
+    """Return the summary as a page for people."""
+    facts = {
+        **{name: summary[name] for name in ("objective", "eigengap", "iterations", "converged")},
+        "residual": wording.checked(summary, summary["rows"]),
+        "engine": wording.engine(summary),
+        "seconds": summary["seconds"],
+    }
+    lines = [f"# {summary['run']}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_shown(value)} |" for name, value in facts.items()]
+    lines += ["", summary["engine_note"]] if summary["engine_note"] else []
+    lines += [
+        "",
+        "## New features",
+        "",
+        "| feature | eigenvalue | largest weights |",
+        "|---|---|---|",
+    ]
+    pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
+    for number, (value, loadings) in enumerate(pairs):
+        weights = ", ".join(f"{each['feature']} {each['weight']:+.2f}" for each in loadings)
+        lines.append(f"| feature_{number} | {value:.4g} | {weights} |")
+    return "\n".join(lines)
 
 
-@flow(name="cluster", flow_run_name="{settings.title}", persist_result=False)
-def cluster(settings: ClusterSettings) -> dict[str, Any]:
-    """Cluster all rows of a data set and keep labels and model as a run."""
-    with tracked("cluster", settings.dataset, settings.paradigm, settings.kernel) as key:
-        ingest_step(settings)
-        k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
-        rename_run(replace(settings, n_clusters=k).title)
-        summary = cluster_step(settings)
-        create_markdown_artifact(markdown=markdown(summary), key=key)
-        return {**summary, "flow_run": current_run()}
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def run_cluster(settings: ClusterSettings) -> dict[str, Any]:
-    """Run the flow here, tagged with its data set, paradigm and kernel."""
-    with tags(settings.dataset, settings.paradigm, settings.kernel):
-        return cluster(settings)
-
-
-def markdown(summary: dict[str, Any]) -> str:
+def cluster_page(summary: dict[str, Any]) -> str:
     """Return the summary as a page for people, with its pictures."""
     facts = {
         "data": f"{summary['dataset']} {summary['split'] or ''}, {summary['rows']:,} rows",

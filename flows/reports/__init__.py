@@ -1,0 +1,1 @@
+"""What people are shown of a run when it is over: pictures, plots, pages."""

@@ -1,0 +1,1 @@
+"""What stays up on this machine for the runs: servers, workers, schedulers."""

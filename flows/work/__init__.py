@@ -1,0 +1,1 @@
+"""What a run does, without Prefect: rows and labels in, a summary out."""
