@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from flows.console import Output
-from flows.settings import Settings
+from flows.settings import DataSettings
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Work:
     plain: str
     flow: str
 
-    def carried_out(self, settings: Settings, output: Output, *, plain: bool) -> dict[str, Any]:
+    def carried_out(self, settings: DataSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Do the work, showing people how far it is, and return its summary."""
         if not plain:
             with_prefect(output)
@@ -39,9 +39,13 @@ def with_prefect(output: Output) -> str:
     from flows.services.server import ensure_server, prepare_environment, ui_address  # noqa: PLC0415
 
     prepare_environment(debug=output.debug)
-    return ensure_server(
+    api = ensure_server(
         lambda server: output.waiting(
             f"starting a Prefect server at {ui_address(server.api)}; it stays up for the next "
             f"run: stop it with `ism-dask server --stop` or `kill {server.pid}`"
         )
     )
+    from flows.outbox import settle_all  # noqa: PLC0415
+
+    settle_all()
+    return api

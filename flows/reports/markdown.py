@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from flows import wording
 _SHOWN_BYTES = 200_000
 
 
-def fit_page(summary: dict[str, Any]) -> str:
+def fit_page(summary: dict[str, Any], links: Mapping[str, str]) -> str:
     """Return the summary as a page for people."""
     facts = {
         **{name: summary[name] for name in ("objective", "eigengap", "iterations", "converged")},
@@ -34,14 +35,49 @@ def fit_page(summary: dict[str, Any]) -> str:
     for number, (value, loadings) in enumerate(pairs):
         weights = ", ".join(f"{each['feature']} {each['weight']:+.2f}" for each in loadings)
         lines.append(f"| feature_{number} | {value:.4g} | {weights} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_linked(summary, links)])
+
+
+def ingest_page(summary: dict[str, Any]) -> str:
+    """Return what has been stored as a page for people."""
+    labels = ", ".join(f"{name} ({k} classes)" for name, k in summary["labels"].items())
+    return "\n".join(
+        [
+            f"# {summary['dataset']} ({summary['split']})",
+            "",
+            f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
+            "",
+            f"Labels: {labels or 'none'}.",
+            "",
+            f"Stored in `{summary['path']}`, with the hash `{summary['data_hash']}`.",
+        ]
+    )
+
+
+def crossval_page(summary: dict[str, Any], links: Mapping[str, str]) -> str:
+    """Return the summary as a page for people: a line for each fold, mean and deviation."""
+    lines = [f"# {summary['run']}", "", "| fold | accuracy | cost | seconds | iterations |"]
+    lines.append("|---|---|---|---|---|")
+    rows = [(str(each["fold"]), each) for each in summary["results"]]
+    rows += [(kind, summary[kind]) for kind in ("mean", "sd")]
+    for name, each in rows:
+        lines.append(
+            f"| {name} | {each['accuracy']:.4f} | {each['cost']:,.4f} | {each['seconds']:.3f} "
+            f"| {each['iterations']:g} |"
+        )
+    return "\n".join([*lines, *_linked(summary, links)])
+
+
+def _linked(summary: dict[str, Any], links: Mapping[str, str]) -> list[str]:
+    kept = f"The run is kept in `{summary['path']}`."
+    return ["", kept, "", " · ".join(f"[{name}]({url})" for name, url in links.items())]
 
 
 def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def cluster_page(summary: dict[str, Any]) -> str:
+def cluster_page(summary: dict[str, Any], links: Mapping[str, str]) -> str:
     """Return the summary as a page for people, with its pictures."""
     facts = {
         "data": f"{summary['dataset']} {summary['split'] or ''}, {summary['rows']:,} rows",
@@ -64,7 +100,7 @@ def cluster_page(summary: dict[str, Any]) -> str:
     lines += [_round(number, each) for number, each in enumerate(summary["rounds"], start=1)]
     for name, file in summary["pictures"].items():
         lines += ["", f"## {name}", "", _picture(name, Path(file))]
-    return "\n".join([*lines, "", f"Model, labels and pictures are in `{summary['path']}`."])
+    return "\n".join([*lines, *_linked(summary, links)])
 
 
 def _round(number: int, each: dict[str, Any]) -> str:

@@ -32,6 +32,9 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     # The second UI calls an outside host from the browser even so.
     "PREFECT_SERVER_UI_V2_ENABLED": "false",
+    # The client would ask a server that is away for a minute, wherever it is: we wait where we
+    # choose to.
+    "PREFECT_CLIENT_MAX_RETRIES": "3",
     # The command says in one line what went wrong; the whole log is in the UI.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
