@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -59,6 +60,8 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(_status())
 
 
