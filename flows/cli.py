@@ -16,6 +16,7 @@ import typer
 
 from flows.commands import cluster, crossval, datasets, fit, ingest, server, transform
 from flows.errors import FlowError, Interrupted, SettingsError
+from flows.exits import leave
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -62,7 +63,7 @@ def main() -> None:
         os.environ[_DEBUG] = "1"
     # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(_status())
+    leave(_status())
 
 
 def _status() -> int:

@@ -20,6 +20,7 @@ from prefect.utilities.urls import url_for
 
 from flows.api import ServerAway, talking
 from flows.errors import FlowError, Interrupted
+from flows.exits import leave_at_once
 from flows.following import Follower
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
@@ -214,6 +215,7 @@ def _tell(outcome: Outcome) -> None:
         outcome.slip.hand_pages().tell_end()
     except ServerAway as away:
         note(f"{away}: the next command that finds it there tells it how this run has ended")
+        leave_at_once()
     outcome.slip = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
@@ -39,6 +40,8 @@ def with_prefect(output: Output) -> str:
     from flows.services.server import ensure_server, prepare_environment, ui_address  # noqa: PLC0415
 
     prepare_environment(debug=output.debug)
+    # Of a log that a server which is away has not got, Prefect would tell on stderr.
+    logging.raiseExceptions = output.debug
     api = ensure_server(
         lambda server: output.waiting(
             f"starting a Prefect server at {ui_address(server.api)}; it stays up for the next "
