@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from storage import (
     DamagedStore,
-    DatasetNotFound,
     Model,
+    RunNotFound,
     StorageError,
     UnsafeName,
     load_model,
@@ -138,7 +138,7 @@ def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: s
 
 
 def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
-    with pytest.raises(DatasetNotFound, match="no model"):
+    with pytest.raises(RunNotFound, match="no run 'run' is kept"):
         load_model("run")
     with pytest.raises(StorageError):
         load_model(make_dataset())
