@@ -61,6 +61,12 @@ def setting(
     return field(default=default, metadata={**metadata, **bounds})
 
 
+def check_bounds(settings: Any) -> None:
+    """Raise `SettingsError` for the first field that is out of the bounds it was given."""
+    for known in dataclasses.fields(settings):
+        _check_bounds(known, getattr(settings, known.name))
+
+
 def _kernel_names() -> list[str]:
     return sorted(_known().KERNELS)
 
@@ -114,8 +120,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for known in dataclasses.fields(self):
-            _check_bounds(known, getattr(self, known.name))
+        check_bounds(self)
         if self.scheduler is not None and not _is_address(self.scheduler):
             raise SettingsError(
                 f"`scheduler` is {self.scheduler!r}; expected an address such as "

@@ -1,0 +1,115 @@
+"""The pages of the runs over HTTP, for browsers of this machine: `python -m flows.reports.serve`.
+
+It only ever reads, and a page can neither load anything nor run a script.
+"""
+
+from __future__ import annotations
+
+import argparse
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+from flows.reports.page import render
+from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
+
+HOST = "127.0.0.1"
+# What it calls itself: whoever looks for it can tell it from others.
+SIGNATURE = "ism-dask-reports"
+
+# A page of elsewhere may lead a browser here under a name of its own; we go by ours alone.
+_OUR_NAMES = (HOST, "localhost")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
+    "td,th{text-align:left;padding:.2rem 1.5rem .2rem 0}"
+)
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Answers `GET /` with the list of runs and `GET /NAME` with the report of a run."""
+
+    server_version, sys_version = SIGNATURE, ""
+    timeout = 10  # seconds in which a request has to come
+
+    def do_GET(self) -> None:
+        """Answer a browser."""
+        self._answer(*self._page())
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def refuse(self) -> None:
+        """Answer whoever wants to change something."""
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, _notice("there is nothing but pages to get"))
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse  # noqa: N815
+
+    def end_headers(self) -> None:
+        """Add what every answer has, errors too."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leave what went well out of the log."""
+
+    def _page(self) -> tuple[HTTPStatus, str]:
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        if host not in _OUR_NAMES:
+            return HTTPStatus.FORBIDDEN, _notice(f"come to {HOST} or localhost by that name")
+        name = unquote(urlsplit(self.path).path).removeprefix("/")
+        try:
+            return HTTPStatus.OK, render(safe_name(name)) if name else _index()
+        except (UnsafeName, RunNotFound) as error:
+            return HTTPStatus.NOT_FOUND, _notice(str(error))
+        except StorageError as error:
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(str(error))
+
+    def _answer(self, status: HTTPStatus, page: str) -> None:
+        body = page.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def main() -> None:
+    """Serve the pages until the process is ended."""
+    parser = argparse.ArgumentParser(prog="flows.reports.serve")
+    parser.add_argument("--port", type=int, required=True)
+    with ThreadingHTTPServer((HOST, parser.parse_args().port), Pages) as server:
+        server.serve_forever()
+
+
+def _index() -> str:
+    rows = "".join(
+        f'<tr><td><a href="/{escape(run.name)}">{escape(run.name)}</a></td>'
+        f"<td>{escape(run.kind or run.problem)}</td><td>{run.created:%Y-%m-%d %H:%M} UTC</td></tr>"
+        for run in list_runs()
+    )
+    table = f"<table><tr><th>run<th>kind<th>kept</tr>{rows}</table>"
+    return _document("Runs", table if rows else "<p>None yet: <code>ism-dask fit wine</code></p>")
+
+
+def _notice(text: str) -> str:
+    return _document("No page", f"<p>{escape(text)}</p><p><a href='/'>All runs</a></p>")
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>"
+    )
+
+
+if __name__ == "__main__":
+    main()
