@@ -51,10 +51,11 @@ KINDS: tuple[type[Service], ...] = (
 )
 
 _EVERY = 0.5
-# A service that ends is started again so often, after waiting 1, 2 and 4 seconds; one that has
-# lasted for ten minutes since is given as many chances anew.
+# A service that ends is started again so often, after waiting 1, 2 and 4 times this; what ended
+# more than ten minutes ago is forgotten.
 _RESTARTS = 3
-_LASTS = 600.0
+_PAUSE = 1.0
+_FORGOTTEN_AFTER = 600.0
 # What the slowest end of all services takes, and then some.
 _STOPS_WITHIN = 120.0
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -185,7 +186,7 @@ def _look_after(members: list[Service], telling: Telling) -> None:
         time.sleep(_EVERY)
         for service in members:
             if recorded(service.name) is None:
-                recent = [time for time in ends[service.name] if time > _now() - _LASTS]
+                recent = [time for time in ends[service.name] if time > _now() - _FORGOTTEN_AFTER]
                 ends[service.name] = [*recent, _now()]
                 _revive(service, len(recent), telling)
 
@@ -197,8 +198,8 @@ def _revive(service: Service, failures: int, telling: Telling) -> None:
             f"{what}, for the {failures + 1}th time in short order, and all else was ended "
             f"with it; {log_end(service.name)}"
         )
-    seconds = 2**failures
-    _complain(f"{what}, and is started again in {seconds} s; {log_end(service.name)}")
+    seconds = _PAUSE * 2**failures
+    _complain(f"{what}, and is started again in {seconds:g} s; {log_end(service.name)}")
     time.sleep(seconds)
     try:
         restart(service, telling)

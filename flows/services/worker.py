@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from flows.services.records import recorded
 from flows.services.server import prefect_environment
 from flows.services.service import Service
 
-_NAME = "ism-dask"
+_NAME = f"ism-dask on {socket.gethostname()}"
 
 
 @dataclass(frozen=True, kw_only=True)
