@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Steps between ticks, times a power of ten.
-_STEPS = (1.0, 2.0, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 5.0)
 # Powers of ten that are written out.
 _LEAST, _MOST = -4, 6
-_FEW, _MANY = 4, 6
+# Ticks that there are at least, and of whole numbers at most.
+_FEW, _MANY = 3, 6
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,22 @@ class Axis:
         return self.start + share * (self.stop - self.start)
 
 
-def linear(values: Iterable[float], *, count: int = _FEW, margin: float = 0.06) -> Axis:
-    """Return an axis for values, with a margin at both ends and about `count` ticks."""
+def linear(values: Iterable[float], *, margin: float = 0.06) -> Axis:
+    """Return an axis for values, with a margin at both ends."""
     low, high = _ends(values)
     room = margin * (high - low)
     low, high = low - room, high + room
-    step = _step((high - low) / count)
+    step = _step((high - low) / _FEW)
     first, last = math.ceil(low / step), math.floor(high / step)
-    ticks = tuple((k * step, written(k * step, step)) for k in range(first, last + 1))
+    most = max(abs(low), abs(high))
+    ticks = tuple((k * step, written(k * step, step, most)) for k in range(first, last + 1))
     return Axis(low, high, ticks)
 
 
-def whole(most: int, *, least: int = 1) -> Axis:
+def whole(least: int, most: int) -> Axis:
     """Return an axis for the numbers from `least` to `most`, one place for each."""
-    step = max(1, round(_step((most - least) / _MANY))) if most - least > _MANY else 1
+    apart = most - least
+    step = 1 if apart <= _MANY else round(_step(apart / _FEW))
     marks = range(least + (-least % step), most + 1, step)
     return Axis(least - 0.5, most + 0.5, tuple((float(k), str(k)) for k in marks))
 
@@ -69,20 +72,25 @@ def decades(values: Iterable[float]) -> Axis:
     low, high = math.floor(min(known)), math.ceil(max(known))
     high = max(high, low + 1)
     step = -(-(high - low) // _MANY)
-    ticks = tuple((float(k), written(10.0**k, 10.0**k)) for k in range(low, high + 1, step))
+    ticks = tuple(
+        (float(k), written(10.0**k, 10.0**k, 10.0**k)) for k in range(low, high + 1, step)
+    )
     return Axis(low - 0.1, high + 0.1, ticks, logarithmic=True)
 
 
-def written(value: float, step: float) -> str:
-    """Return the name of a tick, as exact as its distance to the next one asks for."""
+def written(value: float, step: float, most: float) -> str:
+    """Return the name of a tick, as exact as its distance to the next one asks for.
+
+    `most` is the largest on the axis: names of one axis look alike.
+    """
     if value == 0:
         return "0"
-    power = math.floor(math.log10(step) + 1e-9)
-    size = math.floor(math.log10(abs(value)) + 1e-9)
-    if not _LEAST <= size < _MOST or power < 2 * _LEAST:
-        mantissa, exponent = f"{value:.{max(0, size - power)}e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
-    return f"{value:.{max(0, -power)}f}"
+    power, size = (math.floor(math.log10(abs(each)) + 1e-9) for each in (step, most))
+    if _LEAST <= size < _MOST and power >= 2 * _LEAST:
+        return f"{value:.{max(0, -power)}f}"
+    own = math.floor(math.log10(abs(value)) + 1e-9)
+    mantissa, exponent = f"{value:.{max(0, own - power)}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def _ends(values: Iterable[float]) -> tuple[float, float]:
@@ -94,6 +102,7 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
     return low - apart, high + apart
 
 
-def _step(rough: float) -> float:
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(step * power for step in _STEPS if step * power >= rough * (1 - 1e-9))
+def _step(most: float) -> float:
+    """Return the largest of the steps that is not above `most`."""
+    power = 10.0 ** math.floor(math.log10(most) + 1e-9)
+    return max(step * power for step in _STEPS if step * power <= most * (1 + 1e-9))

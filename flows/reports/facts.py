@@ -12,6 +12,8 @@ from storage import Run
 
 # Of a residual: below the first W is as good as stationary, above the second it is not.
 _SMALL, _LARGE = 0.05, 0.5
+# Of the configuration: how the run was kept, not how it was computed.
+_UNTOLD = ("run", "force")
 FOLD_COLUMNS = ("fold", "accuracy", "cost", "seconds", "iterations")
 
 
@@ -67,18 +69,18 @@ def glance(run: Run) -> list[Fact]:
 def trust(run: Run) -> list[Fact]:
     """Return how W was computed and how far it can be trusted; of folds, the worst."""
     account = _account(run.metrics)
-    rows = account["residual_rows"] if run.kind == "crossval" else run.metrics["rows"]
     return [
-        Fact("Settled", *_settled(account)),
+        Fact("Settled", *_settled(account, run.config)),
         Fact("Engine", str(account["engine"]), account["engine_note"]),
         Fact("Error of J", *_bound(account["engine_error"])),
-        Fact("Residual", wording.checked(account, rows), _residual(account["residual"])),
+        Fact("Residual", account["checked"], _residual(account["residual"])),
     ]
 
 
 def configuration(run: Run) -> list[Fact]:
     """Return what was asked for, and the numbers that the data gave the kernel."""
-    asked = {key: value for key, value in run.config.items() if value is not None}
+    asked = {key: value for key, value in run.config.items() if key not in _UNTOLD}
+    asked = {key: value for key, value in asked.items() if value is not None}
     fitted = run.metrics.get("fitted_kernel", {})
     known = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
     told = {**asked, **known}
@@ -117,24 +119,29 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the account of a fit, or of the folds together."""
     results = metrics.get("results")
     if not results:
-        return dict(metrics)
+        return {**metrics, "checked": wording.checked(dict(metrics), metrics["rows"])}
     unsettled = [each for each in results if not each["converged"]]
     worst = max(results, key=lambda each: each["residual"])
     return {
-        **worst,
+        "converged": not unsettled,
+        "status": unsettled[0]["status"] if unsettled else "converged",
         "engine": " and ".join(dict.fromkeys(each["engine"] for each in results)),
         "engine_error": max(each["engine_error"] for each in results),
         "engine_note": wording.notes(results),
-        "converged": not unsettled,
-        "status": ", ".join(dict.fromkeys(each["status"] for each in unsettled)),
+        "residual": worst["residual"],
+        "checked": f"{worst['residual']:.2g} in the worst fold, true kernel, "
+        f"{worst['residual_rows']:,} rows",
     }
 
 
-def _settled(account: Mapping[str, Any]) -> tuple[str, str]:
+def _settled(account: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:
     if account["converged"]:
         return "yes", "The eigenvalues stayed within the tolerance when the iteration ended."
-    how = account.get("status", "unknown")
-    return "no", f"The iteration ended otherwise ({how}); the best W so far was kept."
+    status = account.get("status", "")
+    kept = "The best W so far was kept."
+    if status == "converged":
+        return "no", f"W did, but the rounds did not. {kept}"
+    return "no", f"{kept} {wording.advice(dict(config), status)}."
 
 
 def _bound(error: float) -> tuple[str, str]:

@@ -35,6 +35,19 @@ class Figure:
     picture: Picture
 
 
+def accuracy(view: View) -> Figure:
+    """Return the accuracy of each fold of a cross-validation."""
+    results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
+    drawn = plots.course(
+        f"Accuracy of {wording.counted(len(results), 'fold')}, {mean:.4f} in the mean",
+        [(int(each["fold"]), float(each["accuracy"])) for each in results],
+        ("fold", "accuracy"),
+        level=(float(mean), f"mean {mean:.4f}"),
+        joined=False,
+    )
+    return Figure("Accuracy", "The share of held-out rows told right, by fold.", drawn)
+
+
 def course(view: View) -> list[Figure]:
     """Return how the iterations went."""
     return [figure for draw in _COURSE if (figure := draw(view))]
@@ -77,7 +90,8 @@ def _objective(view: View) -> Figure | None:
     values = [(k, value) for k, value in values if math.isfinite(value)]
     if not values:
         return None
-    told = f"from {values[0][1]:.6g} to {values[-1][1]:.6g} in {wording.counted(len(values), unit)}"
+    begun = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
+    told = f"{begun}{values[-1][1]:.6g} in {wording.counted(len(values), unit)}"
     drawn = plots.course(f"Objective by {unit}: {told}", values, (unit, "objective J"))
     return Figure("Convergence", f"The objective by {unit}, {told}. The best W is kept.", drawn)
 
@@ -134,22 +148,6 @@ def _scatter(view: View) -> Figure | None:
     return Figure("Rows", f"{told}, in the colour of their {what}.", drawn)
 
 
-def _accuracy(view: View) -> Figure | None:
-    """Draw the accuracy of each fold."""
-    results = view.metrics.get("results")
-    if not results:
-        return None
-    mean = view.metrics["mean"]["accuracy"]
-    drawn = plots.course(
-        f"Accuracy of {wording.counted(len(results), 'fold')}, {mean:.4f} in the mean",
-        [(int(each["fold"]), float(each["accuracy"])) for each in results],
-        ("fold", "accuracy"),
-        level=(float(mean), f"mean {mean:.4f}"),
-        joined=False,
-    )
-    return Figure("Accuracy", "The share of held-out rows told right, by fold.", drawn)
-
-
 def _by_class(view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
     return [
         plots.Group(
@@ -178,5 +176,5 @@ def _pairs(points: NDArray[Any]) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in points]
 
 
-_COURSE: tuple[Callable[[View], Figure | None], ...] = (_accuracy, _objective, _changes)
+_COURSE: tuple[Callable[[View], Figure | None], ...] = (_objective, _changes)
 _FINDINGS: tuple[Callable[[View], Figure | None], ...] = (_spectrum, _scatter)

@@ -8,12 +8,12 @@ from flows.reports.facts import kind_of, size
 from flows.reports.view import View
 from storage import Run
 
-COLUMNS = ("name", "kind", "data", "kernel", "result", "kept (UTC)", "size")
+COLUMNS = ("name", "kind", "data", "kernel", "result", "kept", "size")
 
 
 def cells(run: Run) -> list[str]:
     """Return a row of the table for people."""
-    when = f"{run.created:%Y-%m-%d %H:%M}"
+    when = f"{run.created:%Y-%m-%d}"
     if run.problem:
         return [run.name, "damaged", "", "", "", when, ""]
     kind, told = kind_of(run), run.metrics

@@ -80,7 +80,8 @@ def _folds(view: View) -> str:
         return ""
     rows = fold_rows(view.metrics)
     told = "Each fold; in the end mean and population standard deviation."
-    return _section("Folds", _numbers(told, FOLD_COLUMNS, rows[:-2], rows[-2:]))
+    table = _numbers(told, FOLD_COLUMNS, rows[:-2], rows[-2:])
+    return _section("Folds", table, _shown([figures.accuracy(view)]))
 
 
 def _course(view: View) -> str:

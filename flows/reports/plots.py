@@ -24,8 +24,8 @@ _COLOURS = (
 BLUE, ORANGE = _COLOURS[:2]
 _WIDTH, _HEIGHT = 480.0, 280.0
 # About how wide a letter is.
-_LETTER = 0.56 * SIZE
-_LONGEST, _NAMED = 28, 24
+_LETTER = 0.6 * SIZE
+_LONGEST, _NAMED = 26, 24
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def course(
         Whether a line goes from each to the next.
     """
     heights = [value for _, value in values] + ([level[0]] if level else [])
-    x = whole(max(k for k, _ in values), least=min(k for k, _ in values))
+    x = whole(min(k for k, _ in values), max(k for k, _ in values))
     frame = _framed(x, (decades if logarithmic else linear)(heights), names)
     places = [(frame.x.place(k), frame.y.place(value)) for k, value in values]
     route = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -92,7 +92,7 @@ def course(
 def spectrum(alt: str, values: Sequence[float], following: float | None) -> Drawing:
     """Draw eigenvalues as bars, and the next one with the gap before it."""
     known = [*values, *([] if following is None else [following])]
-    frame = _framed(whole(len(known)), linear([0.0, *known]), ("number", "eigenvalue"))
+    frame = _framed(whole(1, len(known)), linear([0.0, *known]), ("number", "eigenvalue"))
     wide = 0.64 * (frame.x.place(2) - frame.x.place(1))
     parts = [frame.body]
     for number, value in enumerate(known, start=1):
@@ -173,11 +173,12 @@ def _gap(frame: _Frame, count: int, ends: tuple[float, float]) -> str:
     upper, lower = (frame.y.place(value) for value in ends)
     start, stop = frame.x.place(count), frame.x.place(count + 1)
     words = f"eigengap {ends[0] - ends[1]:.3g}"
+    above = min(upper, frame.y.place(0)) - 7
     return (
         line(start, upper, stop, upper, opacity=0.8, dash="3 3")
         + f'<line x1="{stop:.1f}" y1="{upper:.1f}" x2="{stop:.1f}" y2="{lower:.1f}" '
         f'stroke="{ORANGE}" stroke-width="2"/>'
-        + text(min(stop + 6, frame.x.stop), upper - 7, words, anchor="end")
+        + text(min(stop + 6, frame.x.stop), above, words, anchor="end")
     )
 
 

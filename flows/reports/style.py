@@ -24,9 +24,11 @@ h3 { margin: 0 0 .25rem; font-size: .95rem; font-weight: 600; overflow-wrap: any
 .glance dt { color: var(--soft); font-size: .82rem; overflow-wrap: anywhere; }
 .glance dd { margin: 0; font-size: 1.25rem; font-weight: 600; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr));
-  gap: 1.25rem; align-items: start; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr));
+  gap: 1.25rem; align-items: start; margin-top: 1.25rem; }
 .images { grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }
+.images figure { padding: .6rem; }
+.images h3 { font-size: .82rem; }
 .weights { grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   padding: .9rem 1rem; min-width: 0; }
@@ -40,6 +42,7 @@ caption { text-align: left; color: var(--soft); font-size: .85rem; padding-botto
 th, td { padding: .38rem .9rem .38rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
 th { font-weight: 600; }
+.numbers th { overflow-wrap: normal; }
 .numbers td, .numbers thead th + th { text-align: right; padding-right: 0; padding-left: .9rem;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 tfoot th, tfoot td { font-weight: 600; border-bottom: 0; }
