@@ -106,6 +106,6 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _words(words: str) -> str:
     """Return words as Markdown shows them: whatever they are, they are no markup."""
     safe = escape(words)
-    for mark in "\\`*_[]|":
+    for mark in "\\`*[]|":
         safe = safe.replace(mark, f"&#{ord(mark)};")
     return safe
