@@ -95,8 +95,8 @@ def written(value: Any) -> str:
 
 
 def size(count: int) -> str:
-    """Return such as 12.3 KiB or 1.2 MiB."""
-    return f"{count / 2**10:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
+    """Return such as 12 KiB or 1.2 MiB."""
+    return f"{count / 2**10:.0f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
 
 
 def fold_rows(metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -197,8 +197,7 @@ def _crossval_glance(told: Mapping[str, Any]) -> list[Fact]:
 def _nmi(told: Mapping[str, Any]) -> str:
     if not told["nmi"]:
         return _objective(told)
-    name, value = max(told["nmi"].items(), key=lambda known: known[1])
-    return f"NMI {value:.3f} ({name})"
+    return f"NMI {max(told['nmi'].values()):.3f}"
 
 
 def _objective(told: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from flows.reports.facts import kind_of, size
@@ -13,7 +14,9 @@ COLUMNS = ("name", "kind", "data", "kernel", "result", "kept", "size")
 
 def cells(run: Run) -> list[str]:
     """Return a row of the table for people."""
-    when = f"{run.created:%Y-%m-%d}"
+    # Narrow enough for a terminal of 80 columns.
+    this_year = run.created.year == datetime.now(UTC).year
+    when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", "", when, ""]
     kind, told = kind_of(run), run.metrics
