@@ -6,13 +6,15 @@ It only ever reads, and a page can neither load anything nor run a script.
 from __future__ import annotations
 
 import argparse
-from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from flows.reports.listing import COLUMNS, cells
 from flows.reports.page import render
-from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
+from flows.reports.style import STYLE
+from flows.reports.svg import escape
+from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"
 # What it calls itself: whoever looks for it can tell it from others.
@@ -27,10 +29,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
-    "td,th{text-align:left;padding:.2rem 1.5rem .2rem 0}"
-)
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -91,13 +89,15 @@ def main() -> None:
 
 
 def _index() -> str:
-    rows = "".join(
-        f'<tr><td><a href="/{escape(run.name)}">{escape(run.name)}</a></td>'
-        f"<td>{escape(run.kind or run.problem)}</td><td>{run.created:%Y-%m-%d %H:%M} UTC</td></tr>"
-        for run in list_runs()
-    )
-    table = f"<table><tr><th>run<th>kind<th>kept</tr>{rows}</table>"
+    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
+    rows = "".join(f"<tr>{_row(run)}</tr>" for run in list_runs())
+    table = f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
     return _document("Runs", table if rows else "<p>None yet: <code>ism-dask fit wine</code></p>")
+
+
+def _row(run: Run) -> str:
+    name, *others = map(escape, cells(run))
+    return f'<td><a href="/{name}">{name}</a></td>' + "".join(f"<td>{cell}</td>" for cell in others)
 
 
 def _notice(text: str) -> str:
@@ -106,8 +106,9 @@ def _notice(text: str) -> str:
 
 def _document(title: str, body: str) -> str:
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} - ism-dask'
+        f'</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
+        f"<body><header><h1>{title}</h1></header><main>{body}</main></body></html>"
     )
 
 

