@@ -30,7 +30,7 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
         rename_run(replace(settings, n_clusters=k).title)
         summary = cluster_step(settings)
-        return run.finished(summary, run.page(cluster_page(summary, run.links)))
+        return run.finished(summary, run.page(cluster_page(summary, run.links(summary))))
 
 
 def run_cluster(settings: ClusterSettings) -> dict[str, Any]:

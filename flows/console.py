@@ -24,8 +24,8 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from flows.fields import setting
 from flows.progress import TimeLeft, watching
-from flows.settings import setting
 
 
 @dataclass(frozen=True)

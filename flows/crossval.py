@@ -45,7 +45,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             summary,
-            run.page(crossval_page(summary, run.links)),
+            run.page(crossval_page(summary, run.links(summary))),
             run.table("folds", table_rows(summary), about),
         )
 

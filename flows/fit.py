@@ -26,7 +26,7 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     with tracked("fit", settings) as run:
         begin(settings)
         summary = fit_step(settings)
-        return run.finished(summary, run.page(fit_page(summary, run.links)))
+        return run.finished(summary, run.page(fit_page(summary, run.links(summary))))
 
 
 def run_fit(settings: FitSettings) -> dict[str, Any]:

@@ -7,15 +7,12 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.form import shown
+from flows.fields import as_form, check_bounds, setting
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,44 +24,6 @@ _RUN = "run:"
 # Of clusters that are told something of the rows, where it is not said.
 MU, SCORES_SHARE = 1.0, 0.1
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
-
-
-def setting(
-    default: Any = dataclasses.MISSING,
-    *,
-    about: str,
-    flags: tuple[str, ...] = (),
-    title: str = "",
-    early: bool = False,
-    cli_type: Any = None,
-    names: Callable[[], list[str]] | None = None,
-    **bounds: float,
-) -> Any:
-    """Return a dataclass field that the command line and the Prefect form can show.
-
-    Parameters
-    ----------
-    default : optional
-        Without one, it is an argument of the command.
-    about : str
-        One line for people.
-    flags : tuple of str
-        Names of the option, where they are not that of the field.
-    title : str
-        What the form calls it, where it is not the name of the field.
-    early : bool
-        Whether the form has it among the first.
-    cli_type : type, optional
-        What the command line reads, where it is not the type of the field.
-    names : callable, optional
-        Returns the names to choose from in the form.
-    **bounds : float
-        `ge` or `gt`: the least value, or what it must be above; `le` or `lt`: the largest, or
-        what it must be below.
-    """
-    of_the_form = {"description": about, "title": title, "early": early, "names": names}
-    of_the_command = {"flags": flags, "cli_type": cli_type}
-    return field(default=default, metadata={**of_the_form, **of_the_command, **bounds})
 
 
 def _dataset_names() -> list[str]:
@@ -92,8 +51,7 @@ class DataSettings:
     split: str | None = setting(None, about="Part of the data set. Default: its first.", early=True)
 
     def __post_init__(self) -> None:
-        for known in dataclasses.fields(self):
-            _check_bounds(known, getattr(self, known.name))
+        check_bounds(self)
         _known().check_name(self.dataset, self.split)
 
     @property
@@ -113,7 +71,7 @@ class DataSettings:
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         """Return the form of the Prefect UI, which asks by way of pydantic."""
-        return shown(cls, handler.resolve_ref_schema(handler(core_schema)))
+        return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,26 +334,6 @@ def _choose(name: str, value: str, names: list[str]) -> str:
     if value not in names:
         raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
     return value
-
-
-# Each with what a value has to be.
-_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "ge": (operator.ge, "{} or more"),
-    "gt": (operator.gt, "a number above {}"),
-    "le": (operator.le, "{} or less"),
-    "lt": (operator.lt, "a number below {}"),
-}
-
-
-def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
-    for name, (holds, words) in _BOUNDS.items():
-        bound = known.metadata.get(name)
-        if bound is not None and not holds(value, bound):
-            raise SettingsError(f"`{known.name}` is {value}; expected {words.format(bound)}")
 
 
 def _width(sigma: float | str) -> float | str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from flows.exits import leave_at_once
 from flows.following import Follower
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
+from flows.services.up import report_url
 from flows.settings import DataSettings
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
@@ -78,11 +80,14 @@ class Tracked:
     def __init__(self, key: str, slip: Slip, follower: Follower, outcome: Outcome) -> None:
         self._key, self._slip, self._follower, self._outcome = key, slip, follower, outcome
 
-    @property
-    def links(self) -> dict[str, str]:
-        """Pages about the run, by what they show."""
-        dashboard = self._follower.dashboard
-        return {"Dask dashboard": dashboard} if dashboard else {}
+    def links(self, summary: dict[str, Any]) -> dict[str, str]:
+        """Return what there is to see of a run that was kept, by what it is."""
+        known = {
+            "Report": report_url(summary["run"]),
+            "Folder of the run": Path(summary["path"]).parent.as_uri(),
+            "Dask dashboard": self._follower.dashboard,
+        }
+        return {name: url for name, url in known.items() if url}
 
     def page(self, markdown: str) -> Page:
         """Return a page to be shown when the run has finished."""

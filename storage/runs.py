@@ -15,7 +15,7 @@ import zarr
 
 from storage.errors import RunNotFound, StorageError
 from storage.groups import commit_group, open_checked
-from storage.home import home, resolve_under
+from storage.home import home, resolve_under, safe_name
 from storage.jsontext import dumps, loads
 from storage.manifest import MANIFEST, damaged, read_manifest
 from storage.workspace import settle
@@ -70,7 +70,7 @@ def runs_folder() -> Path:
 
 def run_folder(name: str) -> Path:
     """Return the folder of run `name`, whether or not it exists."""
-    return resolve_under(runs_folder(), name)
+    return resolve_under(runs_folder(), safe_name(name, "run"))
 
 
 def report_path(name: str) -> Path:
