@@ -133,12 +133,12 @@ class Tracked:
 def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
     """Show the run of the block as it goes on, and see to it that its end is known."""
     settle_all()
-    url = current_run()["url"]
-    if url is not None:
-        link(url)
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
     slip = Slip.of(run)
     slip.keep()
+    url = current_run()["url"]
+    if url is not None:
+        link(url)
     _tag(run, settings.subject)
     follower = Follower(run, key, f"{kind} {settings.title}")
     this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
@@ -204,11 +204,11 @@ def _handed(slip: Slip) -> Slip:
         try:
             return slip.hand_pages()
         except ServerAway as away:
-            if time.monotonic() > until:
-                raise Abort(str(away)) from away
             if not told:
                 note(f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved")
             told = True
+            if time.monotonic() > until:
+                raise Abort(str(away)) from away
         time.sleep(_EVERY)
 
 
