@@ -40,6 +40,7 @@ def fit(stack: ExitStack, run: str, patience: float, iterations: int) -> subproc
         # What a command sets before it imports Prefect.
         env={**os.environ, **dict.fromkeys(LEVELS, "CRITICAL")},
     )
+    stack.enter_context(process)
     stack.callback(process.kill)
     return process
 
