@@ -19,7 +19,7 @@ from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.api import ServerAway, talking
+from flows.api import ServerAway, talking, without_heartbeats
 from flows.errors import FlowError, Interrupted
 from flows.exits import leave_at_once
 from flows.following import Follower
@@ -157,7 +157,9 @@ def run_flow(flow: Flow[..., dict[str, Any]], settings: DataSettings) -> dict[st
     outcome = Outcome()
     token = _OUTCOME.set(outcome)
     try:
-        flow(settings)
+        # A run that dies here is told of by its slip.
+        with without_heartbeats():
+            flow(settings)
     except (Abort, httpx.HTTPError) as left:
         if not outcome.known:
             raise FlowError(f"Prefect ended the run: {left or type(left).__name__}") from left
