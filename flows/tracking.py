@@ -27,6 +27,7 @@ from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
 from flows.services.up import report_url
 from flows.settings import DataSettings
+from storage import report_path
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
 _PATIENCE, _EVERY = 60.0, 1.0
@@ -83,7 +84,7 @@ class Tracked:
     def links(self, summary: dict[str, Any]) -> dict[str, str]:
         """Return what there is to see of a run that was kept, by what it is."""
         known = {
-            "Report": report_url(summary["run"]),
+            "Report": _report(summary["run"]),
             "Folder of the run": Path(summary["path"]).parent.as_uri(),
             "Dask dashboard": self._follower.dashboard,
         }
@@ -191,6 +192,12 @@ def current_run() -> dict[str, str | None]:
     """Return the id and the page of the current run; a server without pages has none."""
     identity = UUID(str(flow_run.id))
     return {"id": str(identity), "url": url_for("flow-run", obj_id=identity)}
+
+
+def _report(run: str) -> str:
+    """Return the link to the report of a run, if there is one: the server makes it when asked."""
+    url = report_url(run)
+    return url if url.startswith("http") or report_path(run).exists() else ""
 
 
 def _tag(run: UUID, subject: tuple[str, ...]) -> None:
