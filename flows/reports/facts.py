@@ -201,7 +201,7 @@ def _nmi(told: Mapping[str, Any]) -> str:
 
 
 def _objective(told: Mapping[str, Any]) -> str:
-    return f"J {told['objective']:.6g}"
+    return f"J {told['objective']:.4g}"
 
 
 def _accuracy(told: Mapping[str, Any]) -> str:
