@@ -107,7 +107,7 @@ def open_run(name: str) -> Run:
 
 def list_runs() -> tuple[Run, ...]:
     """Return the runs that are kept, the newest first; damaged ones say so."""
-    runs = [_line(name, path) for name in _names() if (path := kept_at(name))]
+    runs = [run for name in _names() if (run := _line(name))]
     return tuple(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
@@ -182,9 +182,13 @@ def _names() -> list[str]:
     return sorted(each.name for each in root.iterdir() if each.is_dir() and each.name[0] != ".")
 
 
-def _line(name: str, path: Path) -> Run:
+def _line(name: str) -> Run | None:
+    """Return a run of the list; None for a folder in which nothing is kept."""
+    path = runs_folder() / name
     try:
-        return open_run(name)
+        kept = kept_at(name)
+        path = kept or path
+        return open_run(name) if kept else None
     except StorageError as error:
         return Run(name, path, "", _created(path, {}), problem=str(error))
 

@@ -31,8 +31,9 @@ def run(
     from flows.work.runs import view_of  # noqa: PLC0415
 
     view = view_of(name)
+    told = subject(view.run)
     output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
-    output.say(subject(view.run))
+    output.say(told)
     output.table(("figure", "value"), _rows([*glance(view.run), *trust(view.run)]), left=2)
     _components(view, output)
     _folds(view, output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.reports.facts import kind_of, size
+from flows.reports.facts import is_told_of, kind_of, size
 from flows.reports.view import View
 from storage import Run
 
@@ -19,6 +19,8 @@ def cells(run: Run) -> list[str]:
     when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
+    if not is_told_of(run):
+        return [run.name, run.kind, "", "", when, size(run.bytes)]
     kind, told = kind_of(run), run.metrics
     subject = f"{told['dataset']} {told['kernel']} {kind.count(told)}"
     return [run.name, run.kind, subject, kind.headline(told), when, size(run.bytes)]

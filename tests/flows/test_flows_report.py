@@ -140,7 +140,7 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     page = fit_page(summary)
     assert "<script" not in page
     assert "<img" not in page
-    assert "a&#124;b &#96;c&#96;" in page
+    assert r"a\|b \`c\` \*\*d\*\*" in page
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:

@@ -23,7 +23,18 @@ from flows.work.data import ensure_stored
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
 from ism_dask import SupervisedIKDR
-from storage import kept_at, list_runs, load_model, model_path, open_run, report_path, run_folder
+from storage import (
+    Model,
+    kept_at,
+    list_runs,
+    load_model,
+    model_path,
+    open_run,
+    report_path,
+    run_folder,
+    runs_folder,
+    save_model,
+)
 
 WINE = CrossvalSettings(dataset="wine", first=1)
 
@@ -62,6 +73,25 @@ def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
     assert "damaged" in table.out
     for command in ("show", "report"):
         assert "`zarr.json`" in here(command, "bad").failed(1)
+
+
+def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path) -> None:
+    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
+    save_model("foreign", model)
+    for folder in ("empty", "not a name", ".hidden"):
+        (runs_folder() / folder).mkdir()
+    (runs_folder() / "file").touch()
+    (runs_folder() / "link").symlink_to(tmp_path)
+    found = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
+    assert set(found) == {"foreign", "not a name", "link"}
+    assert found["foreign"] == ""
+    assert "outside" in found["link"]
+    assert here("runs").status == 0
+    for command in ("show", "report"):
+        assert "'foreign' has no record of how it came about" in here(command, "foreign").failed(1)
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    np.save(tmp_path / "rows.npy", np.ones((2, 3)))
+    assert here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").status == 0
 
 
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
