@@ -170,7 +170,7 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
 
 def no_run(name: str) -> RunNotFound:
     """Return the error for a run that is not kept, which tells of those that may be meant."""
-    near = get_close_matches(name, _names(), n=3, cutoff=0.5)
+    near = get_close_matches(name, _names())
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return RunNotFound(f"no run {name!r} is kept; {meant}`ism-dask runs` lists them")
 

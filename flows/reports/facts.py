@@ -173,7 +173,7 @@ def _residual(value: float) -> str:
     )
     if value < _SMALL:
         return f"{told}This one is small."
-    return told + ("W is no stationary point." if value > _LARGE else "A smaller tol may lower it.")
+    return told + ("W is no stationary point." if value > _LARGE else "This one is not small.")
 
 
 def _fit_glance(told: Mapping[str, Any]) -> list[Fact]:
