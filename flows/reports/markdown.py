@@ -119,5 +119,5 @@ def _words(words: str) -> str:
     """Return words as Markdown shows them: whatever they are, they are no markup."""
     safe = escape(words)
     for mark in "\\`*[]|":
-        safe = safe.replace(mark, f"&#{ord(mark)};")
+        safe = safe.replace(mark, f"\\{mark}")
     return safe
