@@ -13,7 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands import cluster, crossval, datasets, fit, ingest, server, transform
+from flows.commands import (
+    cluster,
+    crossval,
+    datasets,
+    fit,
+    ingest,
+    report,
+    runs,
+    server,
+    show,
+    transform,
+)
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.options import expanded
 
@@ -31,7 +42,7 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, server):
+for _module in (datasets, ingest, crossval, fit, cluster, transform, runs, show, report, server):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 

@@ -157,9 +157,29 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalSettings(Settings):
+class KeptSettings(Settings):
+    """What is kept as a run."""
+
+    run: str | None = setting(
+        None, about="Name to keep the run under. Default: such as wine-gaussian-q3."
+    )
+    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run is not None:
+            _known().check_run_name(self.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalSettings(KeptSettings):
     """A stratified cross-validation of W with an RBF support vector machine on X W."""
 
+    run: str | None = setting(
+        None,
+        about="Name to keep the run under. Default: such as wine-gaussian-q3-crossval, which the "
+        "next one of that name replaces.",
+    )
     folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
     first: int | None = setting(None, about="Run only the first so many of the folds.", ge=1)
 
@@ -177,22 +197,12 @@ class CrossvalSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(Settings):
+class FitSettings(KeptSettings):
     """A fit of W on all rows, kept as a run."""
-
-    run: str | None = setting(
-        None, about="Name to save the model under. Default: such as wine-gaussian-q3."
-    )
-    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.run is not None:
-            _known().check_run_name(self.run)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings(FitSettings):
+class ClusterSettings(KeptSettings):
     """Clusters of all rows and the W in which they show, kept as a run."""
 
     # What these three are for is another thing here.
