@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flows.progress import Part, repeated, settled_share
+from flows.progress import Part, repeated
 from ism_dask.alternation import Round
-from ism_dask.progress import watching_passes
+from ism_dask.progress import settled_share, watching_passes
 from ism_dask.solver import State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from ism_dask.solver import State, Stopping
+from typing import Protocol
 
 
 class Watcher(Protocol):
@@ -106,19 +102,3 @@ class Part:
     def until(self, share: float) -> Part:
         """Return the part of this one that ends at `share` of it."""
         return Part(self.start, self.start + share * (self.stop - self.start), self.name)
-
-
-def settled_share(state: State, stopping: Stopping) -> float:
-    """Return how much of the iterations is done: what has to get small shrinks geometrically."""
-    if stopping.reached(state.history[-1]):
-        return 1.0
-    shares = [_shrunk([record.change for record in state.history], stopping.tol)]
-    if stopping.angle_tol is not None:
-        shares.append(_shrunk([record.angle for record in state.history], stopping.angle_tol))
-    return max(state.iteration / stopping.max_iter, min(shares))
-
-
-def _shrunk(values: list[float], tol: float) -> float:
-    # The smallest so far: a value that grows for once takes nothing back.
-    first, last = values[0], min(values)
-    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

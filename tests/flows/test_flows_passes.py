@@ -19,11 +19,12 @@ import flows.progress
 from flows.console import bar_columns
 from flows.errors import FlowError
 from flows.passes import FitProgress, Pass, RoundsProgress, duration, watched_fit
-from flows.progress import Part, settled_share, watching
+from flows.progress import Part, watching
 from flows.settings import CrossvalSettings, FitSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
 from ism_dask.alternation import Round
+from ism_dask.progress import settled_share
 from ism_dask.shards import cut
 from ism_dask.solver import Stopping
 
