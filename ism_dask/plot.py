@@ -97,14 +97,16 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     steps, tol, name = _course(model)
     numbers = np.arange(1, len(steps) + 1)
     changes = np.array([each.change for each in steps])
+    positive = changes > 0  # a change of exactly 0 has no logarithm
     ax.plot(numbers, [each.objective for each in steps], color=_BLUE, marker="o")
     ax.set_xlabel(name)
     ax.set_ylabel("objective J", color=_BLUE)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = ax.twinx()
     right.set_yscale("log")
-    # A change of exactly 0 has no logarithm.
-    right.plot(numbers, np.where(changes > 0, changes, np.nan), color=_RED, marker="s", ls="--")
+    heights = np.append(changes[positive], tol)
+    right.set_ylim(heights.min() / 2, heights.max() * 2)
+    right.plot(numbers, np.where(positive, changes, np.nan), color=_RED, marker="s", ls="--")
     right.axhline(tol, color=_RED, lw=0.8, ls=":")
     right.set_ylabel("change of the eigenvalues (dotted: tolerance)", color=_RED)
     return np.array([ax, right])
