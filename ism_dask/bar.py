@@ -22,6 +22,10 @@ from ism_dask.watching import FitWatcher, Plan, watching_fits
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0
+# How much of a fit its iterations or rounds are; the check of the answer, or k-means, is the rest.
+_ITERATIONS = 0.8
+# One alone says nothing of how many there will be, and two may differ by what the start is worth.
+_TELLING = 3
 # Seconds between two pictures of the bar in a notebook: each is a message to the browser.
 _EVERY = 0.2
 
@@ -159,8 +163,8 @@ class _Bar(FitWatcher):
     def _move(self, told: str, share: float, number: int, seconds: float) -> None:
         """Tell how far the fit is after `number` iterations or rounds in so many seconds."""
         self._told = told
-        # One alone says nothing of how many there will be.
-        known = number > 1 and share < 1.0
+        share *= _ITERATIONS
+        known = number >= _TELLING and share < _ITERATIONS
         ends = time.monotonic() + seconds * (1.0 / share - 1.0) if known else None
         self._tell(told, completed=share, ends=ends)
 

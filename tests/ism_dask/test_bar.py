@@ -76,19 +76,23 @@ def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     assert all("> 1e-09" in text for text in texts[1:-2])
 
 
-def test_time_left_is_told_from_the_second_iteration_on():
-    left = []
+def test_time_left_is_told_from_the_third_iteration_on():
+    left, shares = [], []
 
-    def look(state):
+    def look(_state):
         (task,) = progress.tasks
         left.append(task.fields["ends"])
+        shares.append(task.percentage)
 
     with shown(Terminal()) as progress:
         SupervisedIKDR(2, tol=1e-9, on_iteration=look).fit(X, Y)
-    assert left[0] is None
+        assert progress.tasks[0].percentage == 100
+    assert left[:2] == [None, None]
     assert left[-1] is None  # nothing but the check is left
     assert len(left) > 3
-    assert all(ends is not None for ends in left[1:-1])
+    assert all(ends is not None for ends in left[2:-1])
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(80)
 
 
 @contextmanager
