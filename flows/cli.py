@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -13,8 +14,20 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands import cluster, crossval, datasets, fit, ingest, server, transform
+from flows.commands import (
+    cluster,
+    crossval,
+    datasets,
+    fit,
+    ingest,
+    report,
+    runs,
+    show,
+    transform,
+    up,
+)
 from flows.errors import FlowError, Interrupted, SettingsError
+from flows.exits import leave
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -31,7 +44,7 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, server):
+for _module in (datasets, ingest, crossval, fit, cluster, transform, runs, show, report, up):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 
@@ -59,7 +72,9 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
-    sys.exit(_status())
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave(_status())
 
 
 def _status() -> int:

@@ -24,8 +24,8 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from flows.progress import watching
-from flows.settings import setting
+from flows.fields import setting
+from flows.progress import TimeLeft, watching
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,20 @@ class _Bar:
         self._output = output
         self._progress = progress
         self._task = progress.add_task("", total=1.0)
+        self._left = TimeLeft()
 
     def tick(self, share: float, text: str) -> None:
-        self._progress.update(self._task, completed=share, description=text)
+        self._left.tick(share)
+        self._progress.update(self._task, completed=share, description=self._left.after(text))
 
     def linked(self, url: str) -> None:
+        self.noted(f"run: {url}")
+
+    def noted(self, text: str) -> None:
         if self._output.live:  # above the bar, which another stream would tear apart
-            self._progress.console.print(f"run: {url}", soft_wrap=True, markup=False)
+            self._progress.console.print(text, soft_wrap=True, markup=False)
         else:
-            self._output.say(f"run: {url}")
+            self._output.say(text)
 
 
 class _Said(TextColumn):
@@ -127,8 +132,7 @@ def bar_columns(width: int) -> list[ProgressColumn]:
         _Said("{task.description}", markup=False, table_column=Column()),
         BarColumn(min(40, width // 8), table_column=fixed),
         TaskProgressColumn(table_column=fixed.copy()),
-        # What is left the text tells where it can be told: the share moves by fits and starts,
-        # which is no measure of time.
+        # What is left the text tells, once it can be told.
         TimeElapsedColumn(table_column=fixed.copy()),
     ]
 

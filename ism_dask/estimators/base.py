@@ -18,10 +18,10 @@ from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Engine, Problem, attempt, candidates
-from ism_dask.estimators.preparation import Prepared, prepare, project
+from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows import RowSource
+from ism_dask.rows import RowSource, project
 from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, solve
 from ism_dask.typing import Array

@@ -21,11 +21,11 @@ from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.centres import nearest, told_apart
-from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
+from ism_dask.estimators.preparation import Drawn, Prepared, prepare
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.rows import RowSource
+from ism_dask.rows import RowSource, project
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, resumed
 from ism_dask.spectral import Embedding, Graph
