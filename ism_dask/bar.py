@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from ism_dask.alternation import Round
 from ism_dask.progress import settled_share, shrunk, watching_passes
-from ism_dask.solver import Record, State, Stopping
 from ism_dask.watching import FitWatcher, Plan, watching_fits
+
+if TYPE_CHECKING:
+    from ism_dask.alternation import Round
+    from ism_dask.solver import Record, State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0
@@ -65,11 +67,24 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
         yield
 
 
+def bar_columns(width: int, clock: ProgressColumn) -> list[ProgressColumn]:
+    """Return what a bar consists of on a terminal of that width, with `clock` at its end."""
+    fixed = Column(no_wrap=True)
+    return [
+        # Alone to give way.
+        _Said("{task.description}", markup=False, table_column=Column()),
+        BarColumn(min(40, width // 8), table_column=fixed),
+        TaskProgressColumn(table_column=fixed.copy()),
+        clock,
+    ]
+
+
 class _Line:
     """The line that the bar is, which rich keeps up to date in a terminal by itself."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(*_columns(console.width), console=console)
+        clock = _Clock(table_column=Column(no_wrap=True))
+        self._progress = Progress(*bar_columns(console.width, clock), console=console)
         self._task = self._progress.add_task("", total=1.0, visible=False, began=None, ends=None)
 
     def shown(self) -> AbstractContextManager[object]:
@@ -192,17 +207,6 @@ class _Clock(ProgressColumn):
         ends = task.fields["ends"]
         left = f", {_clock(max(ends - now, 1.0))} left" if ends is not None else ""
         return Text(spent + left, style="progress.elapsed")
-
-
-def _columns(width: int) -> list[ProgressColumn]:
-    fixed = Column(no_wrap=True)
-    return [
-        # Alone to give way.
-        _Said("{task.description}", markup=False, table_column=Column()),
-        BarColumn(min(40, width // 8), table_column=fixed),
-        TaskProgressColumn(table_column=fixed.copy()),
-        _Clock(table_column=fixed.copy()),
-    ]
 
 
 def _account(done: Record | Round, stopping: Stopping) -> str:

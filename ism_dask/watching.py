@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ism_dask.alternation import Round
-from ism_dask.solver import State, Stopping
+if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
+    from ism_dask.alternation import Round
+    from ism_dask.solver import State, Stopping
 
 
 @dataclass(frozen=True)

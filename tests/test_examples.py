@@ -21,7 +21,7 @@ def printed(script: str, *options: str) -> str:
         env={**os.environ, "PYTHONPATH": str(HOUSE), "MPLBACKEND": "Agg"},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""  # no bar where there is no terminal
+    assert "━" not in done.stderr  # no bar where there is no terminal
     return done.stdout
 
 
@@ -37,10 +37,10 @@ def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
 
 
 def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
-    told = printed("larger_than_memory.py", "--rows", "8000")
-    assert "8,000 rows of 20 in 4 chunks" in told
+    told = printed("larger_than_memory.py", "--rows", "5000")
+    assert "5,000 rows of 20 in 4 chunks" in told
     assert "engine landmarks" in told
     sine = re.search(r"the true one: (0\.\d+)", told)
     assert sine is not None
     assert float(sine[1]) < 0.2
-    assert "new features on disk: 8,000 x 2 float32" in told
+    assert "new features on disk: 5,000 x 2 float32" in told
