@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -21,11 +22,12 @@ from flows.commands import (
     ingest,
     report,
     runs,
-    server,
     show,
     transform,
+    up,
 )
 from flows.errors import FlowError, Interrupted, SettingsError
+from flows.exits import leave
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -42,7 +44,7 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, runs, show, report, server):
+for _module in (datasets, ingest, crossval, fit, cluster, transform, runs, show, report, up):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 
@@ -70,7 +72,9 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
-    sys.exit(_status())
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave(_status())
 
 
 def _status() -> int:
