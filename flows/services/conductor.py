@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from shutil import rmtree
 from types import FrameType
@@ -18,6 +18,7 @@ from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
 from flows.services.pages import ReportServer
 from flows.services.records import (
     Record,
+    began,
     family,
     forget,
     lives,
@@ -37,7 +38,7 @@ from flows.services.service import (
     stop_processes,
 )
 from flows.services.up import NAME, Running, running
-from flows.services.wishes import POOL, Wishes
+from flows.services.wishes import Wishes
 from flows.services.worker import PrefectWorker
 from storage.durable import explained, locked
 
@@ -134,10 +135,11 @@ def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
         if recorded(NAME) is not None:
             return None
         _write_own()
+        there = [kind for kind in KINDS if recorded(kind.name)]
         try:
             return _begun(wishes, telling)
         except BaseException:
-            _end_all()
+            _end(kind for kind in KINDS if kind not in there)
             raise
 
 
@@ -155,7 +157,7 @@ def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
         threads=wishes.threads,
         memory=wishes.memory,
     )
-    worker = PrefectWorker(api=api, pool=wishes.pool or POOL)
+    worker = PrefectWorker(api=api, pool=wishes.pool)
     second = ensure([workers, worker], telling)
     _write_own(api, ui_address(api))
     return [*first, *second]
@@ -163,7 +165,7 @@ def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
 
 def _write_own(address: str = "", page: str | None = None) -> None:
     """Keep the record of this process; it has an address when everything is up."""
-    Record(NAME, os.getpid(), psutil.Process().create_time(), address, page).write()
+    Record(NAME, os.getpid(), began(psutil.Process()), address, page).write()
 
 
 def _hand_over(wishes: Wishes) -> None:
@@ -218,13 +220,18 @@ def _now() -> float:
 
 def _end_all() -> None:
     """End every service, then whatever they have left behind."""
-    for kind in reversed(KINDS):
-        end(kind)
+    _end(KINDS)
     stop_processes(set(family()))
-    forget(NAME)
     rmtree(services_folder() / SCRATCH, ignore_errors=True)
     for draft in services_folder().glob("*.new"):  # of a record, by a process that was killed
         draft.unlink(missing_ok=True)
+
+
+def _end(kinds: Iterable[type[Service]]) -> None:
+    """End services, the last begun first, and this process's part in it."""
+    for kind in reversed(list(kinds)):
+        end(kind)
+    forget(NAME)
 
 
 @contextmanager

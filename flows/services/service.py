@@ -20,6 +20,7 @@ from flows.services.ports import Ports
 from flows.services.records import (
     MARK,
     Record,
+    began,
     family,
     forget,
     lives,
@@ -235,9 +236,8 @@ def _paths() -> dict[str, str]:
 
 
 def _record(service: Service, process: psutil.Popen) -> Record:
-    created = process.create_time()
-    options = asdict(service)
-    record = Record(service.name, process.pid, created, service.address, service.page, options)
+    found = (service.name, process.pid, began(process), service.address, service.page)
+    record = Record(*found, options=asdict(service))
     record.write()
     return record
 
