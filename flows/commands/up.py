@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +59,7 @@ def _keep(wishes: Wishes, output: Output) -> None:
         _show(found, already, output)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
+        sys.stdout.flush()  # whoever reads it through a pipe is not to wait for the end
 
     keep_up(wishes, _telling(output), shown)
 

@@ -194,14 +194,14 @@ def _look_after(members: list[Service], telling: Telling) -> None:
 
 
 def _revive(service: Service, failures: int, telling: Telling) -> None:
-    what = f"the {service.title} has ended"
     if failures == _RESTARTS:
         raise FlowError(
-            f"{what}, for the {failures + 1}th time in short order, and all else was ended "
-            f"with it; {log_end(service.name)}"
+            f"the {service.title} ended for the {failures + 1}th time in short order, so all else "
+            f"was ended too; {log_end(service.name)}"
         )
     seconds = _PAUSE * 2**failures
-    _complain(f"{what}, and is started again in {seconds:g} s; {log_end(service.name)}")
+    what = f"the {service.title} ended; to be started again in {seconds:g} s"
+    _complain(f"{what}; {log_end(service.name)}")
     time.sleep(seconds)
     try:
         restart(service, telling)
