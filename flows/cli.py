@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -26,6 +27,7 @@ from flows.commands import (
     up,
 )
 from flows.errors import FlowError, Interrupted, SettingsError
+from flows.exits import leave
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -70,7 +72,9 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
-    sys.exit(_status())
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave(_status())
 
 
 def _status() -> int:

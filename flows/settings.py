@@ -7,14 +7,12 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
+from flows.fields import as_form, check_bounds, setting
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,43 +26,8 @@ MU, SCORES_SHARE = 1.0, 0.1
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
-def setting(
-    default: Any = dataclasses.MISSING,
-    *,
-    about: str,
-    flags: tuple[str, ...] = (),
-    cli_type: Any = None,
-    names: Callable[[], list[str]] | None = None,
-    **bounds: float,
-) -> Any:
-    """Return a dataclass field that the command line and the Prefect form can show.
-
-    Parameters
-    ----------
-    default : optional
-        Without one, it is an argument of the command.
-    about : str
-        One line for people.
-    flags : tuple of str
-        Names of the option, where they are not that of the field.
-    cli_type : type, optional
-        What the command line reads, where it is not the type of the field.
-    names : callable, optional
-        Returns the names to choose from in the form.
-    **bounds : float
-        `ge` or `gt`: the least value, or what it must be above; `le` or `lt`: the largest, or
-        what it must be below.
-    """
-    metadata: dict[str, Any] = {"description": about, "flags": flags, "cli_type": cli_type}
-    if names is not None:
-        metadata["json_schema_extra"] = lambda schema: schema.update(enum=names())
-    return field(default=default, metadata={**metadata, **bounds})
-
-
-def check_bounds(settings: Any) -> None:
-    """Raise `SettingsError` for the first field that is out of the bounds it was given."""
-    for known in dataclasses.fields(settings):
-        _check_bounds(known, getattr(settings, known.name))
+def _dataset_names() -> list[str]:
+    return list(_known().dataset_names())
 
 
 def _kernel_names() -> list[str]:
@@ -76,16 +39,62 @@ def _engine_names() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DataSettings:
+    """Which data."""
+
+    dataset: str = setting(
+        about="Name of a data set; `ism-dask datasets` lists them.",
+        title="Data set",
+        early=True,
+        names=_dataset_names,
+    )
+    split: str | None = setting(None, about="Part of the data set. Default: its first.", early=True)
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        _known().check_name(self.dataset, self.split)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        return self.dataset
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by: the tags of a run, and the names of what it shows."""
+        return (self.dataset,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the form of the Prefect UI, which asks by way of pydantic."""
+        return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(DataSettings):
+    """A data set to be read, checked and stored."""
+
+    force: bool = setting(False, about="Replace what is stored.", flags=("--force",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(DataSettings):
     """Which data, and how W is to be fitted."""
 
-    dataset: str = setting(about="Name of a data set; `ism-dask datasets` lists them.")
-    split: str | None = setting(None, about="Part of the data set. Default: its first.")
     label: str | None = setting(
-        None, about="Which label X W is to depend on (face: identity or pose). Default: its own."
+        None,
+        about="Which label X W is to depend on (face: identity or pose). Default: its own.",
+        early=True,
     )
     kernel: str = setting(
-        "gaussian", about="Kernel, such as gaussian, polynomial or linear.", names=_kernel_names
+        "gaussian",
+        about="Kernel, such as gaussian, polynomial or linear.",
+        early=True,
+        names=_kernel_names,
     )
     sigma: float | str | None = setting(
         None, about='Width of a gaussian: a number or "median".', cli_type=str | None
@@ -98,6 +107,8 @@ class Settings:
     n_components: int | None = setting(
         None,
         about="How many new features, q. Default: the number of classes.",
+        title="New features, q",
+        early=True,
         flags=("--components", "-q"),
         ge=1,
     )
@@ -107,20 +118,33 @@ class Settings:
         names=_engine_names,
     )
     engine_tol: float = setting(
-        1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
+        1e-4,
+        about="Share of the kernel's trace that landmarks may leave out.",
+        title="Engine tolerance",
+        gt=0,
+        lt=1,
     )
-    tol: float = setting(0.01, about="Stop when the eigenvalues change by less.", gt=0)
+    tol: float = setting(
+        0.01, about="Stop when the eigenvalues change by less.", title="Tolerance", gt=0
+    )
     angle_tol: float | None = setting(
-        None, about="Stop only when W turns by less, too: the sine of the angle.", gt=0
+        None,
+        about="Stop only when W turns by less, too: the sine of the angle.",
+        title="Tolerance of the angle",
+        gt=0,
     )
-    max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
+    max_iter: int = setting(
+        100, about="Stop after so many iterations.", title="Iterations at most", ge=1
+    )
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
-        None, about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786."
+        None,
+        about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786.",
+        title="Dask scheduler",
     )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        super().__post_init__()
         if self.scheduler is not None and not _is_address(self.scheduler):
             raise SettingsError(
                 f"`scheduler` is {self.scheduler!r}; expected an address such as "
@@ -136,9 +160,10 @@ class Settings:
         q = "" if self.n_components is None else f" q={self.n_components}"
         return f"{self.dataset} {self.kernel}{q}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return dataclasses.asdict(self)
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.kernel)
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that were given."""
@@ -215,10 +240,13 @@ class ClusterSettings(KeptSettings):
         None,
         about="Which label has the classes: to count, and for semisupervised to tell some of. "
         "Default: its own.",
+        early=True,
     )
     n_components: int | None = setting(
         None,
         about="How many new features, q. Default: the number of clusters.",
+        title="New features, q",
+        early=True,
         flags=("--components", "-q"),
         ge=1,
     )
@@ -228,11 +256,14 @@ class ClusterSettings(KeptSettings):
     paradigm: str = setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
+        early=True,
         names=lambda: list(_known().PARADIGMS),
     )
     n_clusters: int | None = setting(
         None,
         about="How many clusters, k. Default: the number of classes of the label.",
+        title="Clusters, k",
+        early=True,
         flags=("--clusters", "-k"),
         ge=1,
     )
@@ -252,11 +283,15 @@ class ClusterSettings(KeptSettings):
         None,
         about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
         "set's own label.",
+        early=True,
     )
     outer_tol: float = setting(
-        0.01, about="Stop when the eigenvalues of the embedding change by less.", gt=0
+        0.01,
+        about="Stop when the eigenvalues of the embedding change by less.",
+        title="Tolerance of the rounds",
+        gt=0,
     )
-    max_outer: int = setting(20, about="Stop after so many rounds.", ge=1)
+    max_outer: int = setting(20, about="Stop after so many rounds.", title="Rounds at most", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,6 +305,11 @@ class ClusterSettings(KeptSettings):
         """What the run is called."""
         k = "" if self.n_clusters is None else f" k={self.n_clusters}"
         return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.paradigm, self.kernel)
 
     @property
     def run_to_avoid(self) -> str | None:
@@ -294,26 +334,6 @@ def _choose(name: str, value: str, names: list[str]) -> str:
     if value not in names:
         raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
     return value
-
-
-# Each with what a value has to be.
-_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "ge": (operator.ge, "{} or more"),
-    "gt": (operator.gt, "a number above {}"),
-    "le": (operator.le, "{} or less"),
-    "lt": (operator.lt, "a number below {}"),
-}
-
-
-def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
-    for name, (holds, words) in _BOUNDS.items():
-        bound = known.metadata.get(name)
-        if bound is not None and not holds(value, bound):
-            raise SettingsError(f"`{known.name}` is {value}; expected {words.format(bound)}")
 
 
 def _width(sigma: float | str) -> float | str:

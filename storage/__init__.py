@@ -1,4 +1,4 @@
-"""Data sets and models on disk: raw files in, checked Zarr groups out."""
+"""Data sets and runs on disk: raw files in, checked Zarr groups out."""
 
 from storage.dataset import (
     Dataset,

@@ -107,7 +107,7 @@ def open_run(name: str) -> Run:
 
 def list_runs() -> tuple[Run, ...]:
     """Return the runs that are kept, the newest first; damaged ones say so."""
-    runs = [_line(name, path) for name in _names() if (path := kept_at(name))]
+    runs = [run for name in _names() if (run := _line(name))]
     return tuple(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
@@ -170,7 +170,7 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
 
 def no_run(name: str) -> RunNotFound:
     """Return the error for a run that is not kept, which tells of those that may be meant."""
-    near = get_close_matches(name, _names(), n=3, cutoff=0.5)
+    near = get_close_matches(name, _names())
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return RunNotFound(f"no run {name!r} is kept; {meant}`ism-dask runs` lists them")
 
@@ -182,9 +182,13 @@ def _names() -> list[str]:
     return sorted(each.name for each in root.iterdir() if each.is_dir() and each.name[0] != ".")
 
 
-def _line(name: str, path: Path) -> Run:
+def _line(name: str) -> Run | None:
+    """Return a run of the list; None for a folder in which nothing is kept."""
+    path = runs_folder() / name
     try:
-        return open_run(name)
+        kept = kept_at(name)
+        path = kept or path
+        return open_run(name) if kept else None
     except StorageError as error:
         return Run(name, path, "", _created(path, {}), problem=str(error))
 

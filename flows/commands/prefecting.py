@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.console import Output
 from flows.errors import FlowError
-from flows.settings import Settings
+from flows.settings import DataSettings
 
 if TYPE_CHECKING:
     from flows.services.records import Record
@@ -30,7 +31,7 @@ class Work:
     plain: str
     flow: str
 
-    def carried_out(self, settings: Settings, output: Output, *, plain: bool) -> dict[str, Any]:
+    def carried_out(self, settings: DataSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Do the work, showing people how far it is, and return its summary."""
         if not plain:
             with_prefect(output)
@@ -53,7 +54,13 @@ def with_prefect(output: Output) -> str:
         )
 
     prepare_environment(debug=output.debug)
+    # Of a log that a server which is away has not got, Prefect would tell on stderr.
+    logging.raiseExceptions = output.debug
     try:
-        return ensure_server(Telling(output.say, waiting))
+        api = ensure_server(Telling(output.say, waiting))
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
+    from flows.outbox import settle_all  # noqa: PLC0415
+
+    settle_all()
+    return api

@@ -15,7 +15,7 @@ def run(*, output: Output) -> None:
 
     runs = list_runs()
     if runs:
-        output.table(COLUMNS, [cells(each) for each in runs], left=5)
+        output.table(COLUMNS, [cells(each) for each in runs], left=4)
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:

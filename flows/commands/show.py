@@ -31,9 +31,13 @@ def run(
     from flows.work.runs import view_of  # noqa: PLC0415
 
     view = view_of(name)
+    told = subject(view.run)
     output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
-    output.say(subject(view.run))
-    output.table(("figure", "value"), _rows([*glance(view.run), *trust(view.run)]), left=2)
+    output.say(told)
+    output.table(("figure", "value"), _rows(glance(view.run)), left=2)
+    meant = [[fact.name, fact.value, fact.meaning] for fact in trust(view.run)]
+    output.table(("how far to trust it", "", ""), meant, left=3)
+    _clusters(view, output)
     _components(view, output)
     _folds(view, output)
     versions = " ".join(f"{name} {version}," for name, version in view.run.versions.items())
@@ -45,6 +49,13 @@ def run(
 
 def _rows(facts: list[Fact]) -> list[list[str]]:
     return [[fact.name, fact.value] for fact in facts]
+
+
+def _clusters(view: View, output: Output) -> None:
+    sizes = view.metrics.get("sizes", [])
+    if sizes:
+        rows = [[str(number), f"{size:,}"] for number, size in enumerate(sizes)]
+        output.table(("cluster", "rows"), rows, left=1)
 
 
 def _components(view: View, output: Output) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows import wording
+from flows.errors import FlowError
 from storage import Run
 
 # Of a residual: below the first W is as good as stationary, above the second it is not.
@@ -47,16 +48,26 @@ class Kind:
 
 
 def kind_of(run: Run) -> Kind:
-    """Return how a run is told of."""
+    """Return how a run is told of; an error where nothing is known of how it came about."""
+    if not is_told_of(run):
+        raise FlowError(
+            f"{run.name!r} has no record of how it came about: it was not made by `ism-dask`, or "
+            "by a later version of it"
+        )
     return KINDS[run.kind]
+
+
+def is_told_of(run: Run) -> bool:
+    """Say whether a run is of a kind that is known here, with its figures."""
+    return run.kind in KINDS and "dataset" in run.metrics
 
 
 def subject(run: Run) -> str:
     """Return what a run was made of, in a line."""
-    told, split = run.metrics, run.metrics.get("split")
+    title, told, split = kind_of(run).title, run.metrics, run.metrics.get("split")
     data = told["dataset"] if split in (None, "all") else f"{told['dataset']} ({split})"
     return (
-        f"{kind_of(run).title} {data}: {told['rows']:,} rows, {told['columns']:,} columns, "
+        f"{title} {data}: {told['rows']:,} rows, {told['columns']:,} columns, "
         f"{told['kernel']} kernel, q = {told['n_components']}"
     )
 
@@ -162,7 +173,7 @@ def _residual(value: float) -> str:
     )
     if value < _SMALL:
         return f"{told}This one is small."
-    return told + ("W is no stationary point." if value > _LARGE else "A smaller tol may lower it.")
+    return told + ("W is no stationary point." if value > _LARGE else "This one is not small.")
 
 
 def _fit_glance(told: Mapping[str, Any]) -> list[Fact]:
@@ -201,7 +212,7 @@ def _nmi(told: Mapping[str, Any]) -> str:
 
 
 def _objective(told: Mapping[str, Any]) -> str:
-    return f"J {told['objective']:.6g}"
+    return f"J {told['objective']:.4g}"
 
 
 def _accuracy(told: Mapping[str, Any]) -> str:

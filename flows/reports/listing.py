@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.reports.facts import kind_of, size
+from flows.reports.facts import is_told_of, kind_of, size
 from flows.reports.view import View
 from storage import Run
 
-COLUMNS = ("name", "kind", "data", "kernel", "result", "kept", "size")
+COLUMNS = ("name", "kind", "data, kernel", "result", "kept", "size")
 
 
 def cells(run: Run) -> list[str]:
@@ -18,11 +18,12 @@ def cells(run: Run) -> list[str]:
     this_year = run.created.year == datetime.now(UTC).year
     when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
-        return [run.name, "damaged", "", "", "", when, ""]
+        return [run.name, "damaged", "", "", when, ""]
+    if not is_told_of(run):
+        return [run.name, run.kind, "", "", when, size(run.bytes)]
     kind, told = kind_of(run), run.metrics
-    kernel = f"{told['kernel']} {kind.count(told)}"
-    shown = (told["dataset"], kernel, kind.headline(told), when, size(run.bytes))
-    return [run.name, run.kind, *shown]
+    subject = f"{told['dataset']} {told['kernel']} {kind.count(told)}"
+    return [run.name, run.kind, subject, kind.headline(told), when, size(run.bytes)]
 
 
 def line(run: Run) -> dict[str, Any]:

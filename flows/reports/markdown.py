@@ -43,6 +43,18 @@ def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str
     return _page(view, [folds], [figures.accuracy(view)], links)
 
 
+def ingest_page(summary: Mapping[str, Any]) -> str:
+    """Return a page of a data set that was stored."""
+    labels = [(name, str(classes or "numbers")) for name, classes in summary["labels"].items()]
+    parts = [
+        f"# {_words(summary['dataset'])} ({_words(summary['split'])})",
+        f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
+        _table(("label", "classes"), labels),
+        f"Stored in {_words(summary['path'])}, with the hash {summary['data_hash']}.",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
 def _fitted_figures(view: View) -> list[Figure]:
     return [*figures.course(view), *figures.findings(view), *figures.components(view)]
 
@@ -107,5 +119,5 @@ def _words(words: str) -> str:
     """Return words as Markdown shows them: whatever they are, they are no markup."""
     safe = escape(words)
     for mark in "\\`*[]|":
-        safe = safe.replace(mark, f"&#{ord(mark)};")
+        safe = safe.replace(mark, f"\\{mark}")
     return safe

@@ -34,7 +34,7 @@ def render(run_name: str) -> str:
 
 def page_of(view: View) -> str:
     """Return the report of an opened run."""
-    name = escape(view.run.name)
+    name, told = escape(view.run.name), escape(subject(view.run))
     body = "\n".join(filter(None, (section(view) for section in _SECTIONS)))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -50,7 +50,7 @@ def page_of(view: View) -> str:
 <body>
 <header>
 <h1>{name}</h1>
-<p>{escape(subject(view.run))}</p>
+<p>{told}</p>
 <p>{_when(view)}</p>
 {_glance(view)}
 </header>

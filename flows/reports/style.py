@@ -61,5 +61,6 @@ footer { color: var(--soft); font-size: .85rem; padding-top: 2.5rem; padding-bot
 @media print { :root { color-scheme: light; } figure { break-inside: avoid; } }
 @media (max-width: 30rem) {
   header { padding-top: 1.5rem; } .trust { grid-template-columns: 1fr; gap: .1rem; }
-  .trust dd { margin-bottom: .7rem; } .images { grid-template-columns: repeat(3, 1fr); } }
+  .trust dd { margin-bottom: .7rem; } .images { grid-template-columns: repeat(3, 1fr); }
+  .numbers { font-size: .85rem; } .numbers td, .numbers thead th + th { padding-left: .5rem; } }
 """

@@ -22,6 +22,9 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     # The second UI calls an outside host from the browser even so.
     "PREFECT_SERVER_UI_V2_ENABLED": "false",
+    # The client would ask a server that is away for a minute, wherever it is: we wait where we
+    # choose to.
+    "PREFECT_CLIENT_MAX_RETRIES": "3",
 }
 _LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.settings import check_bounds, setting
+from flows.fields import check_bounds, setting
 
 POOL = "local-process"
 

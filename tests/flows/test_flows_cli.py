@@ -207,7 +207,7 @@ def test_a_single_iteration_is_no_iterations(here: Command) -> None:
     assert ", 1 iteration, " in here("fit", "wine", "--plain", "--max-iter", 1).out
 
 
-@pytest.mark.parametrize("command", ["fit", "cluster"])
+@pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
 def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     here: Command, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -215,6 +215,7 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
         raise AssertionError("too late")
 
     monkeypatch.setattr("flows.work.fitting.fit", worked)
+    monkeypatch.setattr("flows.work.folds.fit", worked)
     monkeypatch.setattr("flows.work.grouping._fitted", worked)
     ensure_stored("wine", None)
     runs_folder().touch()

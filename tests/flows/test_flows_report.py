@@ -27,7 +27,6 @@ from storage import (
     DatasetInfo,
     Model,
     dataset_path,
-    datasets_folder,
     run_folder,
     save_model,
     write_dataset,
@@ -36,13 +35,28 @@ from storage import (
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
 
 
-def made(kind: str) -> dict[str, Any]:
-    """Return the summary of a run of each kind."""
-    if kind == "fit":
-        return fit_plain(FitSettings(dataset="wine", run="fit"))
-    if kind == "cluster":
-        return cluster_plain(ClusterSettings(dataset="digits", n_clusters=4, run="cluster"))
-    return crossval_plain(CrossvalSettings(dataset="wine", run="crossval"))
+Summaries = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summaries]:
+    """Return a home with a run of each kind, which bears the name of its kind."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
+        return home, {
+            "fit": fit_plain(FitSettings(dataset="wine", run="fit")),
+            "cluster": cluster_plain(digits),
+            "crossval": crossval_plain(CrossvalSettings(dataset="wine", run="crossval")),
+        }
+
+
+@pytest.fixture
+def summaries(made: tuple[Path, Summaries], monkeypatch: pytest.MonkeyPatch) -> Summaries:
+    """Return what was found by the run of each kind, in the home of which the test is."""
+    monkeypatch.setenv("ISM_DASK_HOME", str(made[0]))
+    return made[1]
 
 
 def store_hostile() -> None:
@@ -84,9 +98,10 @@ class Strict(HTMLParser):
         return [attributes for name, attributes in self.seen if name == tag]
 
 
+@pytest.mark.usefixtures("summaries")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
-    page = render(made(kind)["run"])
+    page = render(kind)
     found = Strict(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
@@ -100,31 +115,27 @@ def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
     assert "https:" not in page
 
 
-def test_a_page_says_what_was_measured() -> None:
-    summary = made("fit")
+def test_a_page_says_what_was_measured(summaries: Summaries) -> None:
+    summary, clustered, crossed = (summaries[kind] for kind in ("fit", "cluster", "crossval"))
     page = render("fit")
     assert f"{summary['objective']:.6g}" in page
     assert f"eigengap {summary['eigengap']:.3g}" in page
     assert page.count("<h3>feature_") == 3
     assert summary["loadings"][0][0]["feature"] in page
-    crossed = made("crossval")
     page = render("crossval")
     assert "10 of 10" in page
     assert all(f"<td>{each['accuracy']:.4f}</td>" in page for each in crossed["results"])
     assert f"<td>{crossed['sd']['accuracy']:.4f}</td>" in page
-    clustered = made("cluster")
     page = render("cluster")
     assert f"{clustered['nmi']['digit']:.3f}" in page
     assert all(f"<td>{size:,}</td>" in page for size in clustered["sizes"])
 
 
+@pytest.mark.usefixtures("summaries")
 def test_nothing_but_the_folder_of_the_run_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made("cluster")
-    page = render("cluster")
-    folder = run_folder("cluster")
-    shutil.rmtree(datasets_folder())
+    page, folder = render("cluster"), run_folder("cluster")
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "elsewhere"))
     shutil.copytree(folder, run_folder("cluster"))
     assert render("cluster") == page
@@ -140,7 +151,7 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     page = fit_page(summary)
     assert "<script" not in page
     assert "<img" not in page
-    assert "a&#124;b &#96;c&#96;" in page
+    assert r"a\|b \`c\` \*\*d\*\*" in page
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:
@@ -222,10 +233,10 @@ def test_names_of_ticks(values: tuple[float, float], names: list[str]) -> None:
     assert [name for _, name in linear(values).ticks] == names
 
 
-def test_pages_in_markdown_end_with_links_and_stay_small() -> None:
+def test_pages_in_markdown_end_with_links_and_stay_small(summaries: Summaries) -> None:
     pages = {"fit": fit_page, "cluster": cluster_page, "crossval": crossval_page}
     for kind, page in pages.items():
-        text = page(made(kind), {"Report": "http://127.0.0.1:9/x"})
+        text = page(summaries[kind], {"Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         assert text.endswith("\n- [Report](http://127.0.0.1:9/x)")
         assert "](data:image/svg+xml;base64," in text
@@ -249,9 +260,10 @@ def _look(page: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.usefixtures("summaries")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
-    path = Path(here("report", made(kind)["run"], "--json").answer["path"])
+    path = Path(here("report", kind, "--json").answer["path"])
     for width, scheme in ((1200, "light"), (400, "dark")):
         screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
         visit = browser.visit(path.as_uri(), _look, **screen)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,18 @@ from flows.work.data import ensure_stored
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
 from ism_dask import SupervisedIKDR
-from storage import kept_at, list_runs, load_model, model_path, open_run, report_path, run_folder
+from storage import (
+    Model,
+    kept_at,
+    list_runs,
+    load_model,
+    model_path,
+    open_run,
+    report_path,
+    run_folder,
+    runs_folder,
+    save_model,
+)
 
 WINE = CrossvalSettings(dataset="wine", first=1)
 
@@ -64,6 +76,25 @@ def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
         assert "`zarr.json`" in here(command, "bad").failed(1)
 
 
+def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path) -> None:
+    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
+    save_model("foreign", model)
+    for folder in ("empty", "not a name", ".hidden"):
+        (runs_folder() / folder).mkdir()
+    (runs_folder() / "file").touch()
+    (runs_folder() / "link").symlink_to(tmp_path)
+    found = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
+    assert set(found) == {"foreign", "not a name", "link"}
+    assert found["foreign"] == ""
+    assert "outside" in found["link"]
+    assert here("runs").status == 0
+    for command in ("show", "report"):
+        assert "'foreign' has no record of how it came about" in here(command, "foreign").failed(1)
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    np.save(tmp_path / "rows.npy", np.ones((2, 3)))
+    assert here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").status == 0
+
+
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_run_is_shown(here: Command, kind: str) -> None:
     made = here(kind, "wine", "--plain", "--json", "--run", "mine").answer
@@ -100,9 +131,10 @@ def test_what_is_kept_of_a_fit() -> None:
 
 
 def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
-    store_own(5000)
+    store_own(2500)
+    linear = FitSettings(dataset="own", kernel="linear", n_components=3)
     one, two, other = (
-        load_model(fit_plain(FitSettings(dataset="own", run=name, seed=seed))["run"])
+        load_model(fit_plain(replace(linear, run=name, seed=seed))["run"])
         for name, seed in (("one", 0), ("two", 0), ("other", 1))
     )
     assert one.sample is not None
@@ -112,7 +144,7 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
     np.testing.assert_array_equal(one.sample.points, two.sample.points)
     assert not np.array_equal(one.sample.values, other.sample.values)
     data = ensure_stored("own", None)
-    rows = one.transform(data.X.read(0, 5000)).astype(np.float32)
+    rows = one.transform(data.X.read(0, 2500)).astype(np.float32)
     codes = {tuple(row): code for row, code in zip(rows, data.y, strict=True)}
     pairs = zip(one.sample.points, one.sample.values, strict=True)
     assert all(codes[tuple(point)] == value for point, value in pairs)

