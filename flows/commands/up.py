@@ -128,12 +128,11 @@ def _told(record: Record) -> dict[str, Any]:
 
 
 def _telling(output: Output) -> Telling:
-    """Return what is told while something starts; also set what Prefect finds when it does."""
-    from flows.services.server import prepare_environment  # noqa: PLC0415
+    """Return what is told while something starts."""
+    from flows.services.server import avoid_proxies  # noqa: PLC0415
     from flows.services.service import Telling  # noqa: PLC0415
 
-    # What the services print goes into their logs, which are to say what went on.
-    prepare_environment(debug=True)
+    avoid_proxies()
 
     def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
         return output.waiting(f"starting {', '.join(record.name for record in records)} ...")

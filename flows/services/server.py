@@ -77,7 +77,12 @@ def prepare_environment(*, debug: bool) -> None:
     levels = dict.fromkeys(_LEVELS, "INFO" if debug else "CRITICAL")
     for name, value in {**prefect_environment(), **levels}.items():
         os.environ.setdefault(name, value)
-    for name in ("NO_PROXY", "no_proxy"):  # a proxy cannot reach this machine's own server
+    avoid_proxies()
+
+
+def avoid_proxies() -> None:
+    """Let the servers of this machine be asked directly: a proxy cannot reach them."""
+    for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
 

@@ -88,8 +88,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
         patch.delenv("PREFECT_API_URL", raising=False)
         up = _up("--port", _unused(), "--workers", 2, "--memory", "500MB")
         try:
+            store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
-            store_own(20_000)
             yield up
         finally:
             up.process.kill()
