@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: ism-dask up --workers 4 --memory 4GB"
 HIDDEN = False
 
-_LINKS = {
+_TITLES = {
     "ui": "Prefect",
     "dashboard": "Dask dashboard",
     "reports": "reports",
@@ -88,21 +88,21 @@ def _list(_: Wishes, output: Output) -> None:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
         return
-    _table(output)
+    # No table: a terminal of 80 columns would cut the links.
+    for record in _records():
+        place = record.page or record.address
+        output.say(f"{record.name:<16}{place:<36}process {record.pid}")
     _finish(found, output)
 
 
 def _show(found: Running, already: bool, output: Output) -> None:
     if already:
         output.say("runs already:")
-    links = {_LINKS[name]: link for name, link in found.to_json().items() if name in _LINKS}
-    output.table(("", ""), [[name, link] for name, link in links.items() if link], left=2)
+    links = found.to_json()
+    for name, title in _TITLES.items():
+        if links[name]:
+            output.say(f"{title:<16}{links[name]}")
     _finish(found, output, already=already)
-
-
-def _table(output: Output) -> None:
-    rows = [[each.name, str(each.pid), each.address, each.page or ""] for each in _records()]
-    output.table(("service", "process", "address", "page"), rows, left=4)
 
 
 def _finish(found: Running, output: Output, **more: Any) -> None:

@@ -81,9 +81,11 @@ def keep_up(wishes: Wishes, telling: Telling, shown: Callable[[Running, bool], N
         try:
             shown(running() or Running(), False)
             _look_after(members, telling)
-        except KeyboardInterrupt:
-            pass  # it is how this is meant to end
+        except KeyboardInterrupt:  # it is how this is meant to end
+            with suppress(OSError):  # be it that the terminal has gone
+                telling.tell("ending all of it ...")
         finally:
+            _ignore_endings()
             with _gate():
                 _end_all()
 
@@ -96,6 +98,7 @@ def leave_up(wishes: Wishes, telling: Telling) -> tuple[Running, bool]:
         try:
             _hand_over(wishes)
         except BaseException:
+            _ignore_endings()
             stop_all()
             raise
         return running() or Running(), False
@@ -107,9 +110,10 @@ def stop_all() -> list[Record]:
         return []
     ran = [record for name in (NAME, *_names()) if (record := recorded(name))]
     keeper = recorded(NAME)
-    if keeper and keeper.process:
+    process = keeper.process if keeper else None
+    if process is not None:
         # It may be at the start, of which it has to undo what it has done.
-        stop_processes({keeper.process}, _STOPS_WITHIN)
+        stop_processes({process}, _STOPS_WITHIN)
     with _gate():
         if recorded(NAME) is None:  # nobody has begun again
             _end_all()
@@ -139,6 +143,7 @@ def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
         try:
             return _begun(wishes, telling)
         except BaseException:
+            _ignore_endings()
             _end(kind for kind in KINDS if kind not in there)
             raise
 
@@ -188,7 +193,7 @@ def _look_after(members: list[Service], telling: Telling) -> None:
         time.sleep(_EVERY)
         for service in members:
             if recorded(service.name) is None:
-                recent = [time for time in ends[service.name] if time > _now() - _FORGOTTEN_AFTER]
+                recent = [at for at in ends[service.name] if at > _now() - _FORGOTTEN_AFTER]
                 ends[service.name] = [*recent, _now()]
                 _revive(service, len(recent), telling)
 
@@ -242,8 +247,7 @@ def _interruptible() -> Iterator[None]:
     caught = [each for each in _ENDINGS if each is not signal.SIGHUP or not _ignored(each)]
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        for each in caught:
-            signal.signal(each, signal.SIG_IGN)
+        _ignore_endings()
         raise KeyboardInterrupt
 
     before = {each: signal.signal(each, interrupt) for each in caught}
@@ -252,6 +256,12 @@ def _interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _ignore_endings() -> None:
+    """Let nobody interrupt what ends services: half of it would be worse than none."""
+    for each in _ENDINGS:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def _ignored(number: signal.Signals) -> bool:
