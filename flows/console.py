@@ -12,20 +12,12 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Column, Table
-from rich.text import Text
 
 from flows.fields import setting
 from flows.progress import TimeLeft, watching
+from ism_dask.bar import bar_columns
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,9 @@ class Output:
     def watched(self) -> Iterator[None]:
         """Show people how far the block is, and where else they can see it."""
         console = Console(stderr=True)
-        columns = bar_columns(console.width)
+        # What is left the text tells, once it can be told.
+        clock = TimeElapsedColumn(table_column=Column(no_wrap=True))
+        columns = bar_columns(console.width, clock)
         with (
             Progress(*columns, console=console, disable=not self.live, transient=True) as progress,
             watching(_Bar(self, progress)),
@@ -113,28 +107,6 @@ class _Bar:
             self._progress.console.print(text, soft_wrap=True, markup=False)
         else:
             self._output.say(text)
-
-
-class _Said(TextColumn):
-    """The text of a bar, on one line: what the line has no room for is left out."""
-
-    def render(self, task: Task) -> Text:
-        text = super().render(task)
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
-
-
-def bar_columns(width: int) -> list[ProgressColumn]:
-    """Return what a bar consists of on a terminal of that width."""
-    fixed = Column(no_wrap=True)
-    return [
-        # Alone to give way.
-        _Said("{task.description}", markup=False, table_column=Column()),
-        BarColumn(min(40, width // 8), table_column=fixed),
-        TaskProgressColumn(table_column=fixed.copy()),
-        # What is left the text tells, once it can be told.
-        TimeElapsedColumn(table_column=fixed.copy()),
-    ]
 
 
 def _console() -> Console:

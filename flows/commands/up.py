@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: ism-dask up --workers 4 --memory 4GB"
 HIDDEN = False
 
-_LINKS = {
+_TITLES = {
     "ui": "Prefect",
     "dashboard": "Dask dashboard",
     "reports": "reports",
@@ -58,6 +59,7 @@ def _keep(wishes: Wishes, output: Output) -> None:
         _show(found, already, output)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
+        sys.stdout.flush()  # whoever reads it through a pipe is not to wait for the end
 
     keep_up(wishes, _telling(output), shown)
 
@@ -86,21 +88,21 @@ def _list(_: Wishes, output: Output) -> None:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
         return
-    _table(output)
+    # No table: a terminal of 80 columns would cut the links.
+    for record in _records():
+        place = record.page or record.address
+        output.say(f"{record.name:<16}{place:<36}process {record.pid}")
     _finish(found, output)
 
 
 def _show(found: Running, already: bool, output: Output) -> None:
     if already:
         output.say("runs already:")
-    links = {_LINKS[name]: link for name, link in found.to_json().items() if name in _LINKS}
-    output.table(("", ""), [[name, link] for name, link in links.items() if link], left=2)
+    links = found.to_json()
+    for name, title in _TITLES.items():
+        if links[name]:
+            output.say(f"{title:<16}{links[name]}")
     _finish(found, output, already=already)
-
-
-def _table(output: Output) -> None:
-    rows = [[each.name, str(each.pid), each.address, each.page or ""] for each in _records()]
-    output.table(("service", "process", "address", "page"), rows, left=4)
 
 
 def _finish(found: Running, output: Output, **more: Any) -> None:
@@ -126,12 +128,11 @@ def _told(record: Record) -> dict[str, Any]:
 
 
 def _telling(output: Output) -> Telling:
-    """Return what is told while something starts; also set what Prefect finds when it does."""
-    from flows.services.server import prepare_environment  # noqa: PLC0415
+    """Return what is told while something starts."""
+    from flows.services.server import avoid_proxies  # noqa: PLC0415
     from flows.services.service import Telling  # noqa: PLC0415
 
-    # What the services print goes into their logs, which are to say what went on.
-    prepare_environment(debug=True)
+    avoid_proxies()
 
     def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
         return output.waiting(f"starting {', '.join(record.name for record in records)} ...")

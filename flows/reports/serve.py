@@ -6,9 +6,11 @@ It only ever reads, and a page can neither load anything nor run a script.
 from __future__ import annotations
 
 import argparse
+import re
+import traceback
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from flows.reports.listing import COLUMNS, cells
 from flows.reports.page import render
@@ -21,7 +23,7 @@ HOST = "127.0.0.1"
 SIGNATURE = "ism-dask-reports"
 
 # A page of elsewhere may lead a browser here under a name of its own; we go by ours alone.
-_OUR_NAMES = (HOST, "localhost")
+_OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -59,16 +61,19 @@ class Pages(BaseHTTPRequestHandler):
         """Leave what went well out of the log."""
 
     def _page(self) -> tuple[HTTPStatus, str]:
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        if host not in _OUR_NAMES:
+        if not _OUR_NAMES.fullmatch(self.headers.get("Host", "")):
             return HTTPStatus.FORBIDDEN, _notice(f"come to {HOST} or localhost by that name")
-        name = unquote(urlsplit(self.path).path).removeprefix("/")
+        name = unquote(self.path.partition("?")[0]).removeprefix("/")
         try:
             return HTTPStatus.OK, render(safe_name(name)) if name else _index()
         except (UnsafeName, RunNotFound) as error:
             return HTTPStatus.NOT_FOUND, _notice(str(error))
         except StorageError as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(str(error))
+        except Exception:  # one run that cannot be drawn is no reason to say nothing
+            traceback.print_exc()
+            told = "this page could not be made; the log of the server says why"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(told)
 
     def _answer(self, status: HTTPStatus, page: str) -> None:
         body = page.encode()

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from shutil import rmtree
 from types import FrameType
@@ -18,6 +18,7 @@ from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
 from flows.services.pages import ReportServer
 from flows.services.records import (
     Record,
+    began,
     family,
     forget,
     lives,
@@ -37,7 +38,7 @@ from flows.services.service import (
     stop_processes,
 )
 from flows.services.up import NAME, Running, running
-from flows.services.wishes import POOL, Wishes
+from flows.services.wishes import Wishes
 from flows.services.worker import PrefectWorker
 from storage.durable import explained, locked
 
@@ -80,9 +81,11 @@ def keep_up(wishes: Wishes, telling: Telling, shown: Callable[[Running, bool], N
         try:
             shown(running() or Running(), False)
             _look_after(members, telling)
-        except KeyboardInterrupt:
-            pass  # it is how this is meant to end
+        except KeyboardInterrupt:  # it is how this is meant to end
+            with suppress(OSError):  # be it that the terminal has gone
+                telling.tell("ending all of it ...")
         finally:
+            _ignore_endings()
             with _gate():
                 _end_all()
 
@@ -95,6 +98,7 @@ def leave_up(wishes: Wishes, telling: Telling) -> tuple[Running, bool]:
         try:
             _hand_over(wishes)
         except BaseException:
+            _ignore_endings()
             stop_all()
             raise
         return running() or Running(), False
@@ -106,9 +110,10 @@ def stop_all() -> list[Record]:
         return []
     ran = [record for name in (NAME, *_names()) if (record := recorded(name))]
     keeper = recorded(NAME)
-    if keeper and keeper.process:
+    process = keeper.process if keeper else None
+    if process is not None:
         # It may be at the start, of which it has to undo what it has done.
-        stop_processes({keeper.process}, _STOPS_WITHIN)
+        stop_processes({process}, _STOPS_WITHIN)
     with _gate():
         if recorded(NAME) is None:  # nobody has begun again
             _end_all()
@@ -134,10 +139,12 @@ def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
         if recorded(NAME) is not None:
             return None
         _write_own()
+        there = [kind for kind in KINDS if recorded(kind.name)]
         try:
             return _begun(wishes, telling)
         except BaseException:
-            _end_all()
+            _ignore_endings()
+            _end(kind for kind in KINDS if kind not in there)
             raise
 
 
@@ -155,7 +162,7 @@ def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
         threads=wishes.threads,
         memory=wishes.memory,
     )
-    worker = PrefectWorker(api=api, pool=wishes.pool or POOL)
+    worker = PrefectWorker(api=api, pool=wishes.pool)
     second = ensure([workers, worker], telling)
     _write_own(api, ui_address(api))
     return [*first, *second]
@@ -163,7 +170,7 @@ def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
 
 def _write_own(address: str = "", page: str | None = None) -> None:
     """Keep the record of this process; it has an address when everything is up."""
-    Record(NAME, os.getpid(), psutil.Process().create_time(), address, page).write()
+    Record(NAME, os.getpid(), began(psutil.Process()), address, page).write()
 
 
 def _hand_over(wishes: Wishes) -> None:
@@ -186,20 +193,20 @@ def _look_after(members: list[Service], telling: Telling) -> None:
         time.sleep(_EVERY)
         for service in members:
             if recorded(service.name) is None:
-                recent = [time for time in ends[service.name] if time > _now() - _FORGOTTEN_AFTER]
+                recent = [at for at in ends[service.name] if at > _now() - _FORGOTTEN_AFTER]
                 ends[service.name] = [*recent, _now()]
                 _revive(service, len(recent), telling)
 
 
 def _revive(service: Service, failures: int, telling: Telling) -> None:
-    what = f"the {service.title} has ended"
     if failures == _RESTARTS:
         raise FlowError(
-            f"{what}, for the {failures + 1}th time in short order, and all else was ended "
-            f"with it; {log_end(service.name)}"
+            f"the {service.title} ended for the {failures + 1}th time in short order, so all else "
+            f"was ended too; {log_end(service.name)}"
         )
     seconds = _PAUSE * 2**failures
-    _complain(f"{what}, and is started again in {seconds:g} s; {log_end(service.name)}")
+    what = f"the {service.title} ended; to be started again in {seconds:g} s"
+    _complain(f"{what}; {log_end(service.name)}")
     time.sleep(seconds)
     try:
         restart(service, telling)
@@ -218,13 +225,18 @@ def _now() -> float:
 
 def _end_all() -> None:
     """End every service, then whatever they have left behind."""
-    for kind in reversed(KINDS):
-        end(kind)
+    _end(KINDS)
     stop_processes(set(family()))
-    forget(NAME)
     rmtree(services_folder() / SCRATCH, ignore_errors=True)
     for draft in services_folder().glob("*.new"):  # of a record, by a process that was killed
         draft.unlink(missing_ok=True)
+
+
+def _end(kinds: Iterable[type[Service]]) -> None:
+    """End services, the last begun first, and this process's part in it."""
+    for kind in reversed(list(kinds)):
+        end(kind)
+    forget(NAME)
 
 
 @contextmanager
@@ -235,8 +247,7 @@ def _interruptible() -> Iterator[None]:
     caught = [each for each in _ENDINGS if each is not signal.SIGHUP or not _ignored(each)]
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        for each in caught:
-            signal.signal(each, signal.SIG_IGN)
+        _ignore_endings()
         raise KeyboardInterrupt
 
     before = {each: signal.signal(each, interrupt) for each in caught}
@@ -245,6 +256,12 @@ def _interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _ignore_endings() -> None:
+    """Let nobody interrupt what ends services: half of it would be worse than none."""
+    for each in _ENDINGS:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def _ignored(number: signal.Signals) -> bool:

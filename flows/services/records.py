@@ -32,7 +32,8 @@ class Record:
         Of the service that it is.
     pid : int
     created : float
-        When the process began: another one may have its number by now.
+        When the process began, in seconds since the machine did: another process may have its
+        number by now.
     address : str
         Where programs find what it offers.
     page : str, optional
@@ -53,7 +54,7 @@ class Record:
         """Return the process while it lives."""
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
-            if process.create_time() == self.created and lives(process):
+            if began(process) == self.created and lives(process):
                 return process
         return None
 
@@ -63,6 +64,11 @@ class Record:
         draft = target.with_suffix(".new")
         write_synced(draft, json.dumps(asdict(self)))
         draft.replace(target)
+
+
+def began(process: psutil.Process) -> float:
+    """Return when a process began, by a clock that nobody sets: in seconds since the boot."""
+    return round(float(process.create_time() - psutil.boot_time()), 2)
 
 
 def recorded(name: str) -> Record | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,6 +15,7 @@ from flows.services.ports import HOST
 from flows.services.records import recorded
 from flows.services.service import Service, Telling, ensure
 from storage import home
+from storage.durable import explained
 
 _PORT = 4200
 
@@ -77,7 +79,12 @@ def prepare_environment(*, debug: bool) -> None:
     levels = dict.fromkeys(_LEVELS, "INFO" if debug else "CRITICAL")
     for name, value in {**prefect_environment(), **levels}.items():
         os.environ.setdefault(name, value)
-    for name in ("NO_PROXY", "no_proxy"):  # a proxy cannot reach this machine's own server
+    avoid_proxies()
+
+
+def avoid_proxies() -> None:
+    """Let the servers of this machine be asked directly: a proxy cannot reach them."""
+    for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
 
@@ -87,6 +94,9 @@ def ensure_server(telling: Telling) -> str:
 
     A server named by `PREFECT_API_URL` is used or reported, never replaced.
     """
+    folder = Path(prefect_environment()["PREFECT_HOME"])
+    with explained(folder):  # Prefect makes no folder but the last, and warns where it cannot
+        folder.mkdir(parents=True, exist_ok=True)
     api = others_server() or ensure([PrefectServer()], telling)[0].address
     os.environ["PREFECT_API_URL"] = api
     return api

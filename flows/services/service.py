@@ -20,6 +20,7 @@ from flows.services.ports import Ports
 from flows.services.records import (
     MARK,
     Record,
+    began,
     family,
     forget,
     lives,
@@ -196,8 +197,9 @@ def _found(asked: Service) -> Service | None:
         return None
     if not asked.asks_for(record.options):
         raise FlowError(
-            f"the {asked.title} runs already, otherwise than asked for: {_told(record.options)} "
-            f"(process {record.pid}); leave these options out, or end it with `ism-dask up --stop`"
+            f"process {record.pid} is the {asked.title} already, otherwise than asked for, with "
+            f"{_told(record.options)}; leave these options out, or end it with "
+            "`ism-dask up --stop`"
         )
     found = type(asked)(**record.options)
     if found.ready():
@@ -235,9 +237,8 @@ def _paths() -> dict[str, str]:
 
 
 def _record(service: Service, process: psutil.Popen) -> Record:
-    created = process.create_time()
-    options = asdict(service)
-    record = Record(service.name, process.pid, created, service.address, service.page, options)
+    found = (service.name, process.pid, began(process), service.address, service.page)
+    record = Record(*found, options=asdict(service))
     record.write()
     return record
 
@@ -248,7 +249,7 @@ def _await(process: psutil.Popen, service: Service) -> None:
         if process.poll() is not None:
             raise _not_started(service, f"ended with status {process.returncode}")
         if time.monotonic() > until:
-            raise _not_started(service, f"was not ready within {service.within:.0f} s")
+            raise _not_started(service, f"did not become ready within {service.within:.0f} s")
         time.sleep(0.2)
 
 

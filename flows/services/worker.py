@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Self
 
 import httpx
 
+from flows.services.ports import Ports
 from flows.services.records import recorded
 from flows.services.server import prefect_environment
 from flows.services.service import Service
+from flows.services.wishes import POOL
 
 _NAME = f"ism-dask on {socket.gethostname()}"
 
@@ -42,8 +45,13 @@ class PrefectWorker(Service):
     def ready(self) -> bool:
         """Return whether the server has heard of it since it began."""
         record = recorded(self.name)
+        process = record.process if record else None
         heard = [each["last_heartbeat_time"] for each in self._known() if each["name"] == _NAME]
-        return record is not None and any(_since(time) > record.created for time in heard)
+        return process is not None and any(_since(time) > process.create_time() for time in heard)
+
+    def settled(self, ports: Ports) -> Self:
+        """Return the worker of the usual pool, if no other was asked for."""
+        return replace(super().settled(ports), pool=self.pool or POOL)
 
     def environment(self) -> Mapping[str, str]:
         """Return what leads its runs to the server, and their log into its own."""

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TimeElapsedColumn
 from support import Diary, store_own
 
 import flows.passes
 import flows.progress
-from flows.console import bar_columns
 from flows.errors import FlowError
 from flows.passes import FitProgress, Pass, RoundsProgress, watched_fit
 from flows.progress import Part, TimeLeft, duration, watching
@@ -24,6 +23,7 @@ from flows.settings import CrossvalSettings, FitSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
 from ism_dask.alternation import Round
+from ism_dask.bar import bar_columns
 from ism_dask.progress import settled_share
 from ism_dask.shards import cut
 from ism_dask.solver import Stopping
@@ -241,7 +241,7 @@ def ended_round(number: int, change: float) -> Round:
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_long_text_leaves_room_for_the_bar(width: int) -> None:
     console = Console(file=StringIO(), width=width)
-    progress = Progress(*bar_columns(width), console=console)
+    progress = Progress(*bar_columns(width, TimeElapsedColumn()), console=console)
     text = "fold 10 of 10, iteration 12, pass 3, rows 50%, objective 0.123456, 12 min left"
     progress.add_task(text, total=1.0, completed=0.4)
     console.print(progress.get_renderable())

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +28,7 @@ from flows.errors import FlowError
 from flows.services import conductor
 from flows.services.conductor import stop_all
 from flows.services.ports import Ports
-from flows.services.records import family, recorded, services_folder
+from flows.services.records import Record, family, recorded, services_folder
 from flows.services.service import Service, Telling
 from flows.services.up import report_url, running
 from storage import report_path
@@ -51,6 +50,33 @@ class Kept:
     def members(self) -> list[psutil.Process]:
         return [psutil.Process(self.process.pid), *family()]
 
+    @property
+    def soon(self) -> str:
+        """The deployment that runs again and again."""
+        return str(self.asked("GET", "deployments/name/fit/soon").json()["id"])
+
+    def asked(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask the Prefect server, which may need time while it runs flows."""
+        url = f"{self.answer['api']}/{path}"
+
+        def reply() -> httpx.Response | None:
+            it = httpx.request(method, url, timeout=60, **more)
+            return None if it.status_code == 503 else it
+
+        return _wait(reply)
+
+    def begun(self, **settings: object) -> httpx.Response:
+        """Begin a run of the deployment, with settings of its own."""
+        parameters = {"parameters": {"settings": settings}}
+        return self.asked("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
+
+    def run_that_is(self, state: str) -> Any:
+        """Return the run of the deployment that is in a state, if there is one."""
+        only = {"deployments": {"id": {"any_": [self.soon]}}}
+        runs = self.asked("POST", "flow_runs/filter", json=only).json()
+        assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
+        return next((run for run in runs if run["state_type"] == state), None)
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
@@ -62,12 +88,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
         patch.delenv("PREFECT_API_URL", raising=False)
         up = _up("--port", _unused(), "--workers", 2, "--memory", "500MB")
         try:
+            store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
-            store_own(20_000)
             yield up
         finally:
             up.process.kill()
-            up.process.communicate()
+            print(*up.process.communicate())
             stop_all()
 
 
@@ -116,8 +142,8 @@ def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
     assert up.process.poll() is None
 
 
-def test_pages_are_for_browsers_of_this_machine(up: Kept, here: Command) -> None:
-    here("fit", "wine", "-q", 2, "--plain", "--run", "shown")
+def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
+    _fit_alone("wine", "--plain", "--quiet", "--run", "shown")
     site = up.answer["reports"]
     listed = httpx.get(site)
     assert '<a href="/shown">shown</a>' in listed.text
@@ -138,18 +164,16 @@ def test_pages_are_for_browsers_of_this_machine(up: Kept, here: Command) -> None
 
 
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
-    api = up.answer["api"]
     for name in ("fit/nightly-mnist", *(f"crossval/weekly-{name}" for name in _WEEKLY)):
-        found = httpx.get(f"{api}/deployments/name/{name}").json()
+        found = up.asked("GET", f"deployments/name/{name}").json()
         assert found["description"].endswith("UTC.")
         assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
-    soon = httpx.get(f"{api}/deployments/name/fit/soon").json()
-    bad = {"parameters": {"settings": {"dataset": "wine", "n_components": "many"}}}
-    refused = httpx.post(f"{api}/deployments/{soon['id']}/create_flow_run", json=bad)
+    refused = up.begun(dataset="wine", n_components="many")
     assert (refused.status_code, "n_components" in refused.text) == (409, True)
-    run = _wait(lambda: _run(api, soon["id"], "COMPLETED"))
+    run = _wait(lambda: up.run_that_is("COMPLETED"))
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "model").is_dir()
+    up.asked("PATCH", f"deployments/{up.soon}", json={"paused": True})
 
 
 def test_what_dies_is_started_again(up: Kept) -> None:
@@ -157,9 +181,7 @@ def test_what_dies_is_started_again(up: Kept) -> None:
     assert before is not None
     assert before.process is not None
     before.process.kill()
-    # Its own record, and its own log, tell the new one.
-    after = _wait(lambda: recorded("reports"))
-    assert after.pid != before.pid
+    after = _wait(lambda: _another("reports", before.pid))
     assert after.address == before.address
     _wait(lambda: _answers(after.address))
 
@@ -170,57 +192,59 @@ def test_whatever_is_killed_is_found_or_ended(
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
     try:
-        options = ("--workers", 1, "--memory", "300MB", "--pool", "other")
-        first = apart("up", "--detach", *options, "--json")
+        first = apart("up", "--detach", "--workers", 1, "--pool", "other", "--json")
         assert (first.status, first.err) == (0, "")
-        assert [each["name"] for each in first.answer["services"]] == ["up", *SERVICES[1:]]
-        _keeper().kill()
-        orphans = {each["name"]: each["pid"] for each in first.answer["services"][1:]}
+        orphans = {each["name"]: each["pid"] for each in first.answer["services"]}
+        assert tuple(orphans) == ("up", *SERVICES[1:])
+        psutil.Process(orphans.pop("up")).kill()
         assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
         second = _up()
         found = {each["name"]: each["pid"] for each in second.answer["services"]}
         assert found == {**orphans, "up": second.process.pid}
-        assert _ended(second, signal.SIGHUP) == 0
+        assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
+        _gone(second)
+        assert second.process.returncode == 0
 
-        third = _up(*options)
-        third.process.kill()
-        ended = here("up", "--stop", "--json")
-        assert {each["name"] for each in ended.answer["stopped"]} == set(orphans)
-        _gone(third)
+        third = _begun("up")
+        _wait(lambda: recorded("reports"))
+        third.kill()
+        assert here("up", "--stop").out.startswith("ended: ")
+        third.communicate()
+        assert _left() == ([], {".log"})
         assert _answers(up.answer["ui"])  # whose server was but found
     finally:
         stop_all()
 
 
+def test_who_hangs_up_while_it_starts_leaves_nothing(
+    up: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
+    process = _begun("up")
+    _wait(lambda: recorded("dask-scheduler"))
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate()[1] == "ism-dask: interrupted\n"
+    assert process.returncode == 130
+    assert _left() == ([], {".log"})
+
+
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
-    api = up.answer["api"]
-    soon = httpx.get(f"{api}/deployments/name/fit/soon").json()["id"]
-    long = {"dataset": "own", "engine": "exact", "tol": 1e-12, "run": "long"}
-    asked = {"parameters": {"settings": long}, "name": "long"}
-    run = httpx.post(f"{api}/deployments/{soon}/create_flow_run", json=asked).json()["id"]
-    _wait(lambda: _run(api, soon, "RUNNING"))
-    assert _ended(up, signal.SIGINT) == 0
+    run = up.begun(dataset="own", engine="exact", tol=1e-12, run="long").json()["id"]
+    _wait(lambda: up.run_that_is("RUNNING"))
+    members = up.members
+    ports = {address[1] for process in members for address in _heard(process)}
+    up.process.send_signal(signal.SIGINT)
+    _gone(up)
+    assert up.process.returncode == 0
+    assert not [process for process in members if process.is_running() and _works(process)]
+    assert not [port for port in ports if _listened(port)]
     database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
     with closing(sqlite3.connect(database)) as connection:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
     assert states[run.replace("-", "")] == "CRASHED"
     assert running() is None
     assert report_url("soon").startswith("file:///")
-
-
-def test_a_fit_of_its_own_listens_on_this_machine_only(tmp_path: Path) -> None:
-    store_own(5000)
-    command = [sys.executable, "-m", "flows.cli", "fit", "own", "--engine", "exact"]
-    with subprocess.Popen(
-        [*command, "--tol", "1e-12", "--plain"], stdout=subprocess.DEVNULL
-    ) as fit:
-        heard = set()
-        while fit.poll() is None:
-            for process in _living(fit.pid):
-                heard |= set(_heard(process))
-            time.sleep(0.05)
-    assert fit.returncode == 0
-    assert {address[0] for address in heard} <= set(LOOPBACK)
 
 
 def test_a_service_that_ends_again_and_again_is_given_up(
@@ -232,7 +256,7 @@ def test_a_service_that_ends_again_and_again_is_given_up(
     (services_folder() / "ending.log").touch()
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
         conductor._look_after([_Ending()], Telling(print, lambda _: closing(_Nothing())))
-    assert capfd.readouterr().err.count("is started again in") == 3
+    assert capfd.readouterr().err.count("to be started again in") == 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +301,8 @@ def test_ports_in_use(here: Command) -> None:
     ("arguments", "told"),
     [
         (("--stop", "--detach"), "--detach and --stop exclude each other"),
-        (("--workers", 0), "`workers` is 0; expected at least 1"),
-        (("--port", 70000), "`port` is 70000; expected at most 65535"),
+        (("--workers", 0), "`workers` is 0; expected 1 or more"),
+        (("--port", 70000), "`port` is 70000; expected 65535 or less"),
         (("--memory", "much"), "`memory` is 'much'; expected a size such as 4GB"),
         (("--pool", "a/b"), "`pool` is 'a/b'"),
     ],
@@ -298,12 +322,7 @@ _WEEKLY = ("wine", "breast-cancer", "face")
 
 def _up(*options: object) -> Kept:
     """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "up", *map(str, options), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = _begun("up", *options, "--json")
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -312,12 +331,11 @@ def _up(*options: object) -> Kept:
 
 
 def _deploy(up: Kept, file: Path) -> None:
-    """Register what is deployed, and a copy of one that runs in a moment, as `make deploy` does."""
+    """Register what is deployed as `make deploy` does, and a copy that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
-    schedule = {"interval": 3600, "anchor_date": str(datetime.now(UTC) + timedelta(seconds=5))}
     settings = {"dataset": "wine", "n_components": 2, "run": "soon", "force": True}
-    soon = {"name": "soon", "schedules": [schedule], "parameters": {"settings": settings}}
+    soon = {"name": "soon", "schedules": [{"interval": 10}], "parameters": {"settings": settings}}
     known["deployments"].append({**nightly, **soon})
     file.write_text(yaml.safe_dump(known))
     command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
@@ -327,43 +345,51 @@ def _deploy(up: Kept, file: Path) -> None:
     )
 
 
-def _run(api: str, deployment: str, state: str) -> Any:
-    """Return the flow run of a deployment that is in the state, if there is one."""
-    only = {"deployments": {"id": {"any_": [deployment]}}}
-    runs = httpx.post(f"{api}/flow_runs/filter", json=only).json()
-    assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
-    return next((run for run in runs if run["state_type"] == state), None)
+def _begun(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
 
 
-def _ended(up: Kept, number: signal.Signals) -> int | None:
-    """Send a signal to an `ism-dask up`; return its exit status when nothing of it is left."""
-    members = up.members
-    ports = {address[1] for process in members for address in _heard(process)}
-    up.process.send_signal(number)
-    up.process.communicate(timeout=100)
-    assert not [process for process in members if process.is_running() and _works(process)]
-    assert not [port for port in ports if _listened(port)]
-    _gone(up)
-    return up.process.returncode
+def _fit_alone(*arguments: str) -> None:
+    """Fit in a process of its own, which is to listen on this machine only, if at all."""
+    heard = set()
+    with _begun("fit", *arguments) as fit:
+        while fit.poll() is None:
+            for process in _living(fit.pid):
+                heard |= set(_heard(process))
+            time.sleep(0.02)
+    assert fit.returncode == 0
+    assert {address[0] for address in heard} <= set(LOOPBACK)
 
 
 def _gone(up: Kept) -> None:
-    up.process.communicate()
-    assert family() == []
-    assert {path.suffix for path in services_folder().iterdir()} == {".log"}
+    """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
+    up.process.communicate(timeout=100)
+    assert _left() == ([], {".log"})
     for link in (up.answer["scheduler"], up.answer["dashboard"], up.answer["reports"]):
         assert not _listened(urlsplit(link).port or 0)
 
 
-def _keeper() -> psutil.Process:
-    record = recorded("up")
-    assert record is not None
-    assert record.process is not None
-    return record.process
+def _left() -> tuple[list[psutil.Process], set[str]]:
+    """Return the processes that are left of services, and the kinds of their files."""
+    return family(), {path.suffix for path in services_folder().iterdir()}
+
+
+def _another(name: str, pid: int) -> Record | None:
+    record = recorded(name)
+    return record if record and record.pid != pid else None
 
 
 def _heard(process: psutil.Process) -> list[tuple[str, int]]:
-    connections = process.net_connections()
+    try:
+        connections = process.net_connections()
+    except psutil.NoSuchProcess:
+        return []
     return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
 
 
@@ -394,7 +420,7 @@ def _answers(address: str) -> bool:
 def _wait(known: Callable[[], Any], seconds: float = 120) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if value := known():
+        if (value := known()) not in (None, False):
             return value
         time.sleep(0.2)
     raise AssertionError(f"not within {seconds} s")
