@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.context import SettingsContext, get_settings_context
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    Settings,
+)
 
 from flows.errors import FlowError
 
 # A page with pictures takes a server with much to do some seconds.
 _SECONDS = 20.0
+# What was made of settings, by their id: they live on with it.
+_CHANGED: dict[tuple[int, str], tuple[Settings, Settings]] = {}
 
 
 class ServerAway(FlowError):  # noqa: N818 - nothing of ours went wrong
@@ -27,8 +37,8 @@ def talking() -> Iterator[SyncPrefectClient]:
     """
     try:
         with (
-            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(httpx_settings={"timeout": _SECONDS}, sync_client=True) as client,
+            _set(PREFECT_CLIENT_MAX_RETRIES, 0),
+            get_client(httpx_settings=_connection(), sync_client=True) as client,
         ):
             yield client
     except httpx.TransportError as error:
@@ -39,6 +49,36 @@ def talking() -> Iterator[SyncPrefectClient]:
         raise ServerAway(f"the Prefect server at {address()} has trouble: {error}") from error
 
 
+@contextmanager
+def without_heartbeats() -> Iterator[None]:
+    """Let flows of the block end at once: Prefect looks once a second whether to stop beating."""
+    with _set(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
+        yield
+
+
 def address() -> str:
     """Return where the server in use answers; nothing where Prefect has one inside."""
     return PREFECT_API_URL.value() or ""
+
+
+def _connection() -> dict[str, Any]:
+    """Return settings of httpx."""
+    if not address().startswith("http://"):
+        return {"timeout": _SECONDS}
+    # Where no certificate is shown, none need be read to check it by: 0.04 s.
+    return {"timeout": _SECONDS, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
+
+
+@contextmanager
+def _set(setting: Any, value: int | None) -> Iterator[None]:
+    """Change a setting in the block.
+
+    For each change Prefect reads all of its environment again, which takes 0.1 s.
+    """
+    context = get_settings_context()
+    key = id(context.settings), setting.name
+    if key not in _CHANGED:
+        changed = context.settings.copy_with_update({setting: value})
+        _CHANGED[key] = context.settings, changed
+    with SettingsContext(profile=context.profile, settings=_CHANGED[key][1]):
+        yield

@@ -19,7 +19,7 @@ from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.api import ServerAway, talking
+from flows.api import ServerAway, talking, without_heartbeats
 from flows.errors import FlowError, Interrupted
 from flows.exits import leave_at_once
 from flows.following import Follower
@@ -27,6 +27,7 @@ from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
 from flows.services.up import report_url
 from flows.settings import DataSettings
+from storage import report_path
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
 _PATIENCE, _EVERY = 60.0, 1.0
@@ -83,7 +84,7 @@ class Tracked:
     def links(self, summary: dict[str, Any]) -> dict[str, str]:
         """Return what there is to see of a run that was kept, by what it is."""
         known = {
-            "Report": report_url(summary["run"]),
+            "Report": _report(summary["run"]),
             "Folder of the run": Path(summary["path"]).parent.as_uri(),
             "Dask dashboard": self._follower.dashboard,
         }
@@ -133,12 +134,12 @@ class Tracked:
 def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
     """Show the run of the block as it goes on, and see to it that its end is known."""
     settle_all()
-    url = current_run()["url"]
-    if url is not None:
-        link(url)
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
     slip = Slip.of(run)
     slip.keep()
+    url = current_run()["url"]
+    if url is not None:
+        link(url)
     _tag(run, settings.subject)
     follower = Follower(run, key, f"{kind} {settings.title}")
     this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
@@ -157,7 +158,9 @@ def run_flow(flow: Flow[..., dict[str, Any]], settings: DataSettings) -> dict[st
     outcome = Outcome()
     token = _OUTCOME.set(outcome)
     try:
-        flow(settings)
+        # A run that dies here is told of by its slip.
+        with without_heartbeats():
+            flow(settings)
     except (Abort, httpx.HTTPError) as left:
         if not outcome.known:
             raise FlowError(f"Prefect ended the run: {left or type(left).__name__}") from left
@@ -191,6 +194,12 @@ def current_run() -> dict[str, str | None]:
     return {"id": str(identity), "url": url_for("flow-run", obj_id=identity)}
 
 
+def _report(run: str) -> str:
+    """Return the link to the report of a run, if there is one: the server makes it when asked."""
+    url = report_url(run)
+    return url if url.startswith("http") or report_path(run).exists() else ""
+
+
 def _tag(run: UUID, subject: tuple[str, ...]) -> None:
     # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI.
     with suppress(ServerAway), talking() as client:
@@ -204,11 +213,11 @@ def _handed(slip: Slip) -> Slip:
         try:
             return slip.hand_pages()
         except ServerAway as away:
-            if time.monotonic() > until:
-                raise Abort(str(away)) from away
             if not told:
                 note(f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved")
             told = True
+            if time.monotonic() > until:
+                raise Abort(str(away)) from away
         time.sleep(_EVERY)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from browsing import Browsing
 from commandline import Command, Ended
+from serving import Serving
 
 
 @pytest.fixture
@@ -69,6 +70,24 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def _serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(tmp_path_factory.mktemp("serving"), free_port())
+    try:
+        yield serving
+    finally:
+        serving.kill()
+
+
+@pytest.fixture
+def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """Let commands of a test talk with a server that has pages, and that the test may kill."""
+    for name, value in _serving.environment.items():
+        monkeypatch.setenv(name, value)
+    _serving.start()
+    return _serving
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browsing]:
     """Return a real browser, or skip; where ISM_DASK_REQUIRE_BROWSER is set there has to be one."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -81,6 +100,11 @@ def browser() -> Iterator[Browsing]:
 
 @pytest.fixture
 def unused_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    return free_port()
+
+
+def free_port() -> int:
     """Return a port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

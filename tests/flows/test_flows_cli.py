@@ -88,10 +88,10 @@ def test_datasets_and_ingest(here: Command) -> None:
     before = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
     assert before["mnist"]["rows"] in (10_000, 60_000)
     assert before["wine"]["stored"] is False
-    ingested = here("ingest", "wine", "--json").answer
+    ingested = here("ingest", "wine", "--plain", "--json").answer
     assert (ingested["rows"], ingested["columns"]) == (178, 13)
     assert Path(ingested["path"]).is_dir()
-    assert "178 rows, 13 columns" in here("ingest", "wine", "--force").out
+    assert "178 rows, 13 columns" in here("ingest", "wine", "--plain", "--force").out
     after = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
     assert after["wine"]["labels"] == {"cultivar": 3}
     assert after["wine"]["bytes"] > 0
@@ -343,7 +343,7 @@ def test_an_error_that_nobody_foresaw_is_one_line(
 
     monkeypatch.setattr("flows.work.data.open_dataset", broken)
     monkeypatch.setattr("flows.work.data.ingest", broken)
-    assert "RuntimeError: first second (--debug" in here("ingest", "wine").failed(1)
+    assert "RuntimeError: first second (--debug" in here("ingest", "wine", "--plain").failed(1)
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:

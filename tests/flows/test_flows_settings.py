@@ -77,5 +77,12 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     assert schema["engine"]["enum"] == ["auto", *ENGINES]
     assert schema["tol"]["exclusiveMinimum"] == 0
     assert schema["engine_tol"]["exclusiveMaximum"] == 1
+    assert "wine" in schema["dataset"]["enum"]
+    assert schema["n_components"].items() >= {"type": "integer", "minimum": 1}.items()
+    assert all(each["title"] and "anyOf" not in each for each in schema.values())
+    assert all(each.get("default", "") is not None for each in schema.values())
+    places = [each["position"] for each in schema.values()]
+    assert places == list(range(len(schema)))
+    assert list(schema)[:5] == ["dataset", "split", "label", "kernel", "n_components"]
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given

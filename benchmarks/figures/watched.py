@@ -1,0 +1,82 @@
+"""What Prefect and all that is told to it cost a fit."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.measure import Figure, alternating, median_seconds, say
+
+_REPEATS = 5
+_SETTINGS = {"dataset": "mnist", "split": "train", "n_components": 10, "force": True}
+_COMMAND = ("fit", "mnist", "--split", "train", "-q", "10", "--force", "--quiet")
+
+
+def overhead() -> Figure:
+    """MNIST, 60,000 training images, q = 10, gaussian: fitted and saved without and under Prefect.
+
+    The server runs before the clock starts. `command` is the whole of `ism-dask fit`, which under
+    Prefect imports it, too.
+    """
+    with _served():
+        inside = alternating(_functions(), _REPEATS)
+        commands = alternating(_commands(), _REPEATS)
+    seconds = {name: median_seconds(runs) for name, runs in {**inside, **commands}.items()}
+    ratio = seconds["under_prefect"] / seconds["plain"]
+    return {
+        **{f"{name}_seconds": value for name, value in seconds.items()},
+        "ratio": ratio,
+        "command_ratio": seconds["command"] / seconds["plain_command"],
+        "must": "at most 1.05 times as long under Prefect",
+        "met": ratio <= 1.05,
+    }
+
+
+def _functions() -> dict[str, Callable[[], Any]]:
+    # Prefect reads its environment when it is imported.
+    from flows.fit import run_fit  # noqa: PLC0415
+    from flows.settings import FitSettings  # noqa: PLC0415
+    from flows.work.fitting import fit_plain  # noqa: PLC0415
+
+    settings = FitSettings(**_SETTINGS)
+    fit_plain(settings)  # stores the data set
+    return {"plain": partial(fit_plain, settings), "under_prefect": partial(run_fit, settings)}
+
+
+def _commands() -> dict[str, Callable[[], Any]]:
+    command = (sys.executable, "-m", "flows.cli", *_COMMAND)
+    run = partial(subprocess.run, check=True)
+    return {"plain_command": partial(run, (*command, "--plain")), "command": partial(run, command)}
+
+
+@contextmanager
+def _served() -> Iterator[None]:
+    """Let a Prefect server of a home of its own answer in the block."""
+    from flows.services.conductor import stop_all  # noqa: PLC0415
+    from flows.services.server import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.services.service import Telling  # noqa: PLC0415
+
+    with TemporaryDirectory() as folder:
+        own = {"ISM_DASK_HOME": folder, "PREFECT_SERVER_API_PORT": str(_free_port())}
+        with patch.dict(os.environ, own):
+            os.environ.pop("PREFECT_API_URL", None)
+            prepare_environment(debug=False)
+            try:
+                ensure_server(Telling(say, lambda _: nullcontext()))
+                yield
+            finally:
+                stop_all()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,96 @@
+"""A Prefect server in a process of its own, with its pages, that tests may kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+
+class Serving:
+    """A server that can be started more than once, on the same port and database.
+
+    Parameters
+    ----------
+    folder : Path
+        Its home.
+    port : int
+    """
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.page = f"http://127.0.0.1:{port}"
+        self.api = f"{self.page}/api"
+        self.environment = {
+            "PREFECT_HOME": str(folder),
+            "PREFECT_API_URL": self.api,
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_UI_V2_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+        }
+        self._command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        self._log = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs, and wait until it answers."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self._command],
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.until(self._answers, 120)
+
+    def kill(self) -> None:
+        """End it without a chance to do anything."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            child.kill()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def run(self, identity: str) -> Any:
+        """Return a flow run."""
+        return self.get(f"flow_runs/{identity}")
+
+    def newest_run(self) -> Any:
+        """Return the flow run that was created last."""
+        return self.find("flow_runs", sort="START_TIME_DESC")[0]
+
+    def get(self, what: str, **params: Any) -> Any:
+        """Return what the API has."""
+        return httpx.get(f"{self.api}/{what}", params=params).raise_for_status().json()
+
+    def find(self, what: str, **wanted: Any) -> Any:
+        """Return all of a kind that fit."""
+        return self.post(f"{what}/filter", wanted)
+
+    def post(self, what: str, content: Any) -> Any:
+        """Send something to the API as the UI does."""
+        return httpx.post(f"{self.api}/{what}", json=content).raise_for_status().json()
+
+    @staticmethod
+    def until(holds: Any, seconds: float = 60.0) -> None:
+        """Wait until something holds."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, holds
+            time.sleep(0.2)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.api}/health").is_success
+        except httpx.TransportError:
+            return False

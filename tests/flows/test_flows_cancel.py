@@ -1,0 +1,158 @@
+"""Runs that are cancelled or interrupted: their Dask work stops, and no process is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psutil
+import pytest
+from serving import Serving
+from support import store_own
+
+from storage import home
+
+# Of a fit that would take many minutes.
+LONG = {"dataset": "own", "engine": "exact", "tol": 1e-12, "max_iter": 1000, "n_components": 3}
+COMMAND = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--max-iter", "1000", "-q", "3")
+CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+
+
+@pytest.fixture(autouse=True)
+def _long() -> None:
+    store_own(20_000, 20)
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[Any]:
+    """Return a client of a cluster that is not the command's own."""
+    from distributed import Client, LocalCluster
+
+    kind = {"processes": True, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **kind) as cluster, Client(cluster) as own:
+        yield own
+
+
+def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
+    with _started(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
+        run = _link(command)
+        serving.until(lambda: _working(scheduler))
+        serving.until(lambda: any("rows " in (each or "") for each in _told(serving, run)))
+        assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")
+        family = _family(command.pid)
+        serving.post(f"flow_runs/{run}/set_state", CANCELLING)
+        out, err = command.communicate(timeout=60)
+    assert (command.returncode, err) == (130, "ism-dask: cancelled in the Prefect UI\n")
+    assert out == ""
+    assert serving.run(run)["state_type"] == "CANCELLED"
+    assert _gone(family)
+    serving.until(lambda: not _working(scheduler))
+    assert list((home() / "flow-runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "state"), [(signal.SIGINT, "CANCELLED"), (signal.SIGTERM, "CRASHED")]
+)
+def test_an_interrupted_command_does_not_stay_running(
+    serving: Serving, sent: signal.Signals, state: str
+) -> None:
+    with _started(*COMMAND) as command:
+        run = _link(command)
+        serving.until(lambda: _told(serving, run))
+        family = _family(command.pid)
+        command.send_signal(sent)
+        _, err = command.communicate(timeout=60)
+    assert (command.returncode, err) == (130, "ism-dask: interrupted\n")
+    assert serving.run(run)["state_type"] == state
+    assert _gone(family)
+
+
+def test_cancelled_in_the_ui_a_run_of_a_worker_stops(serving: Serving, scheduler: Any) -> None:
+    deployment = _deployed(serving)
+    worker = ("-m", "prefect", "worker", "start", "--pool", "cancel", "--type", "process")
+    with _process(*worker, PREFECT_WORKER_QUERY_SECONDS="1") as process:
+        settings = {**LONG, "scheduler": scheduler.scheduler.address}
+        sent = {"parameters": {"settings": settings}}
+        run = serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"]
+        serving.until(lambda: _working(scheduler), 120)
+        serving.until(lambda: serving.run(run)["name"] == "own gaussian q=3")
+        assert set(serving.run(run)["tags"]) == {"own", "gaussian"}
+        family = [each for each in _family(process.pid) if each.pid != process.pid]
+        assert family
+        serving.post(f"flow_runs/{run}/set_state", CANCELLING)
+        serving.until(lambda: not _working(scheduler))
+        assert _gone(family)
+        serving.until(lambda: serving.run(run)["state_type"] == "CANCELLED")
+
+
+@contextmanager
+def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with _process("-m", "flows.cli", *arguments) as process:
+        yield process
+
+
+@contextmanager
+def _process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    with ExitStack() as stack:
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        yield process
+
+
+def _deployed(serving: Serving) -> str:
+    """Let the flow `fit` be started from the UI; return the id of the deployment."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.flows import EntrypointType
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.fit import fit
+
+    by_module = {"entrypoint_type": EntrypointType.MODULE_PATH}
+    with temporary_settings({PREFECT_API_URL: serving.api}):
+        with get_client(sync_client=True) as client:
+            client.create_work_pool(WorkPoolCreate(name="cancel", type="process"))
+        return str(fit.to_deployment("cancel", work_pool_name="cancel", **by_module).apply())
+
+
+def _link(command: subprocess.Popen[str]) -> str:
+    assert command.stdout is not None
+    line = command.stdout.readline()
+    assert "/runs/flow-run/" in line, line
+    return line.strip().rpartition("/")[2]
+
+
+def _working(client: Any) -> bool:
+    return bool(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    parent = psutil.Process(pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def _gone(family: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(family, timeout=30)[1]
+
+
+def _told(serving: Serving, run: str) -> list[str | None]:
+    """Return what the progress of a run says."""
+    wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["progress"]}}
+    return [each["description"] for each in serving.find("artifacts", artifacts=wanted)]
+
+
+def _shown(serving: Serving, run: str, kind: str) -> str:
+    wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": [kind]}}
+    return str(serving.find("artifacts", artifacts=wanted)[0]["data"])

@@ -1,0 +1,107 @@
+"""A Prefect server that goes away in the middle of a run, and one whose runs are killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psutil
+import pytest
+from commandline import Command
+from serving import Serving
+from support import store_own
+
+from storage import home, model_path
+
+# The command, with another patience than a minute for a server that is away.
+COMMAND = "import flows.tracking; flows.tracking._PATIENCE = {}; from flows.cli import main; main()"
+LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
+FIT = ("--engine", "exact", "--tol", "1e-12", "-q", "3")
+
+
+@pytest.fixture
+def started() -> Iterator[ExitStack]:
+    """Let the processes of a test end with it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def fit(stack: ExitStack, run: str, patience: float, iterations: int) -> subprocess.Popen[str]:
+    """Start a fit that takes some seconds."""
+    own = ("fit", "own", "--run", run, "--max-iter", str(iterations), *FIT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(patience), *own],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a command sets before it imports Prefect.
+        env={**os.environ, **dict.fromkeys(LEVELS, "CRITICAL")},
+    )
+    stack.enter_context(process)
+    stack.callback(process.kill)
+    return process
+
+
+def link(process: subprocess.Popen[str]) -> str:
+    """Wait until the run has begun; return its id."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "/runs/flow-run/" in line, line
+    return line.strip().rpartition("/")[2]
+
+
+def test_a_run_outlives_its_server(serving: Serving, apart: Command, started: ExitStack) -> None:
+    store_own(12_000, 20)
+    impatient, patient = (fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
+    runs = [link(impatient), link(patient)]
+    serving.kill()
+
+    out, err = impatient.communicate(timeout=120)
+    assert (impatient.returncode, err) == (0, "")
+    assert f"the Prefect server at {serving.api} does not answer: waiting for it" in out
+    assert "the next command that finds it there tells it how this run has ended" in out
+    assert "objective" in out
+    assert model_path("a").exists()
+    assert patient.stdout is not None
+    assert "waiting for it, up to 60 s" in patient.stdout.readline()
+    assert patient.poll() is None
+
+    serving.start()
+    assert patient.wait(60) == 0
+    # Its own run it has told of; that of the other process is told of by the next command.
+    assert [serving.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert apart("ingest", "wine", "--quiet").status == 0
+    for run in runs:
+        assert serving.run(run)["state_type"] == "COMPLETED"
+        # Those that the server has heard of: what is sent to one that is away may be lost.
+        assert set(_tasks(serving, run).values()) <= {"COMPLETED"}
+        wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["markdown"]}}
+        (page,) = serving.find("artifacts", artifacts=wanted)
+        assert page["data"].startswith("# ")
+    assert list((home() / "flow-runs").iterdir()) == []
+
+
+def test_a_run_whose_process_is_killed_is_not_taken_for_running(
+    serving: Serving, apart: Command, started: ExitStack
+) -> None:
+    store_own(12_000, 20)
+    process = fit(started, "killed", 60, 1000)
+    run = link(process)
+    psutil.Process(process.pid).kill()
+    process.communicate()
+    assert serving.run(run)["state_type"] == "RUNNING"
+    assert apart("ingest", "wine", "--quiet").status == 0
+    state = serving.run(run)["state"]
+    assert (state["type"], state["message"]) == (
+        "CRASHED",
+        f"Its process {process.pid} ended without a word.",
+    )
+
+
+def _tasks(serving: Serving, run: str) -> dict[str, str]:
+    """Return the states of the tasks of a run by their names."""
+    found = serving.find("task_runs", flow_runs={"id": {"any_": [run]}})
+    return {task["name"]: task["state_type"] for task in found}

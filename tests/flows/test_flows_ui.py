@@ -1,0 +1,100 @@
+"""The pages of Prefect, in a real browser: the form of a run, and what a finished run shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from browsing import Browsing
+from commandline import Command
+from pydantic import TypeAdapter
+from serving import Serving
+
+from flows.settings import ClusterSettings
+
+# A page loads its parts one after the other.
+PATIENCE = 30_000
+
+
+def test_a_finished_run_shows_its_tables_and_pictures(
+    serving: Serving, apart: Command, browser: Browsing
+) -> None:
+    ended = apart("fit", "wine", "--json")
+    run = ended.answer["flow_run"]
+    wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
+    (artifact,) = serving.find("artifacts", artifacts=wanted)
+
+    visit = browser.visit(run["url"], _shows("wine gaussian q=3", "Completed"))
+    assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
+
+    def look(page: Any) -> dict[str, Any]:
+        page.wait_for_selector("table", timeout=PATIENCE)
+        page.wait_for_selector("img", timeout=PATIENCE)
+        page.wait_for_function("[...document.images].every(each => each.complete)")
+        return {
+            "text": page.inner_text("body"),
+            "widths": page.evaluate("[...document.images].map(each => each.naturalWidth)"),
+        }
+
+    page = f"{serving.page}/artifacts/artifact/{artifact['id']}"
+    visit = browser.visit(page, look)
+    assert "flavanoids" in visit.found["text"]
+    assert "wine-gaussian-q3" in visit.found["text"]
+    assert min(visit.found["widths"]) > 0
+    assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
+
+
+def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> None:
+    deployment = _deployed(serving)
+
+    def start(page: Any) -> str:
+        page.get_by_text("Dask scheduler (Optional)").wait_for(timeout=PATIENCE)
+        form = page.inner_text("form")
+        # With the keyboard: a click that takes no time opens the list and closes it again.
+        page.locator(".p-select-button__control").first.press("ArrowDown")
+        page.locator(".p-select-option").get_by_text("wine").click()
+        with page.expect_response("**/create_flow_run", timeout=PATIENCE):
+            page.get_by_role("button", name="Submit").click()
+        return str(form)
+
+    page = f"{serving.page}/deployments/deployment/{deployment}/run"
+    visit = browser.visit(page, start, viewport={"width": 1200, "height": 2400})
+    titles = ("Data set", "Label", "Kernel", "New features, q", "Paradigm", "Clusters, k", "Sigma")
+    places = [visit.found.index(title) for title in titles]
+    assert places == sorted(places)
+    # What may stay empty is an empty field, and no choice of a type.
+    assert "None" not in visit.found
+    assert "Which label has the classes" in visit.found
+    (run,) = serving.find("flow_runs", deployments={"id": {"any_": [deployment]}})
+    given = run["parameters"]["settings"]
+    assert TypeAdapter(ClusterSettings).validate_python(given) == ClusterSettings(dataset="wine")
+    for wrong in ({"tol": 0}, {"kernel": "gauss"}, {"dataset": "whine"}, {"n_clusters": "many"}):
+        sent = {"parameters": {"settings": {"dataset": "wine", **wrong}}}
+        reply = httpx.post(f"{serving.api}/deployments/{deployment}/create_flow_run", json=sent)
+        assert reply.status_code == 409
+        (name,) = wrong
+        assert f"settings.{name}" in reply.json()["detail"]
+
+
+def _deployed(serving: Serving) -> str:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.cluster import cluster
+
+    with temporary_settings({PREFECT_API_URL: serving.api}):
+        return str(cluster.to_deployment("form").apply())
+
+
+def _shows(*texts: str) -> Callable[[Any], None]:
+    def look(page: Any) -> None:
+        for text in texts:
+            page.get_by_text(text, exact=True).first.wait_for(timeout=PATIENCE)
+
+    return look
+
+
+def _hosts(requests: list[str]) -> set[str]:
+    """Return what a page asked for something, beside what is inside it."""
+    return {urlsplit(each).netloc for each in requests if not each.startswith(("data:", "blob:"))}
