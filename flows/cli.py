@@ -13,7 +13,16 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands import cluster, crossval, datasets, fit, ingest, server, transform
+from flows.commands import (
+    check_cluster,
+    cluster,
+    crossval,
+    datasets,
+    fit,
+    ingest,
+    server,
+    transform,
+)
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.options import expanded
 
@@ -31,8 +40,8 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, server):
-    _name = _module.__name__.rpartition(".")[2]
+for _module in (datasets, ingest, crossval, fit, cluster, transform, check_cluster, server):
+    _name = _module.__name__.rpartition(".")[2].replace("_", "-")
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 
 

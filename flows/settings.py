@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from ism_dask.kernels import Kernel
 
-_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 _RUN = "run:"
 # Of clusters that are told something of the rows, where it is not said.
 MU, SCORES_SHARE = 1.0, 0.1
@@ -110,17 +108,17 @@ class Settings:
     max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
-        None, about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786."
+        None,
+        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
+        "up`, or a cluster file such as slurm.toml. Default: here.",
+        flags=("--scheduler", "--cluster"),
     )
 
     def __post_init__(self) -> None:
         for known in dataclasses.fields(self):
             _check_bounds(known, getattr(self, known.name))
-        if self.scheduler is not None and not _is_address(self.scheduler):
-            raise SettingsError(
-                f"`scheduler` is {self.scheduler!r}; expected an address such as "
-                "tcp://127.0.0.1:8786, which `dask scheduler` prints when it starts"
-            )
+        if self.scheduler is not None:
+            _known().place_of(self.scheduler)
         _choose("engine", self.engine, _engine_names())
         self.build_kernel()
         _known().check_data(self)
@@ -268,11 +266,6 @@ def _known() -> ModuleType:
     from flows import known  # noqa: PLC0415
 
     return known
-
-
-def _is_address(text: str) -> bool:
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 0 < int(match[2]) < 2**16
 
 
 def _choose(name: str, value: str, names: list[str]) -> str:

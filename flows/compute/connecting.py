@@ -1,0 +1,102 @@
+"""Join a scheduler, or say in one line, and soon, why not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flows.compute.place import ANSWERS_WITHIN, Reached
+from flows.errors import FlowError
+from flows.progress import report
+
+# They say at length, and more than once, what the one line of the error says.
+_NOISY = ("distributed", "distributed.client", "distributed.core", "distributed.nanny", "asyncio")
+_LOOKS_EVERY = 0.5
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Dask from telling, in the block, what our errors tell."""
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def connected(reached: Reached) -> Iterator[Any]:
+    """Yield a client of the scheduler, which is the active one in the block."""
+    from distributed import Client  # noqa: PLC0415
+
+    try:
+        # A port where something else listens would keep the client waiting for ever: it has a
+        # time limit for the connection, but none for the greeting that follows.
+        asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
+        client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        raise FlowError(_why_not(reached, error)) from error
+    with client:
+        yield client
+
+
+def await_workers(client: Any, reached: Reached) -> None:
+    """Wait for the first worker, telling whoever watches."""
+    until = time.monotonic() + reached.wait
+    while not client.scheduler_info(n_workers=1)["workers"]:
+        if time.monotonic() > until:
+            raise FlowError(
+                f"the Dask scheduler at {reached.address} has no workers, and none came within "
+                f"{reached.wait:g} s; {reached.none_came}"
+            )
+        report(0.0, f"waiting for {reached.awaited}: 0 running")
+        time.sleep(_LOOKS_EVERY)
+
+
+async def _greet(reached: Reached) -> None:
+    from distributed import Security  # noqa: PLC0415
+    from distributed.comm.core import connect  # noqa: PLC0415
+
+    security = reached.security or Security()
+    comm = await connect(reached.address, **security.get_connection_args("client"))
+    await comm.close()
+
+
+def _why_not(reached: Reached, error: BaseException) -> str:
+    encrypted = reached.address.startswith(("tls", "wss"))
+    if isinstance(error, TypeError) and encrypted:
+        return (
+            f"{reached.address} is not joined without certificates; name them in a cluster file "
+            "(ca_file, cert and key under [tls]), or in Dask's configuration"
+        )
+    told = _tls_error(error)
+    if told is not None and encrypted:
+        return (
+            f"the certificates do not go with those of {reached.address} ({told}); all must come "
+            "from one ca_file, and still be valid"
+        )
+    maybe = "" if encrypted else ", or at tls:// if it was started with certificates"
+    return (
+        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s{maybe}; start "
+        "one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
+    )
+
+
+def _tls_error(error: BaseException | None) -> str | None:
+    """Return what TLS says of it, which may lie below other errors."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return getattr(error, "verify_message", None) or error.reason or str(error)
+        if "SSL" in str(error):
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return None

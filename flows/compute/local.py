@@ -1,0 +1,68 @@
+"""Worker processes on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from flows.compute.place import (
+    Plan,
+    Reached,
+    Started,
+    check_memory,
+    check_numbers,
+    scheduler_defaults,
+)
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Started):
+    """Worker processes on this machine, which nobody else can reach.
+
+    Attributes
+    ----------
+    workers : int
+        How many processes.
+    threads : int
+        In each.
+    memory : str, optional
+        Of each worker. Default: an equal share of what the machine has.
+    """
+
+    workers: int = 1
+    threads: int = 2
+    memory: str | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(1, workers=self.workers, threads=self.threads)
+        if self.memory is not None:
+            check_memory(self.memory)
+
+    def plan(self) -> Plan:
+        """Return what would be started."""
+        each = "its share of the memory" if self.memory is None else self.memory
+        line = f"{self.workers} worker(s) of {self.threads} thread(s) and {each} on {HOST}"
+        return Plan((line,), asdict(self))
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Start the processes, and end them with the block."""
+        from distributed import LocalCluster  # noqa: PLC0415
+
+        with (
+            scheduler_defaults(),
+            LocalCluster(
+                n_workers=self.workers,
+                threads_per_worker=self.threads,
+                memory_limit=self.memory or "auto",
+                processes=True,
+                host=HOST,
+                protocol="tcp",
+                dashboard_address=f"{HOST}:0",
+                worker_dashboard_address=None,
+            ) as cluster,
+        ):
+            yield Reached(cluster.scheduler_address, wait=60.0)

@@ -1,0 +1,161 @@
+"""Workers in the jobs of a SLURM cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flows.compute.place import (
+    Adapt,
+    Plan,
+    Reached,
+    Started,
+    check_memory,
+    check_numbers,
+    scheduler_defaults,
+)
+from flows.compute.tls import Tls
+from flows.errors import FlowError
+from storage import home
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm(Started):
+    """Jobs of workers; the scheduler runs where the command does.
+
+    Attributes
+    ----------
+    interface : str
+        Network interface, such as ib0, on which the nodes reach this machine and each other.
+        Nothing listens on any other.
+    cores, memory : int, str
+        Of each job.
+    jobs : int or Adapt
+        How many.
+    processes : int
+        Workers in each job, which share its cores and memory.
+    queue, account, walltime : str, optional
+        As `sbatch` has them (`-p`, `-A`, `-t`).
+    directives : tuple of str
+        More lines for `sbatch`, such as "--constraint=avx512".
+    prologue : tuple of str
+        Lines of the job script before the workers start, such as "module load python".
+    python : str, optional
+        The Python of the nodes. Default: the path of ours.
+    shared : Path, optional
+        A folder that this machine and the nodes share, for logs and for certificates made for
+        this run. Default: `slurm` in the home of ism-dask.
+    tls : Tls, optional
+        Certificates. Default: some that are made for the run and are worth nothing after it.
+    wait : float
+        Seconds that the first job may take to start.
+    """
+
+    extra: ClassVar[str | None] = "slurm"
+    package: ClassVar[str] = "dask_jobqueue"
+
+    interface: str
+    cores: int
+    memory: str
+    jobs: int | Adapt
+    processes: int = 1
+    queue: str | None = None
+    account: str | None = None
+    walltime: str = "01:00:00"
+    directives: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
+    python: str | None = None
+    shared: Path | None = None
+    tls: Tls | None = None
+    wait: float = 900.0
+
+    def __post_init__(self) -> None:
+        check_numbers(1, cores=self.cores, processes=self.processes, wait=self.wait)
+        check_memory(self.memory)
+        if not isinstance(self.jobs, Adapt):
+            check_numbers(1, jobs=self.jobs)
+        if self.processes > self.cores:
+            raise ValueError(
+                f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
+            )
+
+    def plan(self) -> Plan:
+        """Return the script of each job; where the scheduler will listen is not yet known."""
+        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415
+
+        script = SLURMJob("tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://")
+        text = script.job_script()
+        return Plan(
+            (f"{self._count}, each by this script:", *text.rstrip().split("\n")),
+            {"jobs": self._scale, "script": text},
+        )
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Submit the jobs, and cancel them when the block ends."""
+        from dask_jobqueue.slurm import SLURMCluster  # noqa: PLC0415
+
+        if shutil.which("sbatch") is None:
+            raise FlowError(
+                "there is no `sbatch` on this machine; run the command where jobs are submitted, "
+                "such as a login node"
+            )
+        self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with scheduler_defaults(), self._cluster(SLURMCluster) as cluster:
+            if isinstance(self.jobs, Adapt):
+                cluster.adapt(minimum_jobs=self.jobs.minimum, maximum_jobs=self.jobs.maximum)
+            else:
+                cluster.scale(jobs=self.jobs)
+            yield Reached(
+                cluster.scheduler_address,
+                cluster.security,
+                wait=self.wait,
+                awaited=f"{self._count} to start",
+                none_came=f"see `squeue --me`, and the logs in {self._shared}",
+            )
+
+    def _cluster(self, kind: Any) -> Any:
+        return kind(
+            **self._job(),
+            name="ism-dask",
+            security=True if self.tls is None else self.tls.security(),
+            shared_temp_directory=str(self._shared),
+            scheduler_options={
+                "interface": self.interface,
+                "dashboard_address": "127.0.0.1:0",
+            },
+        )
+
+    def _job(self) -> dict[str, Any]:
+        return {
+            "cores": self.cores,
+            "memory": self.memory,
+            "processes": self.processes,
+            "queue": self.queue,
+            "account": self.account,
+            "walltime": self.walltime,
+            "interface": self.interface,
+            "job_extra_directives": list(self.directives),
+            "job_script_prologue": list(self.prologue),
+            "python": self.python,
+            "log_directory": str(self._shared),
+            "job_name": "ism-dask",
+        }
+
+    @property
+    def _shared(self) -> Path:
+        return self.shared or home() / "slurm"
+
+    @property
+    def _scale(self) -> Any:
+        return asdict(self.jobs) if isinstance(self.jobs, Adapt) else self.jobs
+
+    @property
+    def _count(self) -> str:
+        if isinstance(self.jobs, Adapt):
+            return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
+        return f"{self.jobs} SLURM job(s)"
