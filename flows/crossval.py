@@ -9,6 +9,7 @@ from prefect import flow, tags, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from flows.compute.joining import joined
 from flows.settings import CrossvalSettings
 from flows.steps import begin
 from flows.tracking import current_run, tracked
@@ -48,7 +49,8 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with tracked("crossval", settings.dataset, settings.kernel) as key:
         begin(settings)
-        results = [fold_step(settings, number) for number in settings.numbers]
+        with joined(settings.scheduler):
+            results = [fold_step(settings, number) for number in settings.numbers]
         return {**aggregate_step(settings, results, key), "flow_run": current_run()}
 
 

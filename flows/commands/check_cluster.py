@@ -35,11 +35,11 @@ def _planned(place: Any, output: Output) -> dict[str, Any]:
 
 def _running(place: Any, output: Output) -> dict[str, Any]:
     from flows.compute.joining import joined_place  # noqa: PLC0415
-    from flows.compute.workers import workers_of  # noqa: PLC0415
+    from flows.compute.workers import VERSIONS, workers_of  # noqa: PLC0415
 
     with output.watched(), joined_place(place) as client:
         address, workers = client.scheduler.address, workers_of(client)
-    columns = ("worker", "host", "threads", "memory", "versions")
-    output.table(columns, [each.cells() for each in workers], left=2)
+    columns = ("worker", "threads", "memory", *VERSIONS)
+    output.table(columns, [each.cells() for each in workers], left=1)
     output.say(f"{len(workers)} worker(s) at {address}, with versions that go with ours")
     return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}

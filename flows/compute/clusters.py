@@ -12,6 +12,7 @@ from flows.compute.local import Local
 from flows.compute.place import Place
 from flows.compute.slurm import Slurm
 from flows.compute.tables import TableError, near, read_table
+from flows.compute.up import NAME, Up
 from flows.errors import FlowError, SettingsError
 
 # What a cluster file may name as its `kind`.
@@ -28,11 +29,14 @@ def place_of(scheduler: str) -> Place:
     """Return what `--scheduler` names, checked as far as it can be without starting anything."""
     if is_address(scheduler):
         return Address(address=scheduler)
+    if scheduler == NAME:
+        return Up()
     if scheduler.endswith(_SUFFIX):
         return read_cluster(Path(scheduler).expanduser())
     raise SettingsError(
         f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
-        "`dask scheduler` prints when it starts, or a cluster file such as cluster.toml"
+        "`dask scheduler` prints when it starts, up for that of `ism-dask up`, or a cluster file "
+        "such as slurm.toml"
     )
 
 

@@ -15,8 +15,17 @@ from flows.errors import FlowError
 from flows.progress import report
 
 # They say at length, and more than once, what the one line of the error says.
-_NOISY = ("distributed", "distributed.client", "distributed.core", "distributed.nanny", "asyncio")
+_NOISY = ("distributed", "distributed.client", "asyncio", "tornado.application")
 _LOOKS_EVERY = 0.5
+_ENCRYPTED = ("tls://", "wss://")
+# By what OpenSSL calls them; whatever else it may find is told by its name.
+_TLS = {
+    "WRONG_VERSION_NUMBER": "what answers there does not encrypt; try tcp://",
+    "KEY_VALUES_MISMATCH": "`key` is not that of `cert`",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "`ca_file` has no certificate in it",
+    "NO_START_LINE": "`cert` or `key` is no PEM file",
+    "PEM_LIB": "`cert` or `key` is no PEM file",
+}
 
 
 @contextmanager
@@ -72,7 +81,7 @@ async def _greet(reached: Reached) -> None:
 
 
 def _why_not(reached: Reached, error: BaseException) -> str:
-    encrypted = reached.address.startswith(("tls", "wss"))
+    encrypted = reached.address.startswith(_ENCRYPTED)
     if isinstance(error, TypeError) and encrypted:
         return (
             f"{reached.address} is not joined without certificates; name them in a cluster file "
@@ -80,23 +89,19 @@ def _why_not(reached: Reached, error: BaseException) -> str:
         )
     told = _tls_error(error)
     if told is not None and encrypted:
-        return (
-            f"the certificates do not go with those of {reached.address} ({told}); all must come "
-            "from one ca_file, and still be valid"
-        )
-    maybe = "" if encrypted else ", or at tls:// if it was started with certificates"
+        advice = _TLS.get(told, "all certificates must come from one ca_file, and still be valid")
+        return f"{reached.address} cannot be joined with these certificates ({told}): {advice}"
+    maybe = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
     return (
-        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s{maybe}; start "
-        "one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
+        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s (or {maybe}); "
+        "start one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
     )
 
 
 def _tls_error(error: BaseException | None) -> str | None:
     """Return what TLS says of it, which may lie below other errors."""
     while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return getattr(error, "verify_message", None) or error.reason or str(error)
-        if "SSL" in str(error):
-            return str(error)
+        if isinstance(error, ssl.SSLError) and error.reason:
+            return str(error.reason)
         error = error.__cause__ or error.__context__
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from flows.compute.clusters import place_of
@@ -12,28 +13,51 @@ from flows.compute.place import Place, Reached
 from flows.compute.versions import check_versions
 from flows.errors import FlowError
 
+# What `--scheduler` said, and where that led, in the block around.
+_JOINED: ContextVar[tuple[str, Reached] | None] = ContextVar("joined", default=None)
+
 
 @contextmanager
 def joined(scheduler: str | None) -> Iterator[None]:
     """Make the cluster that `scheduler` names the one that shards find; for None, do nothing.
 
-    What was started for the block ends with it.
+    What was started for the block ends with it. Within the block the same name means the same
+    cluster: the folds of a cross-validation share one.
     """
+    around = _JOINED.get()
     if scheduler is None:
         yield
-        return
-    with joined_place(place_of(scheduler)):
-        yield
+    elif around is not None and around[0] == scheduler:
+        with _explained(around[1]):
+            yield
+    else:
+        with _reached(place_of(scheduler)) as (reached, _), _remembered(scheduler, reached):
+            yield
 
 
 @contextmanager
 def joined_place(place: Place) -> Iterator[Any]:
     """Yield a client of a cluster that has workers, all with versions like ours."""
+    with _reached(place) as (_, client):
+        yield client
+
+
+@contextmanager
+def _reached(place: Place) -> Iterator[tuple[Reached, Any]]:
     with quiet(), place.opened() as reached, connected(reached) as client:
         await_workers(client, reached)
         check_versions(client)
         with _explained(reached):
-            yield client
+            yield reached, client
+
+
+@contextmanager
+def _remembered(scheduler: str, reached: Reached) -> Iterator[None]:
+    token = _JOINED.set((scheduler, reached))
+    try:
+        yield
+    finally:
+        _JOINED.reset(token)
 
 
 @contextmanager

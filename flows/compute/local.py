@@ -62,7 +62,8 @@ class Local(Started):
                 host=HOST,
                 protocol="tcp",
                 dashboard_address=f"{HOST}:0",
-                worker_dashboard_address=None,
+                # Without one, a worker has a page all the same, on every interface.
+                worker_dashboard_address=f"{HOST}:0",
             ) as cluster,
         ):
             yield Reached(cluster.scheduler_address, wait=60.0)

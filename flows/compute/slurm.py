@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,6 +22,9 @@ from flows.compute.place import (
 from flows.compute.tls import Tls
 from flows.errors import FlowError
 from storage import home
+
+# Looks, one a second, that find a job idle before it is ended: another would have to queue.
+_IDLE = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +88,12 @@ class Slurm(Started):
             )
 
     def plan(self) -> Plan:
-        """Return the script of each job; where the scheduler will listen is not yet known."""
-        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415
-
-        script = SLURMJob("tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://")
-        text = script.job_script()
+        """Return the script of each job, and what SLURM makes of it, where there is one."""
+        script = self._script()
+        said = _asked_sbatch(script)
+        lines = (f"{self._count}, each by this script:", *script.rstrip().split("\n"), said or "")
         return Plan(
-            (f"{self._count}, each by this script:", *text.rstrip().split("\n")),
-            {"jobs": self._scale, "script": text},
+            tuple(filter(None, lines)), {"jobs": self._scale, "script": script, "sbatch": said}
         )
 
     @contextmanager
@@ -99,7 +101,8 @@ class Slurm(Started):
         """Submit the jobs, and cancel them when the block ends."""
         from dask_jobqueue.slurm import SLURMCluster  # noqa: PLC0415
 
-        if shutil.which("sbatch") is None:
+        _check_interface(self.interface)
+        if _asked_sbatch(self._script()) is None:
             raise FlowError(
                 "there is no `sbatch` on this machine; run the command where jobs are submitted, "
                 "such as a login node"
@@ -107,7 +110,11 @@ class Slurm(Started):
         self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scheduler_defaults(), self._cluster(SLURMCluster) as cluster:
             if isinstance(self.jobs, Adapt):
-                cluster.adapt(minimum_jobs=self.jobs.minimum, maximum_jobs=self.jobs.maximum)
+                cluster.adapt(
+                    minimum_jobs=self.jobs.minimum,
+                    maximum_jobs=self.jobs.maximum,
+                    wait_count=_IDLE,
+                )
             else:
                 cluster.scale(jobs=self.jobs)
             yield Reached(
@@ -117,6 +124,13 @@ class Slurm(Started):
                 awaited=f"{self._count} to start",
                 none_came=f"see `squeue --me`, and the logs in {self._shared}",
             )
+
+    def _script(self) -> str:
+        """Return the script of a job; where the scheduler will listen is not yet known."""
+        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415
+
+        job = SLURMJob("tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://")
+        return str(job.job_script())
 
     def _cluster(self, kind: Any) -> Any:
         return kind(
@@ -159,3 +173,27 @@ class Slurm(Started):
         if isinstance(self.jobs, Adapt):
             return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
         return f"{self.jobs} SLURM job(s)"
+
+
+def _asked_sbatch(script: str) -> str | None:
+    """Return what `sbatch` says of a job that it does not submit; None where there is none."""
+    program = shutil.which("sbatch")
+    if program is None:
+        return None
+    asked = subprocess.run(  # noqa: S603 - the script is what would be submitted
+        [program, "--test-only"], input=script, capture_output=True, text=True, check=False
+    )
+    said = " ".join(asked.stderr.split())
+    if asked.returncode:
+        raise FlowError(f"SLURM would not take the job; expected other settings ({said})")
+    return said
+
+
+def _check_interface(interface: str) -> None:
+    import psutil  # noqa: PLC0415
+
+    known = sorted(psutil.net_if_addrs())
+    if interface not in known:
+        raise FlowError(
+            f"`interface` is {interface!r}; expected one of this machine: {', '.join(known)}"
+        )

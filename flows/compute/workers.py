@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from flows.compute.versions import Versions, worker_versions
 
-_SHOWN = ("python", "dask", "ism-dask")
+# Those that a table shows.
+VERSIONS = ("python", "dask", "ism-dask")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Worker:
     """
 
     address: str
-    host: str
     threads: int
     memory: int
     versions: Versions
@@ -32,8 +31,8 @@ class Worker:
     def cells(self) -> tuple[str, ...]:
         """Return what a table says of it."""
         memory = f"{self.memory / 2**30:.1f} GiB" if self.memory else "no limit"
-        told = ", ".join(f"{name} {self.versions[name]}" for name in _SHOWN if self.versions)
-        return (self.address, self.host, str(self.threads), memory, told)
+        versions = [self.versions.get(name, "not asked") for name in VERSIONS]
+        return (self.address, str(self.threads), memory, *versions)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -47,7 +46,6 @@ def workers_of(client: Any) -> list[Worker]:
     return [
         Worker(
             address,
-            str(each.get("host") or urlsplit(address).hostname),
             each["nthreads"],
             each["memory_limit"] or 0,
             versions.get(address, {}),

@@ -1,0 +1,68 @@
+"""The record of a process that a command of ours keeps up, under the home of ism-dask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from storage import home
+
+
+@dataclass(frozen=True)
+class Record:
+    """A process that a command of ours has started.
+
+    Attributes
+    ----------
+    name : str
+        Of the service that it is.
+    pid : int
+    created : float
+        When the process began: another one may have its number by now.
+    address : str
+        Where programs find what it offers.
+    page : str, optional
+        Where people see it.
+    options : mapping
+        What the service was started with.
+    """
+
+    name: str
+    pid: int
+    created: float
+    address: str
+    page: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """Return the process while it lives."""
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            if process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+def recorded(name: str) -> Record | None:
+    """Return the record of the service `name`, if its process still lives."""
+    with suppress(OSError, ValueError, TypeError):
+        record = Record(**json.loads(record_path(name).read_text(encoding="utf-8")))
+        return record if record.process else None
+    return None
+
+
+def services_folder() -> Path:
+    """Return the folder of the records and logs."""
+    return home().absolute() / "services"
+
+
+def record_path(name: str) -> Path:
+    """Return the file of a record."""
+    return services_folder() / f"{name}.json"
