@@ -59,16 +59,20 @@ def connected(reached: Reached) -> Iterator[Any]:
 
 
 def await_workers(client: Any, reached: Reached) -> None:
-    """Wait for the first worker, telling whoever watches."""
+    """Wait for the first workers, telling whoever watches."""
     until = time.monotonic() + reached.wait
-    while not client.scheduler_info(n_workers=1)["workers"]:
+    while (running := _count(client)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
-                f"the Dask scheduler at {reached.address} has no workers, and none came within "
-                f"{reached.wait:g} s; {reached.none_came}"
+                f"the Dask scheduler at {reached.address} has {running or 'no'} workers, and no "
+                f"more came within {reached.wait:g} s; {reached.none_came}"
             )
-        report(0.0, f"waiting for {reached.awaited}: 0 running")
+        report(0.0, f"waiting for {reached.awaited}: {running} running")
         time.sleep(_LOOKS_EVERY)
+
+
+def _count(client: Any) -> int:
+    return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
 async def _greet(reached: Reached) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from flows.compute.interrupts import interrupts_held
 from flows.compute.place import (
     Plan,
     Reached,
@@ -52,10 +54,9 @@ class Local(Started):
         """Start the processes, and end them with the block."""
         from distributed import LocalCluster  # noqa: PLC0415
 
-        with (
-            scheduler_defaults(),
-            LocalCluster(
-                n_workers=self.workers,
+        with scheduler_defaults(), interrupts_held():
+            cluster = LocalCluster(
+                n_workers=0,
                 threads_per_worker=self.threads,
                 memory_limit=self.memory or "auto",
                 processes=True,
@@ -64,6 +65,14 @@ class Local(Started):
                 dashboard_address=f"{HOST}:0",
                 # Without one, a worker has a page all the same, on every interface.
                 worker_dashboard_address=f"{HOST}:0",
-            ) as cluster,
-        ):
-            yield Reached(cluster.scheduler_address, wait=60.0)
+                silence_logs=logging.CRITICAL,
+            )
+        with cluster:
+            cluster.scale(self.workers)
+            yield Reached(
+                cluster.scheduler_address,
+                workers=self.workers,
+                wait=60.0,
+                awaited=f"{self.workers} worker(s) to start",
+                none_came="--debug may show why",
+            )

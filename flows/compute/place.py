@@ -28,16 +28,19 @@ class Reached:
     address : str
     security : distributed.Security or None
         The certificates to join with, if not those of Dask's own configuration.
+    workers : int
+        How many are waited for; more may come later.
     wait : float
-        Seconds that the first worker may take to come.
+        Seconds that they may take to come.
     awaited : str
         What is waited for, for people.
     none_came : str
-        What to do when no worker came.
+        What to do when they did not come.
     """
 
     address: str
     security: Any = None
+    workers: int = 1
     wait: float = 10.0
     awaited: str = "a worker"
     none_came: str = "see the log of the scheduler"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flows.compute.interrupts import interrupts_kept
 from flows.compute.place import (
     Adapt,
     Plan,
@@ -99,8 +101,6 @@ class Slurm(Started):
     @contextmanager
     def opened(self) -> Iterator[Reached]:
         """Submit the jobs, and cancel them when the block ends."""
-        from dask_jobqueue.slurm import SLURMCluster  # noqa: PLC0415
-
         _check_interface(self.interface)
         if _asked_sbatch(self._script()) is None:
             raise FlowError(
@@ -108,7 +108,7 @@ class Slurm(Started):
                 "such as a login node"
             )
         self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with scheduler_defaults(), self._cluster(SLURMCluster) as cluster:
+        with scheduler_defaults(), self._cluster() as cluster:
             if isinstance(self.jobs, Adapt):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
@@ -127,15 +127,16 @@ class Slurm(Started):
 
     def _script(self) -> str:
         """Return the script of a job; where the scheduler will listen is not yet known."""
-        from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415
-
-        job = SLURMJob("tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://")
+        job = _jobqueue().SLURMJob(
+            "tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://"
+        )
         return str(job.job_script())
 
-    def _cluster(self, kind: Any) -> Any:
-        return kind(
+    def _cluster(self) -> Any:
+        return _jobqueue().SLURMCluster(
             **self._job(),
             name="ism-dask",
+            silence_logs=logging.CRITICAL,
             security=True if self.tls is None else self.tls.security(),
             shared_temp_directory=str(self._shared),
             scheduler_options={
@@ -173,6 +174,15 @@ class Slurm(Started):
         if isinstance(self.jobs, Adapt):
             return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
         return f"{self.jobs} SLURM job(s)"
+
+
+def _jobqueue() -> Any:
+    import distributed  # noqa: F401, PLC0415
+
+    with interrupts_kept():
+        from dask_jobqueue import slurm  # noqa: PLC0415
+
+        return slurm
 
 
 def _asked_sbatch(script: str) -> str | None:
