@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flows.compute.place import Reached, Started
 from flows.compute.tls import Tls
@@ -25,6 +26,9 @@ class Address(Started):
         Certificates for a tls:// address. Default: those of Dask's own configuration.
     """
 
+    # Seconds that a worker is given to come.
+    wait: ClassVar[float] = 8.0
+
     address: str
     tls: Tls | None = None
 
@@ -43,9 +47,8 @@ class Address(Started):
     def opened(self) -> Iterator[Reached]:
         """Yield where it is; it stays when the block ends."""
         security = None if self.tls is None else self.tls.security()
-        yield Reached(
-            self.address, security, none_came=f"start some with `dask worker {self.address}`"
-        )
+        advice = f"start some with `dask worker {self.address}`"
+        yield Reached(self.address, security, wait=self.wait, none_came=advice)
 
 
 def is_address(text: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,12 +47,16 @@ def quiet() -> Iterator[None]:
 def connected(reached: Reached) -> Iterator[Any]:
     """Yield a client of the scheduler, which is the active one in the block."""
     from distributed import Client  # noqa: PLC0415
+    from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
 
     try:
         # A port where something else listens would keep the client waiting for ever: it has a
         # time limit for the connection, but none for the greeting that follows.
         asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
-        client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
+        with warnings.catch_warnings():
+            # Where it matters, our own check refuses.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         raise FlowError(_why_not(reached, error)) from error
     with client:
