@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test browser lint format bench bench-scale clean help
+.PHONY: demo test browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -25,6 +25,10 @@ test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
+
+tools:  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root)
+	@command -v slurmd docker-compose ip openssl >/dev/null || { apt-get update -q \
+		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl; }
 
 lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from flows.compute.place import (
     check_numbers,
     scheduler_defaults,
 )
-from flows.compute.tls import Tls
+from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
 from storage import home
 
@@ -108,7 +108,7 @@ class Slurm(Started):
                 "such as a login node"
             )
         self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with scheduler_defaults(), self._cluster() as cluster:
+        with self._certificates() as tls, scheduler_defaults(), self._cluster(tls) as cluster:
             if isinstance(self.jobs, Adapt):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
@@ -132,13 +132,15 @@ class Slurm(Started):
         )
         return str(job.job_script())
 
-    def _cluster(self) -> Any:
+    def _certificates(self) -> AbstractContextManager[Tls]:
+        return passing_tls(self._shared) if self.tls is None else nullcontext(self.tls)
+
+    def _cluster(self, tls: Tls) -> Any:
         return _jobqueue().SLURMCluster(
             **self._job(),
             name="ism-dask",
             silence_logs=logging.CRITICAL,
-            security=True if self.tls is None else self.tls.security(),
-            shared_temp_directory=str(self._shared),
+            security=tls.security(),
             scheduler_options={
                 "interface": self.interface,
                 "dashboard_address": "127.0.0.1:0",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 
@@ -39,3 +42,18 @@ class Tls:
         return Security(
             require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
         )
+
+
+@contextmanager
+def passing_tls(folder: Path) -> Iterator[Tls]:
+    """Yield certificates, in files below `folder`, that are gone when the block ends."""
+    from distributed import Security  # noqa: PLC0415
+
+    made = Security.temporary()
+    texts = {"ca_file": made.tls_ca_file, "cert": made.tls_worker_cert, "key": made.tls_worker_key}
+    # For their owner alone, as the folder is that is made for them.
+    with TemporaryDirectory(prefix=".tls-", dir=folder) as own:
+        files = {name: Path(own, f"{name}.pem") for name in texts}
+        for name, text in texts.items():
+            files[name].write_text(text, encoding="ascii")
+        yield Tls(**files)

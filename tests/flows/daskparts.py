@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+
+def needs(program: str) -> str:
+    """Return the path of a program that is not Python's, or skip the test."""
+    found = shutil.which(program)
+    if found is None:
+        absent = f"there is no {program} here; `make tools` installs it"
+        # CI must not pass by skipping.
+        (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_TOOLS") else pytest.skip)(absent)
+    return str(found)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Command
+from daskparts import needs
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 
@@ -181,8 +181,9 @@ def _ip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and iproute2")
+    needs("ip")
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
     made = Machines(f"ism-{os.getpid()}")
     try:
         made.make()
