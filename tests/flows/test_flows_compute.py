@@ -224,6 +224,22 @@ def test_the_workers_of_a_running_cluster(
     assert found["versions"]["ism-dask"] == "0.1.0"
 
 
+def test_workers_that_do_not_see_the_rows(
+    here: Command, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("what one worker does not see takes root to hide")
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.work.data._IN_TASKS", 0)
+    home = Path(os.environ["ISM_DASK_HOME"])
+    home.mkdir()
+    hidden = f'mount -t tmpfs none "{home}" && exec "$@"'
+    with a_worker(running, within=("unshare", "--mount", "sh", "-c", hidden, "sh")):
+        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    assert f"does not see {home}" in said
+    assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
+
+
 def test_nothing_is_up(here: Command) -> None:
     said = here("fit", "wine", "--plain", "--scheduler", "up").failed(1)
     assert "no Dask scheduler of `ism-dask up` runs here" in said
