@@ -24,7 +24,8 @@ class Record:
         Of the service that it is.
     pid : int
     created : float
-        When the process began: another one may have its number by now.
+        When the process began, in seconds since the machine did: another process may have its
+        number by now.
     address : str
         Where programs find what it offers.
     page : str, optional
@@ -45,9 +46,21 @@ class Record:
         """Return the process while it lives."""
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
-            if process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE:
+            if began(process) == self.created and lives(process):
                 return process
         return None
+
+
+def began(process: psutil.Process) -> float:
+    """Return when a process began, by a clock that nobody sets: in seconds since the boot."""
+    return round(float(process.create_time() - psutil.boot_time()), 2)
+
+
+def lives(process: psutil.Process) -> bool:
+    """Return whether a process has not ended, be it that nobody has asked for its status yet."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def recorded(name: str) -> Record | None:

@@ -20,7 +20,7 @@ from support import Diary
 
 from flows.compute.clusters import KINDS, place_of
 from flows.compute.joining import joined, joined_place
-from flows.compute.record import Record, record_path
+from flows.compute.record import Record, began, record_path
 from flows.compute.versions import worker_versions
 from flows.errors import SettingsError
 from flows.progress import watching
@@ -216,7 +216,7 @@ def test_the_workers_of_a_running_cluster(
     with a_worker(running):
         (found,) = here("check-cluster", running, "--json").answer["workers"]
         assert "1 worker(s) at tcp://127.0.0.1:" in here("check-cluster", running).out
-        record = Record("dask-scheduler", os.getpid(), psutil.Process().create_time(), running)
+        record = Record("dask-scheduler", os.getpid(), began(psutil.Process()), running)
         record_path("dask-scheduler").parent.mkdir(parents=True)
         record_path("dask-scheduler").write_text(json.dumps(vars(record)))
         assert here("check-cluster", "up", "--json").answer["address"] == running
