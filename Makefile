@@ -5,7 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test browser tools lint format bench bench-scale clean help
+# Of the server that `ism-dask up` keeps.
+API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
+	api = json.load(sys.stdin).get("api"); \
+	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
+POOL = local-process
+
+.PHONY: demo test deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -39,6 +45,12 @@ lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
 format: $(READY)  ## Put the code into the format of the house
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+deploy: $(READY)  ## Schedule the runs of deploy/prefect.yaml on the server of `ism-dask up`
+	@api=$$($(API)) && export PREFECT_API_URL=$$api DO_NOT_TRACK=1 && \
+		{ $(BIN)/prefect work-pool inspect $(POOL) >/dev/null 2>&1 \
+			|| $(BIN)/prefect work-pool create $(POOL) --type process; } && \
+		$(BIN)/prefect --no-prompt deploy --all --prefect-file deploy/prefect.yaml
 
 bench: $(READY)  ## Measure every figure; writes bench-results/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks

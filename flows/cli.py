@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -20,10 +21,14 @@ from flows.commands import (
     datasets,
     fit,
     ingest,
-    server,
+    report,
+    runs,
+    show,
     transform,
+    up,
 )
 from flows.errors import FlowError, Interrupted, SettingsError
+from flows.exits import leave
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -40,7 +45,19 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, check_cluster, server):
+for _module in (
+    datasets,
+    ingest,
+    crossval,
+    fit,
+    cluster,
+    transform,
+    check_cluster,
+    runs,
+    show,
+    report,
+    up,
+):
     _name = _module.__name__.rpartition(".")[2].replace("_", "-")
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 
@@ -68,7 +85,9 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
-    sys.exit(_status())
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave(_status())
 
 
 def _status() -> int:

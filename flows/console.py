@@ -12,20 +12,12 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Column, Table
-from rich.text import Text
 
-from flows.progress import watching
-from flows.settings import setting
+from flows.fields import setting
+from flows.progress import TimeLeft, watching
+from ism_dask.bar import bar_columns
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,9 @@ class Output:
     def watched(self) -> Iterator[None]:
         """Show people how far the block is, and where else they can see it."""
         console = Console(stderr=True)
-        columns = bar_columns(console.width)
+        # What is left the text tells, once it can be told.
+        clock = TimeElapsedColumn(table_column=Column(no_wrap=True))
+        columns = bar_columns(console.width, clock)
         with (
             Progress(*columns, console=console, disable=not self.live, transient=True) as progress,
             watching(_Bar(self, progress)),
@@ -99,38 +93,20 @@ class _Bar:
         self._output = output
         self._progress = progress
         self._task = progress.add_task("", total=1.0)
+        self._left = TimeLeft()
 
     def tick(self, share: float, text: str) -> None:
-        self._progress.update(self._task, completed=share, description=text)
+        self._left.tick(share)
+        self._progress.update(self._task, completed=share, description=self._left.after(text))
 
     def linked(self, url: str) -> None:
+        self.noted(f"run: {url}")
+
+    def noted(self, text: str) -> None:
         if self._output.live:  # above the bar, which another stream would tear apart
-            self._progress.console.print(f"run: {url}", soft_wrap=True, markup=False)
+            self._progress.console.print(text, soft_wrap=True, markup=False)
         else:
-            self._output.say(f"run: {url}")
-
-
-class _Said(TextColumn):
-    """The text of a bar, on one line: what the line has no room for is left out."""
-
-    def render(self, task: Task) -> Text:
-        text = super().render(task)
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
-
-
-def bar_columns(width: int) -> list[ProgressColumn]:
-    """Return what a bar consists of on a terminal of that width."""
-    fixed = Column(no_wrap=True)
-    return [
-        # Alone to give way.
-        _Said("{task.description}", markup=False, table_column=Column()),
-        BarColumn(min(40, width // 8), table_column=fixed),
-        TaskProgressColumn(table_column=fixed.copy()),
-        # What is left the text tells where it can be told: the share moves by fits and starts,
-        # which is no measure of time.
-        TimeElapsedColumn(table_column=fixed.copy()),
-    ]
+            self._output.say(text)
 
 
 def _console() -> Console:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from prefect import flow, tags, task
-from prefect.artifacts import create_table_artifact
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.compute.joining import joined
+from flows.reports.markdown import crossval_page
 from flows.settings import CrossvalSettings
 from flows.steps import begin
-from flows.tracking import current_run, tracked
+from flows.tracking import run_flow, tracked
 from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise
 
 
@@ -28,17 +28,9 @@ def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
 
 
 @task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
-def aggregate_step(
-    settings: CrossvalSettings, results: Sequence[FoldResult], key: str
-) -> dict[str, Any]:
-    """Average the folds and show them as a table."""
-    summary = summarise(settings, results)
-    create_table_artifact(
-        table=table_rows(summary),
-        key=key,
-        description=f"{settings.title}: each fold, mean and population standard deviation",
-    )
-    return summary
+def aggregate_step(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
+    """Average the folds and keep the figures."""
+    return summarise(settings, results)
 
 
 @flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
@@ -47,17 +39,22 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
 
     The folds run one after the other: the mathematics of each uses all cores, or the cluster.
     """
-    with tracked("crossval", settings.dataset, settings.kernel) as key:
+    with tracked("crossval", settings) as run:
         begin(settings)
         with joined(settings.scheduler):
             results = [fold_step(settings, number) for number in settings.numbers]
-        return {**aggregate_step(settings, results, key), "flow_run": current_run()}
+        summary = aggregate_step(settings, results)
+        about = "Each fold, mean and population standard deviation"
+        return run.finished(
+            summary,
+            run.page(crossval_page(summary, run.links(summary))),
+            run.table("folds", table_rows(summary), about),
+        )
 
 
 def run_crossval(settings: CrossvalSettings) -> dict[str, Any]:
-    """Run the flow here, tagged with its data set and kernel."""
-    with tags(settings.dataset, settings.kernel):
-        return crossval(settings)
+    """Run the flow here."""
+    return run_flow(crossval, settings)
 
 
 def table_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow, tags, task
-from prefect.artifacts import create_markdown_artifact
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import fit_page
 from flows.settings import FitSettings
 from flows.steps import begin
-from flows.tracking import current_run, tracked
+from flows.tracking import run_flow, tracked
 from flows.work.fitting import fit_and_save
 
 
@@ -24,14 +23,12 @@ def fit_step(settings: FitSettings) -> dict[str, Any]:
 @flow(name="fit", flow_run_name="{settings.title}", persist_result=False)
 def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and keep the model as a run."""
-    with tracked("fit", settings.dataset, settings.kernel) as key:
+    with tracked("fit", settings) as run:
         begin(settings)
         summary = fit_step(settings)
-        create_markdown_artifact(markdown=fit_page(summary), key=key)
-        return {**summary, "flow_run": current_run()}
+        return run.finished(summary, run.page(fit_page(summary, run.links(summary))))
 
 
 def run_fit(settings: FitSettings) -> dict[str, Any]:
-    """Run the flow here, tagged with its data set and kernel."""
-    with tags(settings.dataset, settings.kernel):
-        return fit(settings)
+    """Run the flow here."""
+    return run_flow(fit, settings)

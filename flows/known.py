@@ -22,13 +22,13 @@ __all__ = [
     "check_guidance",
     "check_name",
     "check_run_name",
+    "dataset_names",
     "place_of",
 ]
 
 
 def check_data(settings: Settings) -> None:
-    """Raise SettingsError unless the data set is known and wide enough for `n_components`."""
-    check_name(settings.dataset, settings.split)
+    """Raise SettingsError unless the data set is wide enough for `n_components`."""
     spec = DATASETS.get(settings.dataset)
     q = settings.n_components
     if spec is not None and q is not None and q >= spec.columns:
@@ -50,8 +50,13 @@ def check_name(dataset: str, split: str | None) -> None:
             f"name one of {', '.join(sorted(DATASETS))}"
         )
     if dataset not in DATASETS and not stored:
-        names = sorted({*DATASETS, *(line.folder for line in list_datasets())})
-        raise SettingsError(f"`dataset` is {dataset!r}; expected one of {', '.join(names)}")
+        names = ", ".join(dataset_names())
+        raise SettingsError(f"`dataset` is {dataset!r}; expected one of {names}")
+
+
+def dataset_names() -> list[str]:
+    """Return the names of the registry and of what is stored beside it."""
+    return sorted({*DATASETS, *(line.folder for line in list_datasets())})
 
 
 def check_guidance(settings: ClusterSettings) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flows.progress import Part, repeated, settled_share
+from flows.progress import Part, repeated
 from ism_dask.alternation import Round
-from ism_dask.progress import watching_passes
+from ism_dask.progress import settled_share, watching_passes
 from ism_dask.solver import State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
@@ -28,8 +28,6 @@ class Pass:
 
     Attributes
     ----------
-    began : float
-        When what came before it ended: nobody is told of a pass before its first task is done.
     first, last : float
         When the first and the latest of its tasks were done.
     done, total : int
@@ -38,7 +36,6 @@ class Pass:
         How many long passes the iteration had before.
     """
 
-    began: float
     first: float
     last: float
     done: int
@@ -58,14 +55,11 @@ class Pass:
         """Say whether it is this pass of which `done` tasks are done now, and not the next."""
         return total == self.total and done > self.done
 
-    def text(self, now: float) -> str:
-        """Say how far it is and how long it will take."""
+    @property
+    def text(self) -> str:
+        """How far it is, for people."""
         line = f"pass {self.after + 1}, " if self.after else ""
-        line += f"rows {100 * self.share:.0f}%"
-        if self.done == self.total:
-            return line
-        left = (self.last - self.began) * (1 / self.share - 1) - (now - self.last)
-        return f"{line}, {duration(max(left, 1.0))} left"
+        return f"{line}rows {100 * self.share:.0f}%"
 
 
 class FitProgress:
@@ -84,7 +78,7 @@ class FitProgress:
         self._lock = threading.Lock()
         self._told = 0.0
         self._pass: Pass | None = None
-        self._since = time.monotonic()
+        self._objective = ""
         self._enter("iteration 1", _STEP * _ITERATIONS)
 
     def on_task(self, done: int, total: int) -> None:
@@ -93,15 +87,14 @@ class FitProgress:
         if current is not None and current.goes_on(done, total):
             self._pass = replace(current, last=now, done=done)
         else:
-            self._pass = Pass(self._since, now, now, done, total, _long_passes(current))
-        self._since = now
+            self._pass = Pass(now, now, done, total, _long_passes(current))
 
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         share = _ITERATIONS * settled_share(state, self._stopping)
         with self._lock:
-            objective = state.current.objective
-            self._tell(share, f"iteration {state.iteration}, objective {objective:.6g}")
+            self._objective = f", objective {state.current.objective:.6g}"
+            self._tell(share, f"iteration {state.iteration}{self._objective}")
             if self._stopping.reached(state.history[-1]):
                 self.check()
             else:
@@ -117,7 +110,8 @@ class FitProgress:
                 return
             # How many passes there will be is not known: each takes half of what is left.
             passed = 1.0 - 0.5 ** (current.after + current.share)
-            self._tell(self._base + self._room * passed, f"{self._stage}, {current.text(now)}")
+            text = f"{self._stage}, {current.text}{self._objective}"
+            self._tell(self._base + self._room * passed, text)
 
     def check(self) -> None:
         """Begin what follows the iterations."""
@@ -126,7 +120,7 @@ class FitProgress:
     def _enter(self, stage: str, room: float) -> None:
         """Begin an iteration or the check, which lead as far as `room` from here."""
         self._stage, self._base, self._room = stage, self._told, room
-        self._pass, self._since = None, time.monotonic()
+        self._pass = None
 
     def _tell(self, share: float, text: str) -> None:
         self._told = max(self._told, share)
@@ -212,10 +206,3 @@ def watched_rounds(
     progress = RoundsProgress(part, stopping, is_last)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress
-
-
-def duration(seconds: float) -> str:
-    """Return such as 12 s, 3 min or 2 h."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"

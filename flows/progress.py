@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from ism_dask.solver import State, Stopping
+from typing import Protocol
 
 
 class Watcher(Protocol):
@@ -23,9 +20,16 @@ class Watcher(Protocol):
     def linked(self, url: str) -> None:
         """Take note of the page that shows the run."""
 
+    def noted(self, text: str) -> None:
+        """Take note of what has to be said on the way."""
+
 
 # Seconds between two reports of what goes on by itself: what is left of it counts down.
 _EVERY = 0.5
+# Of the time left nothing is said before so many reports and seconds ...
+_STEPS, _SECONDS = 2, 2.0
+# ... and so much of each new estimate is believed.
+_TRUST = 0.3
 # A flow takes JSON only, so those who watch it cannot be handed to it.
 _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
@@ -50,6 +54,62 @@ def link(url: str) -> None:
     """Tell all watchers where the run can be seen."""
     for watcher in _WATCHERS.get():
         watcher.linked(url)
+
+
+def note(text: str) -> None:
+    """Tell all watchers what has to be said on the way."""
+    for watcher in _WATCHERS.get():
+        watcher.noted(text)
+
+
+class TimeLeft:
+    """How long the work will take, by the share that is done and the time that this took.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began = clock, clock()
+        self._share, self._steps = 0.0, 0
+        self._end: float | None = None
+
+    def tick(self, share: float) -> None:
+        """Take note of the share that is done."""
+        if share <= self._share:
+            return
+        now = self._clock()
+        self._share, self._steps = share, self._steps + 1
+        end = self._began + (now - self._began) / share
+        # Shares move by fits and starts: what is told must not jump with each.
+        self._end = end if self._end is None else self._end + _TRUST * (end - self._end)
+
+    def __str__(self) -> str:
+        """Return such as "about 20 s left", or nothing where it is too early to say."""
+        now = self._clock()
+        known = self._steps >= _STEPS and now - self._began >= _SECONDS and self._share < 1
+        if self._end is None or not known:
+            return ""
+        return f"about {duration(_rounded(max(self._end - now, 1.0)))} left"
+
+    def after(self, text: str) -> str:
+        """Return a line with the time left at its end."""
+        return ", ".join(filter(None, (text, str(self))))
+
+
+def duration(seconds: float) -> str:
+    """Return such as 12 s, 3 min or 2 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
+
+
+def _rounded(seconds: float) -> float:
+    """Return seconds as coarse as the estimate is: 7, 15, 40, 90."""
+    step = 1 if seconds < 10 else 5 if seconds < 30 else 10
+    return step * round(seconds / step)
 
 
 @contextmanager
@@ -106,19 +166,3 @@ class Part:
     def until(self, share: float) -> Part:
         """Return the part of this one that ends at `share` of it."""
         return Part(self.start, self.start + share * (self.stop - self.start), self.name)
-
-
-def settled_share(state: State, stopping: Stopping) -> float:
-    """Return how much of the iterations is done: what has to get small shrinks geometrically."""
-    if stopping.reached(state.history[-1]):
-        return 1.0
-    shares = [_shrunk([record.change for record in state.history], stopping.tol)]
-    if stopping.angle_tol is not None:
-        shares.append(_shrunk([record.angle for record in state.history], stopping.angle_tol))
-    return max(state.iteration / stopping.max_iter, min(shares))
-
-
-def _shrunk(values: list[float], tol: float) -> float:
-    # The smallest so far: a value that grows for once takes nothing back.
-    first, last = values[0], min(values)
-    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

@@ -7,13 +7,11 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
+from flows.fields import as_form, check_bounds, setting
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,37 +24,8 @@ MU, SCORES_SHARE = 1.0, 0.1
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
-def setting(
-    default: Any = dataclasses.MISSING,
-    *,
-    about: str,
-    flags: tuple[str, ...] = (),
-    cli_type: Any = None,
-    names: Callable[[], list[str]] | None = None,
-    **bounds: float,
-) -> Any:
-    """Return a dataclass field that the command line and the Prefect form can show.
-
-    Parameters
-    ----------
-    default : optional
-        Without one, it is an argument of the command.
-    about : str
-        One line for people.
-    flags : tuple of str
-        Names of the option, where they are not that of the field.
-    cli_type : type, optional
-        What the command line reads, where it is not the type of the field.
-    names : callable, optional
-        Returns the names to choose from in the form.
-    **bounds : float
-        `ge` or `gt`: the least value, or what it must be above; `le` or `lt`: the largest, or
-        what it must be below.
-    """
-    metadata: dict[str, Any] = {"description": about, "flags": flags, "cli_type": cli_type}
-    if names is not None:
-        metadata["json_schema_extra"] = lambda schema: schema.update(enum=names())
-    return field(default=default, metadata={**metadata, **bounds})
+def _dataset_names() -> list[str]:
+    return list(_known().dataset_names())
 
 
 def _kernel_names() -> list[str]:
@@ -68,16 +37,62 @@ def _engine_names() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DataSettings:
+    """Which data."""
+
+    dataset: str = setting(
+        about="Name of a data set; `ism-dask datasets` lists them.",
+        title="Data set",
+        early=True,
+        names=_dataset_names,
+    )
+    split: str | None = setting(None, about="Part of the data set. Default: its first.", early=True)
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        _known().check_name(self.dataset, self.split)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        return self.dataset
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by: the tags of a run, and the names of what it shows."""
+        return (self.dataset,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the form of the Prefect UI, which asks by way of pydantic."""
+        return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(DataSettings):
+    """A data set to be read, checked and stored."""
+
+    force: bool = setting(False, about="Replace what is stored.", flags=("--force",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(DataSettings):
     """Which data, and how W is to be fitted."""
 
-    dataset: str = setting(about="Name of a data set; `ism-dask datasets` lists them.")
-    split: str | None = setting(None, about="Part of the data set. Default: its first.")
     label: str | None = setting(
-        None, about="Which label X W is to depend on (face: identity or pose). Default: its own."
+        None,
+        about="Which label X W is to depend on (face: identity or pose). Default: its own.",
+        early=True,
     )
     kernel: str = setting(
-        "gaussian", about="Kernel, such as gaussian, polynomial or linear.", names=_kernel_names
+        "gaussian",
+        about="Kernel, such as gaussian, polynomial or linear.",
+        early=True,
+        names=_kernel_names,
     )
     sigma: float | str | None = setting(
         None, about='Width of a gaussian: a number or "median".', cli_type=str | None
@@ -90,6 +105,8 @@ class Settings:
     n_components: int | None = setting(
         None,
         about="How many new features, q. Default: the number of classes.",
+        title="New features, q",
+        early=True,
         flags=("--components", "-q"),
         ge=1,
     )
@@ -99,24 +116,35 @@ class Settings:
         names=_engine_names,
     )
     engine_tol: float = setting(
-        1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
+        1e-4,
+        about="Share of the kernel's trace that landmarks may leave out.",
+        title="Engine tolerance",
+        gt=0,
+        lt=1,
     )
-    tol: float = setting(0.01, about="Stop when the eigenvalues change by less.", gt=0)
+    tol: float = setting(
+        0.01, about="Stop when the eigenvalues change by less.", title="Tolerance", gt=0
+    )
     angle_tol: float | None = setting(
-        None, about="Stop only when W turns by less, too: the sine of the angle.", gt=0
+        None,
+        about="Stop only when W turns by less, too: the sine of the angle.",
+        title="Tolerance of the angle",
+        gt=0,
     )
-    max_iter: int = setting(100, about="Stop after so many iterations.", ge=1)
+    max_iter: int = setting(
+        100, about="Stop after so many iterations.", title="Iterations at most", ge=1
+    )
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
         "up`, or a cluster file such as slurm.toml. Default: here.",
+        title="Dask scheduler or cluster file",
         flags=("--scheduler", "--cluster"),
     )
 
     def __post_init__(self) -> None:
-        for known in dataclasses.fields(self):
-            _check_bounds(known, getattr(self, known.name))
+        super().__post_init__()
         if self.scheduler is not None:
             _known().place_of(self.scheduler)
         _choose("engine", self.engine, _engine_names())
@@ -129,9 +157,10 @@ class Settings:
         q = "" if self.n_components is None else f" q={self.n_components}"
         return f"{self.dataset} {self.kernel}{q}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return dataclasses.asdict(self)
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.kernel)
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that were given."""
@@ -155,9 +184,29 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalSettings(Settings):
+class KeptSettings(Settings):
+    """What is kept as a run."""
+
+    run: str | None = setting(
+        None, about="Name to keep the run under. Default: such as wine-gaussian-q3."
+    )
+    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run is not None:
+            _known().check_run_name(self.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalSettings(KeptSettings):
     """A stratified cross-validation of W with an RBF support vector machine on X W."""
 
+    run: str | None = setting(
+        None,
+        about="Name to keep the run under. Default: such as wine-gaussian-q3-crossval, which the "
+        "next one of that name replaces.",
+    )
     folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
     first: int | None = setting(None, about="Run only the first so many of the folds.", ge=1)
 
@@ -175,22 +224,12 @@ class CrossvalSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(Settings):
+class FitSettings(KeptSettings):
     """A fit of W on all rows, kept as a run."""
-
-    run: str | None = setting(
-        None, about="Name to save the model under. Default: such as wine-gaussian-q3."
-    )
-    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.run is not None:
-            _known().check_run_name(self.run)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings(FitSettings):
+class ClusterSettings(KeptSettings):
     """Clusters of all rows and the W in which they show, kept as a run."""
 
     # What these three are for is another thing here.
@@ -198,10 +237,13 @@ class ClusterSettings(FitSettings):
         None,
         about="Which label has the classes: to count, and for semisupervised to tell some of. "
         "Default: its own.",
+        early=True,
     )
     n_components: int | None = setting(
         None,
         about="How many new features, q. Default: the number of clusters.",
+        title="New features, q",
+        early=True,
         flags=("--components", "-q"),
         ge=1,
     )
@@ -211,11 +253,14 @@ class ClusterSettings(FitSettings):
     paradigm: str = setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
+        early=True,
         names=lambda: list(_known().PARADIGMS),
     )
     n_clusters: int | None = setting(
         None,
         about="How many clusters, k. Default: the number of classes of the label.",
+        title="Clusters, k",
+        early=True,
         flags=("--clusters", "-k"),
         ge=1,
     )
@@ -235,11 +280,15 @@ class ClusterSettings(FitSettings):
         None,
         about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
         "set's own label.",
+        early=True,
     )
     outer_tol: float = setting(
-        0.01, about="Stop when the eigenvalues of the embedding change by less.", gt=0
+        0.01,
+        about="Stop when the eigenvalues of the embedding change by less.",
+        title="Tolerance of the rounds",
+        gt=0,
     )
-    max_outer: int = setting(20, about="Stop after so many rounds.", ge=1)
+    max_outer: int = setting(20, about="Stop after so many rounds.", title="Rounds at most", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,6 +302,11 @@ class ClusterSettings(FitSettings):
         """What the run is called."""
         k = "" if self.n_clusters is None else f" k={self.n_clusters}"
         return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.paradigm, self.kernel)
 
     @property
     def run_to_avoid(self) -> str | None:
@@ -272,26 +326,6 @@ def _choose(name: str, value: str, names: list[str]) -> str:
     if value not in names:
         raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
     return value
-
-
-# Each with what a value has to be.
-_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "ge": (operator.ge, "{} or more"),
-    "gt": (operator.gt, "a number above {}"),
-    "le": (operator.le, "{} or less"),
-    "lt": (operator.lt, "a number below {}"),
-}
-
-
-def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
-    for name, (holds, words) in _BOUNDS.items():
-        bound = known.metadata.get(name)
-        if bound is not None and not holds(value, bound):
-            raise SettingsError(f"`{known.name}` is {value}; expected {words.format(bound)}")
 
 
 def _width(sigma: float | str) -> float | str:

@@ -1,4 +1,4 @@
-"""Prefect tasks that more than one flow begins with."""
+"""What more than one flow does: the first step, and the links of the last page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from flows.settings import Settings
+from flows.settings import DataSettings, Settings
 from flows.tracking import rename_run
 from flows.work.data import ensure_stored, open_labelled
 
@@ -19,7 +19,7 @@ from flows.work.data import ensure_stored, open_labelled
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def ingest_step(settings: Settings) -> dict[str, Any]:
+def ingest_step(settings: DataSettings) -> dict[str, Any]:
     """Store the data set unless it is stored, and say how large it is."""
     rows, columns = ensure_stored(settings.dataset, settings.split).X.shape
     return {"rows": rows, "columns": columns}

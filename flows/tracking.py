@@ -1,58 +1,175 @@
-"""What a Prefect run shows of itself: its name, its link, its progress."""
+"""A run under Prefect: what the server is told of it, however it ends, and when it is away."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import cast
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
-from prefect import get_run_logger
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.client.orchestration import get_client
+import httpx
+from prefect import Flow
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.progress import link, watching
+from flows.api import ServerAway, talking
+from flows.errors import FlowError, Interrupted
+from flows.exits import leave_at_once
+from flows.following import Follower
+from flows.outbox import Page, Slip, settle_all
+from flows.progress import link, note, watching
+from flows.services.up import report_url
+from flows.settings import DataSettings
 
-# An update takes 10 to 44 ms: once a second costs a few percent at most.
-_SECONDS = 1.0
+# For how long a run that is over waits for a server that is away, and how often it asks.
+_PATIENCE, _EVERY = 60.0, 1.0
 
 
-class ProgressArtifact:
-    """A watcher that keeps a progress artifact of the current run up to date."""
+@dataclass
+class Outcome:
+    """What came of a run, for whoever started it: without its server Prefect cannot say.
 
-    def __init__(self, key: str, title: str) -> None:
-        # Typed as perhaps a coroutine, which it is in an asynchronous flow only.
-        self._id = cast(UUID, create_progress_artifact(progress=0.0, key=key, description=title))
-        self._next = 0.0
-        self._lost = False
+    Attributes
+    ----------
+    slip : Slip or None
+        What the server has to know.
+    summary : dict or None
+        What the flow returns.
+    error : Exception or None
+        What it raises.
+    """
 
-    def tick(self, share: float, text: str) -> None:
-        """Update the artifact, unless that was done just now and the work goes on."""
-        if self._lost or (share < 1 and time.monotonic() < self._next):
+    slip: Slip | None = None
+    summary: dict[str, Any] | None = None
+    error: Exception | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the run has come to an end of its own."""
+        return self.summary is not None or self.error is not None
+
+    def result(self) -> dict[str, Any]:
+        """Return or raise what the flow does."""
+        if self.error is not None:
+            raise self.error
+        return self.summary or {}
+
+
+# A flow takes and returns JSON only.
+_OUTCOME: ContextVar[Outcome | None] = ContextVar("outcome", default=None)
+
+
+class Tracked:
+    """A flow run in the block of `tracked`.
+
+    Parameters
+    ----------
+    key : str
+        Of what the run shows.
+    follower : Follower
+    outcome : Outcome
+    """
+
+    def __init__(self, key: str, slip: Slip, follower: Follower, outcome: Outcome) -> None:
+        self._key, self._slip, self._follower, self._outcome = key, slip, follower, outcome
+
+    def links(self, summary: dict[str, Any]) -> dict[str, str]:
+        """Return what there is to see of a run that was kept, by what it is."""
+        known = {
+            "Report": report_url(summary["run"]),
+            "Folder of the run": Path(summary["path"]).parent.as_uri(),
+            "Dask dashboard": self._follower.dashboard,
+        }
+        return {name: url for name, url in known.items() if url}
+
+    def page(self, markdown: str) -> Page:
+        """Return a page to be shown when the run has finished."""
+        return Page(self._key, "markdown", markdown)
+
+    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> Page:
+        """Return a table to be shown when the run has finished."""
+        return Page(f"{self._key}-{name}", "table", json.dumps(rows), about)
+
+    def finished(self, summary: dict[str, Any], *pages: Page) -> dict[str, Any]:
+        """Show what has been done; return the summary, with where the run is shown."""
+        self._outcome.summary = {**summary, "flow_run": current_run()}
+        self._outcome.slip = self._kept(StateType.COMPLETED, "", *pages)
+        self._outcome.slip = _handed(self._outcome.slip)
+        return self._outcome.summary
+
+    def failed(self, error: Exception) -> None:
+        """Take note of an error, which Prefect tells the server if there is one."""
+        self._outcome.error = error
+        self._outcome.slip = self._kept(StateType.FAILED, f"{type(error).__name__}: {error}")
+        with suppress(ServerAway), talking() as client:
+            client.hello()
             return
-        try:
-            update_progress_artifact(self._id, progress=100.0 * share, description=text)
-        except Exception:
-            self._lost = True
-            get_run_logger().warning("The progress is no longer shown: the API does not answer.")
-        self._next = time.monotonic() + _SECONDS
+        raise Abort("the Prefect server is away") from error
 
-    def linked(self, url: str) -> None:
-        """Do nothing: whoever reads the artifact is there."""
+    def interrupted(self) -> None:
+        """Tell the server that the run was cancelled, which Prefect would call a crash."""
+        if self._outcome.known:
+            raise Abort("interrupted when all was done")
+        how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
+        self._outcome.error = Interrupted(how)
+        self._outcome.slip = self._kept(StateType.CANCELLED, f"The run was {how}.")
+        _tell(self._outcome)
+        raise Abort(how)
+
+    def _kept(self, ended: StateType, message: str, *pages: Page) -> Slip:
+        slip = self._slip.over(ended, message, *pages)
+        slip.keep()
+        return slip
 
 
 @contextmanager
-def tracked(kind: str, *subject: str) -> Iterator[str]:
-    """Announce the run and show its progress in the block; yield the key for its artifacts."""
+def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
+    """Show the run of the block as it goes on, and see to it that its end is known."""
+    settle_all()
     url = current_run()["url"]
     if url is not None:
         link(url)
-    key = artifact_key(kind, *subject)
-    with watching(ProgressArtifact(f"{key}-progress", f"{kind} {' '.join(subject)}")):
-        yield key
+    run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
+    slip = Slip.of(run)
+    slip.keep()
+    _tag(run, settings.subject)
+    follower = Follower(run, key, f"{kind} {settings.title}")
+    this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
+    try:
+        with follower, watching(follower):
+            yield this
+    except KeyboardInterrupt:
+        this.interrupted()
+    except Exception as error:
+        this.failed(error)
+        raise
+
+
+def run_flow(flow: Flow[..., dict[str, Any]], settings: DataSettings) -> dict[str, Any]:
+    """Run a flow here; a server that goes away takes nothing of what has been done."""
+    outcome = Outcome()
+    token = _OUTCOME.set(outcome)
+    try:
+        flow(settings)
+    except (Abort, httpx.HTTPError) as left:
+        if not outcome.known:
+            raise FlowError(f"Prefect ended the run: {left or type(left).__name__}") from left
+        _tell(outcome)
+    except Exception:
+        _forget(outcome)
+        raise
+    else:
+        _forget(outcome)
+    finally:
+        _OUTCOME.reset(token)
+    return outcome.result()
 
 
 def artifact_key(*parts: str) -> str:
@@ -64,7 +181,7 @@ def artifact_key(*parts: str) -> str:
 def rename_run(name: str) -> None:
     """Give the current run a name that only its data could tell."""
     if name != flow_run.name:
-        with get_client(sync_client=True) as client:
+        with suppress(ServerAway), talking() as client:
             client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
@@ -72,3 +189,41 @@ def current_run() -> dict[str, str | None]:
     """Return the id and the page of the current run; a server without pages has none."""
     identity = UUID(str(flow_run.id))
     return {"id": str(identity), "url": url_for("flow-run", obj_id=identity)}
+
+
+def _tag(run: UUID, subject: tuple[str, ...]) -> None:
+    # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI.
+    with suppress(ServerAway), talking() as client:
+        client.update_flow_run(run, tags={*flow_run.tags, *subject})
+
+
+def _handed(slip: Slip) -> Slip:
+    """Give the server what the run has to show; leave Prefect if it stays away too long."""
+    until, told = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            return slip.hand_pages()
+        except ServerAway as away:
+            if time.monotonic() > until:
+                raise Abort(str(away)) from away
+            if not told:
+                note(f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved")
+            told = True
+        time.sleep(_EVERY)
+
+
+def _tell(outcome: Outcome) -> None:
+    """Tell the server what it has yet to know of a run that has left Prefect."""
+    if outcome.slip is None:
+        return
+    try:
+        outcome.slip.hand_pages().tell_end()
+    except ServerAway as away:
+        note(f"{away}: the next command that finds it there tells it how this run has ended")
+        leave_at_once()
+    outcome.slip = None
+
+
+def _forget(outcome: Outcome) -> None:
+    if outcome.slip is not None:
+        outcome.slip.drop()

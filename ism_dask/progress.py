@@ -1,12 +1,17 @@
-"""How far a pass over the shards is, for whoever watches: passes over tiles can take minutes."""
+"""How far a fit and its passes over the shards are, for whoever watches: both can take minutes."""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 from uuid import uuid4
+
+if TYPE_CHECKING:
+    from ism_dask.solver import State, Stopping
 
 OnTask = Callable[[int, int], None]
 
@@ -63,3 +68,20 @@ def done(number: str) -> bool:
     if count is not None:
         count.one_more()
     return count is not None
+
+
+def settled_share(state: State, stopping: Stopping) -> float:
+    """Return how much of the iterations is done, 0 to 1."""
+    if stopping.reached(state.history[-1]):
+        return 1.0
+    shares = [shrunk([record.change for record in state.history], stopping.tol)]
+    if stopping.angle_tol is not None:
+        shares.append(shrunk([record.angle for record in state.history], stopping.angle_tol))
+    return max(state.iteration / stopping.max_iter, min(shares))
+
+
+def shrunk(values: Sequence[float], tol: float) -> float:
+    """Return how much of the way to `tol` is done: what has to get small shrinks geometrically."""
+    # The smallest so far: a value that grows for once takes nothing back.
+    first, last = values[0], min(values)
+    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

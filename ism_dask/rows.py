@@ -66,3 +66,10 @@ class Affine:
 def tile_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the precision of tiles: float32 for what float32 holds exactly, else float64."""
     return np.dtype(np.float32 if np.dtype(dtype) in _NARROW else np.float64)
+
+
+def project(X: Array, mean: Array, scale: Array, components: Array) -> Array:
+    """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and (q, d)."""
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    # The mean goes first: subtracted from the product it would take the digits along.
+    return np.asarray((X - mean.astype(dtype)) @ (components / scale).T.astype(dtype))

@@ -49,8 +49,6 @@ _UNSURE = "the embedding's eigenvectors are off by {:.1g} of the largest eigenva
 _ROUGH = "the graph of X W stands on {} landmarks, which may leave {:g} of its trace"
 # Rows that are embedded at a time.
 _ROWS_AT_ONCE = 1024
-# Residual of eigenvectors by products with tiles, in roundings of these.
-_ROUNDINGS = 100.0
 
 
 class Extension(ABC):

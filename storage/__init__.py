@@ -1,4 +1,4 @@
-"""Data sets and models on disk: raw files in, checked Zarr groups out."""
+"""Data sets and runs on disk: raw files in, checked Zarr groups out."""
 
 from storage.dataset import (
     Dataset,
@@ -15,21 +15,35 @@ from storage.errors import (
     DatasetNotFound,
     DownloadError,
     RawFileError,
+    RunNotFound,
     StorageError,
+    UnfitRows,
     UnsafeName,
 )
 from storage.home import data_folder, home, resolve_under, safe_name
 from storage.info import DatasetInfo
 from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
-from storage.models import Model, load_model, model_path, picture_path, runs_folder, save_model
+from storage.models import Model, Sample, load_model, model_path, picture_path, save_model
 from storage.raw import RawFile
 from storage.registry import DATASETS, DatasetSpec, Split
 from storage.rows import ZarrRows
+from storage.runs import (
+    RESULTS,
+    Run,
+    kept_at,
+    list_runs,
+    open_run,
+    report_path,
+    run_folder,
+    runs_folder,
+    save_results,
+)
 from storage.write import write_dataset
 
 __all__ = [
     "DATASETS",
+    "RESULTS",
     "ChecksumMismatch",
     "DamagedStore",
     "Dataset",
@@ -41,9 +55,13 @@ __all__ = [
     "RawData",
     "RawFile",
     "RawFileError",
+    "Run",
+    "RunNotFound",
+    "Sample",
     "Split",
     "StorageError",
     "StoredDataset",
+    "UnfitRows",
     "UnsafeName",
     "ZarrRows",
     "data_folder",
@@ -52,15 +70,21 @@ __all__ = [
     "home",
     "ingest",
     "is_complete",
+    "kept_at",
     "list_datasets",
+    "list_runs",
     "load_model",
     "model_path",
     "open_dataset",
+    "open_run",
     "picture_path",
     "picture_pixels",
+    "report_path",
     "resolve_under",
+    "run_folder",
     "runs_folder",
     "safe_name",
     "save_model",
+    "save_results",
     "write_dataset",
 ]

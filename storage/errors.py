@@ -12,7 +12,15 @@ class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it
 
 
 class DatasetNotFound(StorageError, LookupError):  # noqa: N818
-    """No data set, split or model of that name is known or stored."""
+    """No data set or split of that name is known or stored."""
+
+
+class RunNotFound(StorageError, LookupError):  # noqa: N818
+    """No run of that name is kept, or it keeps no model."""
+
+
+class UnfitRows(StorageError, ValueError):  # noqa: N818
+    """Rows that a model cannot project: of another width, or not of finite numbers."""
 
 
 class RawFileError(StorageError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,45 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from ism_dask.rows import project
 from storage.digest import content_digest
-from storage.errors import DatasetNotFound, StorageError
-from storage.groups import built_at, commit_group, get_array, open_checked, put_array
-from storage.home import home, resolve_under
-from storage.jsontext import dumps, loads
+from storage.errors import RunNotFound, StorageError, UnfitRows
+from storage.groups import built_at, get_array, put_array
+from storage.home import resolve_under
 from storage.manifest import damaged
+from storage.runs import MODEL, commit_run, kept_at, no_run, read_record, run_folder
 from storage.workspace import settle
 
-FORMAT_VERSION = 1
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Only some models have them.
-_LABELS = "labels"
+_LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
 _PICTURES = "pictures"
+_RECORDED = (
+    "feature_names",
+    "class_names",
+    "image_shape",
+    "history",
+    "config",
+    "metrics",
+    "versions",
+)
+_TUPLES = ("feature_names", "class_names", "image_shape")
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some of the rows in the new features, to be looked at.
+
+    Attributes
+    ----------
+    points : ndarray of shape (m, q)
+        float32.
+    values : ndarray of shape (m,)
+        What is known of each: the code of its class, its number, or its cluster.
+    """
+
+    points: NDArray[Any]
+    values: NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +68,11 @@ class Model:
         Of the columns, and of the classes the model was fitted to.
     labels : ndarray of shape (n,), optional
         The cluster of each row, where the run is one that clusters.
+    sample : Sample, optional
+    image_shape : tuple of int, optional
+        (height, width) when a row is a picture.
+    history : sequence of Mapping
+        What each iteration came to.
     config, metrics, versions : Mapping
         Plain values: numbers (NaN and infinity too), strings, lists, mappings. Tuples come back
         as lists.
@@ -54,6 +85,9 @@ class Model:
     feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     labels: NDArray[Any] | None = None
+    sample: Sample | None = None
+    image_shape: tuple[int, ...] | None = None
+    history: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
@@ -73,16 +107,49 @@ class Model:
                 f"`labels` has shape {labels.shape} of {labels.dtype}; expected one whole number "
                 "for each row."
             )
+        sample = self.sample
+        if sample is not None and sample.points.shape != (len(sample.values), q):
+            raise StorageError(
+                f"`sample` has points of shape {sample.points.shape}; expected "
+                f"{(len(sample.values), q)}, one for each of its values."
+            )
 
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return the new features of rows X.
 
-def runs_folder() -> Path:
-    """Return the folder that holds the runs."""
-    return home() / "runs"
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            The features that the model was fitted to, in the same order.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            float32 for float32, else float64.
+
+        Raises
+        ------
+        UnfitRows
+            When X has another width, or holds anything but finite numbers.
+        """
+        rows, d = np.asarray(X), self.components.shape[1]
+        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
+            raise UnfitRows(
+                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
+                "features that the model was fitted to, in the same order."
+            )
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise UnfitRows(
+                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
+                "expected finite numbers. Fill or drop these rows first."
+            )
+        return project(rows, self.mean, self.scale, self.components)
 
 
 def model_path(name: str) -> Path:
     """Return the folder of the model of run `name`, whether or not it exists."""
-    return resolve_under(resolve_under(runs_folder(), name), "model")
+    return resolve_under(run_folder(name), MODEL)
 
 
 def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:
@@ -99,10 +166,7 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
     -------
     The folder of the model.
     """
-    target = model_path(name)
-    arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
-    if model.labels is not None:
-        arrays[_LABELS] = np.asarray(model.labels)
+    arrays = _arrays(model)
 
     def fill(group: zarr.Group) -> str:
         for key, values in arrays.items():
@@ -111,8 +175,9 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
         others = {key: values for key, values in arrays.items() if key != "components"}
         return content_digest(arrays["components"], others)
 
-    commit_group(target, {"format_version": FORMAT_VERSION, "record": _record(model)}, fill)
-    return target
+    kind = "fit" if model.labels is None else "cluster"
+    record = {name: getattr(model, name) for name in _RECORDED}
+    return commit_run(name, MODEL, {"kind": kind, **record}, fill)
 
 
 def picture_path(model: Path, file: str) -> Path:
@@ -121,19 +186,54 @@ def picture_path(model: Path, file: str) -> Path:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """Load the model of a run by its name, or from the folder that a Path names."""
-    path = model_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    """Load the model of a run by its name, or from the folder that a Path names.
+
+    Raises
+    ------
+    RunNotFound
+        When there is none.
+    DamagedStore
+        When a file of it is missing or altered.
+    """
+    path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
     if not settle(path):
-        raise DatasetNotFound(
-            f"no model of {str(name_or_path)!r} at {path}; fit and save it first."
-        )
-    _, group = open_checked(path)
+        raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
+    group, record = read_record(path)
     try:
         arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
         labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
-        return Model(**arrays, labels=labels, **_revived(group.attrs.asdict()))
+        return Model(**arrays, labels=labels, sample=_sample(group), **_revived(record))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, "zarr.json", f"not the record of a model ({error})") from error
+
+
+def _path_of(name: str) -> Path:
+    """Return where the model of run `name` is, or say why there is none."""
+    path = kept_at(name)
+    if path is None:
+        raise no_run(name)
+    if path.name != MODEL:
+        raise RunNotFound(
+            f"the run {name!r} has results but no model; name one of `ism-dask fit` or "
+            "`ism-dask cluster`"
+        )
+    return path
+
+
+def _arrays(model: Model) -> dict[str, NDArray[Any]]:
+    arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
+    if model.labels is not None:
+        arrays[_LABELS] = np.asarray(model.labels)
+    if model.sample is not None:
+        arrays[_POINTS] = model.sample.points.astype(np.float32)
+        arrays[_VALUES] = model.sample.values
+    return arrays
+
+
+def _sample(group: zarr.Group) -> Sample | None:
+    if _POINTS not in group:
+        return None
+    return Sample(get_array(group, _POINTS), get_array(group, _VALUES))
 
 
 def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -144,23 +244,11 @@ def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def _record(model: Model) -> str:
-    """Return all but the arrays as JSON text; text, because Zarr's own JSON knows no NaN."""
-    names = ("feature_names", "class_names", "config", "metrics", "versions")
-    return dumps({name: getattr(model, name) for name in names})
-
-
-def _revived(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `_record` wrote."""
-    if attributes.get("format_version") != FORMAT_VERSION:
-        raise StorageError(
-            f"`format_version` is {attributes.get('format_version')!r}; this version reads "
-            f"{FORMAT_VERSION}. Upgrade the package, or fit and save the model again."
-        )
-    record: dict[str, Any] = loads(attributes["record"])
-    for name in ("feature_names", "class_names"):
-        record[name] = None if record[name] is None else tuple(record[name])
-    return record
+def _revived(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was recorded of a model; earlier versions recorded less."""
+    found = {name: record[name] for name in _RECORDED if name in record}
+    tuples = {name: tuple(found[name]) for name in _TUPLES if found.get(name) is not None}
+    return {**found, **tuples}
 
 
 def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:

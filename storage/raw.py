@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import RawFileError
-from storage.fetch import fetch
 from storage.home import DATA_VARIABLE, data_folder, home, safe_name
 
 
@@ -48,6 +47,9 @@ def find_raw(dataset: str, raw: RawFile) -> Path:
             f"in {', '.join(map(str, folders))}. Put the file into a folder and set "
             f"{DATA_VARIABLE} to that folder."
         )
+    # The client takes a tenth of a second to import, which is seldom needed.
+    from storage.fetch import fetch  # noqa: PLC0415
+
     return fetch(raw.url, folders[-1] / raw.names[0], sha256=raw.sha256)
 
 

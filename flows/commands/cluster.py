@@ -48,7 +48,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
         output.say(f"not settled: the best so far was kept. {_advice(summary)}")
     for file in summary["pictures"].values():
         output.say(f"picture {file}")
-    output.say(f"saved at {summary['path']}")
+    output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
 def _advice(summary: dict[str, Any]) -> str:

@@ -39,10 +39,10 @@ def run(
 
 
 def _show(summary: dict[str, Any], output: Output) -> None:
-    results = summary["results"]
-    folds = [[str(result["fold"]), *_cells(result)] for result in results]
-    ends = [[kind, *_cells(summary[kind])] for kind in ("mean", "sd")]
-    output.table(("fold", "accuracy", "cost", "seconds", "iterations"), folds, ends, left=1)
+    from flows.reports.facts import FOLD_COLUMNS, fold_rows  # noqa: PLC0415
+
+    results, rows = summary["results"], fold_rows(summary)
+    output.table(FOLD_COLUMNS, rows[:-2], rows[-2:], left=1)
     unsettled = [result for result in results if not result["converged"]]
     for status in dict.fromkeys(result["status"] for result in unsettled):
         alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
@@ -52,12 +52,4 @@ def _show(summary: dict[str, Any], output: Output) -> None:
         )
     if noted := wording.notes(results):
         output.say(noted)
-
-
-def _cells(values: dict[str, Any]) -> list[str]:
-    return [
-        f"{values['accuracy']:.4f}",
-        f"{values['cost']:,.4f}",
-        f"{values['seconds']:.3f}",
-        f"{values['iterations']:g}",
-    ]
+    output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")

@@ -54,7 +54,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
             "rows the kernel may be zero or flat; try --sigma median"
         )
-    output.say(f"saved at {summary['path']}")
+    output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
 def _loading(loading: dict[str, Any]) -> str:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.console import Output
-from flows.settings import Settings
+from flows.errors import FlowError
+from flows.settings import DataSettings
+
+if TYPE_CHECKING:
+    from flows.services.records import Record
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class Work:
     plain: str
     flow: str
 
-    def carried_out(self, settings: Settings, output: Output, *, plain: bool) -> dict[str, Any]:
+    def carried_out(self, settings: DataSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Do the work, showing people how far it is, and return its summary."""
         if not plain:
             with_prefect(output)
@@ -36,12 +43,24 @@ class Work:
 
 def with_prefect(output: Output) -> str:
     """Set Prefect's environment, see to it that a server answers, and return its API address."""
-    from flows.services.server import ensure_server, prepare_environment, ui_address  # noqa: PLC0415
+    from flows.services.server import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.services.service import Telling  # noqa: PLC0415
+
+    def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
+        server = records[0]
+        return output.waiting(
+            f"starting a Prefect server at {server.page}; it stays up for the next run: stop it "
+            f"with `ism-dask up --stop` or `kill {server.pid}`"
+        )
 
     prepare_environment(debug=output.debug)
-    return ensure_server(
-        lambda server: output.waiting(
-            f"starting a Prefect server at {ui_address(server.api)}; it stays up for the next "
-            f"run: stop it with `ism-dask server --stop` or `kill {server.pid}`"
-        )
-    )
+    # Of a log that a server which is away has not got, Prefect would tell on stderr.
+    logging.raiseExceptions = output.debug
+    try:
+        api = ensure_server(Telling(output.say, waiting))
+    except FlowError as error:
+        raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
+    from flows.outbox import settle_all  # noqa: PLC0415
+
+    settle_all()
+    return api

@@ -14,7 +14,9 @@ HIDDEN = False
 
 
 def run(
-    model: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run of `ism-dask fit`.")],
+    model: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit` or `ism-dask cluster`.")
+    ],
     source: Annotated[str, typer.Argument(help="A data set, or a .csv or .npy file.")],
     *,
     out: Annotated[

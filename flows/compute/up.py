@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flows.compute.place import Reached, Started
-from flows.compute.record import recorded
 from flows.errors import FlowError
 
 NAME = "up"
-_SERVICE = "dask-scheduler"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +19,12 @@ class Up(Started):
     @contextmanager
     def opened(self) -> Iterator[Reached]:
         """Yield where it is now; it stays when the block ends."""
-        record = recorded(_SERVICE)
-        if record is None:
+        from flows.services.up import running  # noqa: PLC0415
+
+        found = running()
+        if found is None or found.scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        yield Reached(record.address, none_came="see `ism-dask up --help`")
+        yield Reached(found.scheduler, none_came="see `ism-dask up --status`")

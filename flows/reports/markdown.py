@@ -2,81 +2,122 @@
 
 from __future__ import annotations
 
-import base64
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flows import wording
+from flows.reports import figures
+from flows.reports.facts import FOLD_COLUMNS, Fact, fold_rows, glance, subject, trust
+from flows.reports.figures import Figure
+from flows.reports.svg import escape
+from flows.reports.view import View
 
-# Pictures up to so many bytes are shown in the artifact itself.
-_SHOWN_BYTES = 200_000
+Links = Mapping[str, str]
+
+# Characters of pictures that a page may hold: the UI loads all of them with its list of artifacts.
+_ROOM = 250_000
+# Weights that the table names of each new feature.
+_WEIGHTS = 5
 
 
-def fit_page(summary: dict[str, Any]) -> str:
-    """Return the summary as a page for people."""
-    facts = {
-        **{name: summary[name] for name in ("objective", "eigengap", "iterations", "converged")},
-        "residual": wording.checked(summary, summary["rows"]),
-        "engine": wording.engine(summary),
-        "seconds": summary["seconds"],
-    }
-    lines = [f"# {summary['run']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_shown(value)} |" for name, value in facts.items()]
-    lines += ["", summary["engine_note"]] if summary["engine_note"] else []
-    lines += [
-        "",
-        "## New features",
-        "",
-        "| feature | eigenvalue | largest weights |",
-        "|---|---|---|",
+def fit_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
+    """Return a page of a fit that was kept; `links` are addresses by title, shown in the end."""
+    view = View.of(summary["run"])
+    return _page(view, [_features(view)], _fitted_figures(view), links)
+
+
+def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
+    """Return a page of clusters that were kept; `links` are addresses by title."""
+    view = View.of(summary["run"])
+    told = view.metrics
+    sizes = [(str(k), f"{size:,}") for k, size in enumerate(told["sizes"])]
+    agreement = [(name, f"{value:.3f}") for name, value in told["nmi"].items()]
+    tables = [_table(("label", "NMI"), agreement), _table(("cluster", "rows"), sizes)]
+    shown = [*figures.kept_pictures(view), *_fitted_figures(view)]
+    return _page(view, [*tables, _features(view)], shown, links)
+
+
+def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
+    """Return a page of a cross-validation that was kept; `links` are addresses by title."""
+    view = View.of(summary["run"])
+    folds = _table(FOLD_COLUMNS, fold_rows(view.metrics))
+    return _page(view, [folds], [figures.accuracy(view)], links)
+
+
+def ingest_page(summary: Mapping[str, Any]) -> str:
+    """Return a page of a data set that was stored."""
+    labels = [(name, str(classes or "numbers")) for name, classes in summary["labels"].items()]
+    parts = [
+        f"# {_words(summary['dataset'])} ({_words(summary['split'])})",
+        f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
+        _table(("label", "classes"), labels),
+        f"Stored in {_words(summary['path'])}, with the hash {summary['data_hash']}.",
     ]
-    pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
-    for number, (value, loadings) in enumerate(pairs):
-        weights = ", ".join(f"{each['feature']} {each['weight']:+.2f}" for each in loadings)
-        lines.append(f"| feature_{number} | {value:.4g} | {weights} |")
-    return "\n".join(lines)
+    return "\n\n".join(filter(None, parts))
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _fitted_figures(view: View) -> list[Figure]:
+    return [*figures.course(view), *figures.findings(view), *figures.components(view)]
 
 
-def cluster_page(summary: dict[str, Any]) -> str:
-    """Return the summary as a page for people, with its pictures."""
-    facts = {
-        "data": f"{summary['dataset']} {summary['split'] or ''}, {summary['rows']:,} rows",
-        "paradigm": summary["paradigm"],
-        "rows of each cluster": ", ".join(f"{size:,}" for size in summary["sizes"]),
-        "new features": summary["n_components"],
-        "objective": f"{summary['objective']:.6g}",
-        "residual": wording.checked(summary, summary["rows"]),
-        "engine": wording.engine(summary),
-        "converged": summary["converged"],
-        "seconds": f"{summary['seconds']:.2f}",
-    }
-    lines = [f"# {summary['run']}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in facts.items()]
-    lines += ["", summary["engine_note"]] if summary["engine_note"] else []
-    if summary["nmi"]:
-        lines += ["", "| label | NMI |", "|---|---|"]
-        lines += [f"| {name} | {value:.3f} |" for name, value in summary["nmi"].items()]
-    lines += ["", "| round | objective | affinity | change | iterations |", "|---|---|---|---|---|"]
-    lines += [_round(number, each) for number, each in enumerate(summary["rounds"], start=1)]
-    for name, file in summary["pictures"].items():
-        lines += ["", f"## {name}", "", _picture(name, Path(file))]
-    return "\n".join([*lines, "", f"Model, labels and pictures are in `{summary['path']}`."])
+def _page(view: View, tables: Sequence[str], shown: Sequence[Figure], links: Links | None) -> str:
+    known = [(fact.name, fact.value) for fact in (*glance(view.run), *trust(view.run))]
+    parts = [
+        f"# {view.run.name}",
+        _words(subject(view.run)),
+        _table(("", ""), known),
+        _words(_note(trust(view.run))),
+        *tables,
+        *_pictures(shown),
+        *(f"- [{_words(title)}]({address})" for title, address in (links or {}).items()),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
-def _round(number: int, each: dict[str, Any]) -> str:
-    return (
-        f"| {number} | {each['objective']:.6g} | {each['affinity']:.4g} | {each['change']:.2g} "
-        f"| {each['iterations']} |"
-    )
+def _note(facts: Iterable[Fact]) -> str:
+    """Return what the engine had to note."""
+    return next(fact.meaning for fact in facts if fact.name == "Engine")
 
 
-def _picture(name: str, path: Path) -> str:
-    """Return a picture as Markdown; a large one by the name of its file."""
-    content = path.read_bytes()
-    if len(content) > _SHOWN_BYTES:
-        return f"`{path}`"
-    return f"![{name}](data:image/png;base64,{base64.b64encode(content).decode()})"
+def _features(view: View) -> str:
+    if view.model is None:
+        return ""
+    rows = [
+        (
+            f"feature_{number}",
+            f"{value:.4g}",
+            ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, _WEIGHTS)),
+        )
+        for number, value in enumerate(view.model.eigenvalues)
+    ]
+    return _table(("new feature", "eigenvalue", "largest weights"), rows)
+
+
+def _pictures(shown: Sequence[Figure]) -> list[str]:
+    """Return pictures as long as there is room, and tell of those for which there is none."""
+    parts, room, left = [], _ROOM, []
+    for figure in shown:
+        address = figure.picture.address()
+        if len(address) > room:
+            left.append(figure.title)
+            continue
+        room -= len(address)
+        picture = f"![{_words(figure.picture.alt)}]({address})"
+        parts.append(f"## {figure.title}\n\n{picture}\n\n{_words(figure.caption)}")
+    if left:
+        parts.append(f"Not shown here, but in the report of the run: {', '.join(left)}.")
+    return parts
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, or nothing where it has no rows."""
+    lines = [f"| {' | '.join(map(_words, row))} |" for row in rows]
+    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*head, *lines]) if lines else ""
+
+
+def _words(words: str) -> str:
+    """Return words as Markdown shows them: whatever they are, they are no markup."""
+    safe = escape(words)
+    for mark in "\\`*[]|":
+        safe = safe.replace(mark, f"\\{mark}")
+    return safe

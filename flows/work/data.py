@@ -133,6 +133,11 @@ class Labelled:
             )
         return settings.n_components
 
+    def default_name(self, settings: Settings) -> str:
+        """Return what a run is called by default, such as wine-gaussian-q3."""
+        kernel = settings.kernel.replace("_", "-")
+        return f"{self.data.info.folder}-{kernel}-q{self.components(settings)}"
+
     def facts(self, settings: Settings) -> dict[str, Any]:
         """Return what the summary of any run says of its data and kernel."""
         return {

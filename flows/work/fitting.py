@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict, dataclass, fields, replace
-from importlib.metadata import version
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
 from flows.compute.joining import joined
-from flows.errors import FlowError
 from flows.progress import Part, report
-from flows.settings import FitSettings
+from flows.settings import FitSettings, KeptSettings
 from flows.work.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.work.keeping import model_of, refuse_existing
 from ism_dask.estimators.base import IKDR
-from storage import Dataset, Model, model_path, runs_folder, save_model
-from storage.durable import explained
+from storage import Dataset, save_model
 
 # Loadings that a summary shows of each new feature.
 _SHOWN = 5
-_PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 
 
 @dataclass(frozen=True)
@@ -35,32 +30,17 @@ class Loading:
 def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
     labelled = open_labelled(settings)
-    run = settings.run or _default_name(settings, labelled)
+    run = settings.run or labelled.default_name(settings)
     refuse_existing(run, settings)
     report(0.0, f"fit {settings.title}")
     with joined(settings.scheduler):
         rows = read_rows(labelled.data.X, settings)
         fitted = fit(settings, rows, labelled.y, Part(stop=0.95))
     summary = _summary(settings, labelled, fitted)
-    kept = model_of(fitted.model, settings, labelled.data, summary)
+    kept = model_of(fitted.model, settings, labelled.data, labelled.y, summary)
     path = save_model(run, replace(kept, class_names=labelled.class_names))
     report(1.0, f"saved {run}")
     return {"command": "fit", "run": run, "path": str(path), **summary}
-
-
-def refuse_existing(run: str, settings: FitSettings) -> None:
-    """Raise an error where a run of that name would be lost without `force`, or cannot be kept."""
-    folder = model_path(run).parent
-    if model_path(run).exists() and not settings.force:
-        raise FlowError(
-            f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
-            "another name with --run"
-        )
-    # What cannot be written is better known before the work than after.
-    with explained(folder):
-        runs_folder().mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
-            pass
 
 
 def fit_plain(settings: FitSettings) -> dict[str, Any]:
@@ -78,17 +58,11 @@ def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading
     ]
 
 
-def _default_name(settings: FitSettings, labelled: Labelled) -> str:
-    """Return such as wine-gaussian-q3."""
-    kernel = settings.kernel.replace("_", "-")
-    return f"{labelled.data.info.folder}-{kernel}-q{labelled.components(settings)}"
-
-
 def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
     return {**labelled.facts(settings), **told_of(fitted, settings, labelled.data)}
 
 
-def told_of(fitted: Fitted, settings: FitSettings, data: Dataset) -> dict[str, Any]:
+def told_of(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
     """Return what a summary says of a fitted model, whatever it was fitted to."""
     model = fitted.model
     names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
@@ -103,27 +77,9 @@ def told_of(fitted: Fitted, settings: FitSettings, data: Dataset) -> dict[str, A
     }
 
 
-def _kernel_record(settings: FitSettings, model: IKDR) -> dict[str, Any]:
+def _kernel_record(settings: KeptSettings, model: IKDR) -> dict[str, Any]:
     """Return the kernel with the numbers that the data gave it."""
     kernel: Any = model.kernel_
     # Anchors of a local kernel are rows, and stay out of what is shown.
     known = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
     return {"name": settings.kernel, **known}
-
-
-def model_of(model: IKDR, settings: FitSettings, data: Dataset, summary: dict[str, Any]) -> Model:
-    """Return what is kept of a fitted model."""
-    told = ("settings", "loadings")
-    return Model(
-        components=model.components_,
-        mean=model.mean_,
-        scale=model.scale_,
-        eigenvalues=model.eigenvalues_,
-        feature_names=data.feature_names,
-        config=settings.to_json(),
-        metrics={key: value for key, value in summary.items() if key not in told},
-        versions={
-            "python": platform.python_version(),
-            **{package: version(package) for package in _PACKAGES},
-        },
-    )

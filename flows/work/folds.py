@@ -15,6 +15,8 @@ from flows.errors import SettingsError
 from flows.progress import Part
 from flows.settings import CrossvalSettings
 from flows.work.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.work.keeping import figures, refuse_existing, versions
+from storage import RESULTS, save_results
 
 # What is averaged over the folds.
 MEASURES = ("accuracy", "cost", "seconds", "iterations")
@@ -143,6 +145,7 @@ def run_fold(
 def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
     """Run one fold of a stored data set, telling the watchers how far it is."""
     labelled = open_labelled(settings)
+    refuse_existing(_name(settings, labelled), settings, _replaced(settings))
     plan = plan_folds(labelled, settings)[number - 1]
     count = len(settings.numbers)
     part = Part((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
@@ -154,14 +157,20 @@ def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
 
 
 def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
-    """Return what the run found, as plain JSON."""
-    return {
-        "command": "crossval",
-        **open_labelled(settings).facts(settings),
+    """Keep what the run found, and return it as plain JSON."""
+    labelled = open_labelled(settings)
+    run = _name(settings, labelled)
+    refuse_existing(run, settings, _replaced(settings))
+    found = {
+        **labelled.facts(settings),
         "folds": settings.folds,
         "results": [asdict(result) for result in results],
         **asdict(Summary.of(results)),
     }
+    path = save_results(
+        run, "crossval", config=settings.to_json(), metrics=figures(found), versions=versions()
+    )
+    return {"command": "crossval", "run": run, "path": str(path), **found}
 
 
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
@@ -170,3 +179,12 @@ def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
     with joined(settings.scheduler):
         results = [cross_fold(settings, number) for number in settings.numbers]
     return summarise(settings, results)
+
+
+def _name(settings: CrossvalSettings, labelled: Labelled) -> str:
+    return settings.run or f"{labelled.default_name(settings)}-crossval"
+
+
+def _replaced(settings: CrossvalSettings) -> str:
+    """Return what a run may replace unasked: results whose name nobody chose."""
+    return RESULTS if settings.run is None else ""

@@ -19,7 +19,8 @@ from flows.progress import Part, report
 from flows.reports.pictures import drawn
 from flows.settings import ClusterSettings
 from flows.work.data import Fitted, ensure_stored, label_named, read_rows
-from flows.work.fitting import model_of, refuse_existing, told_of
+from flows.work.fitting import told_of
+from flows.work.keeping import model_of, refuse_existing
 from flows.work.paradigms import PARADIGMS
 from ism_dask.alternation import Round
 from ism_dask.estimators.clustering import ClusteringIKDR
@@ -38,7 +39,7 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     with joined(settings.scheduler):
         fitted, model = _fitted(settings, data, k)
     summary = {**_facts(settings, data, model), **told_of(fitted, settings, data)}
-    kept = model_of(model, settings, data, summary)
+    kept = model_of(model, settings, data, model.labels_, summary)
     pictures = drawn(data, model)
     contents = {_file(name): content for name, content in pictures.items()}
     path = save_model(run, replace(kept, labels=model.labels_), contents)

@@ -56,7 +56,7 @@ def write_matrix(path: Path, values: Array) -> None:
     """Write a .csv (with a header) or .npy file, whole or not at all."""
     write = _by_suffix("out", path, _WRITERS)
     try:
-        with _replacing(path) as handle:
+        with replacing(path) as handle:
             write(handle, values)
     except OSError as error:
         raise FlowError(
@@ -77,6 +77,20 @@ def ordered(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
             f"unknown {_some(unknown)}; name each of the {len(names)} once, or leave the header out"
         )
     return matrix.values[:, [matrix.columns.index(name) for name in names]]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write beside `path`, then rename over it once all bytes are on the disk."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _by_suffix(name: str, path: Path, known: Mapping[str, _Format]) -> _Format:
@@ -154,17 +168,3 @@ def _check_numbers(path: Path, values: Array) -> None:
 
 def _some(names: list[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "") or "none"
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write beside `path`, then rename over it once all bytes are on the disk."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with beside.open("xb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -13,10 +13,11 @@ from flows import wording
 from flows.errors import SettingsError
 from flows.settings import MU, SCORES_SHARE
 from flows.work.data import Array, label_named
+from flows.work.keeping import kept_model
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.gamma import class_dependence
-from storage import Dataset, load_model
+from storage import Dataset
 
 if TYPE_CHECKING:
     from flows.settings import ClusterSettings
@@ -101,7 +102,7 @@ def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
 
 def _clusters_of(run: str, settings: ClusterSettings, data: Dataset) -> Array:
     """Return the clusters that a run has found in these rows."""
-    model = load_model(run)
+    model = kept_model(run)
     if model.labels is None:
         raise SettingsError(
             f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"

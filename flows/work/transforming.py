@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.known import check_name, check_run_name
+from flows.known import check_name
 from flows.progress import report
 from flows.work.data import ensure_stored
+from flows.work.keeping import kept_model
 from flows.work.matrices import (
     Array,
     check_target,
@@ -19,8 +20,7 @@ from flows.work.matrices import (
     read_matrix,
     write_matrix,
 )
-from ism_dask.estimators.preparation import project
-from storage import Model, ZarrRows, load_model
+from storage import Model, ZarrRows
 
 
 def transform(run: str, source: str, out: Path, split: str | None = None) -> dict[str, Any]:
@@ -38,13 +38,12 @@ def transform(run: str, source: str, out: Path, split: str | None = None) -> dic
         Of the data set.
     """
     check_target(out)
-    check_run_name(run)
     is_file = is_matrix_file(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
     if not is_file:
         check_name(source, split)
-    model = load_model(run)
+    model = kept_model(run)
     projected = _of_file(model, Path(source)) if is_file else _of_dataset(model, source, split)
     _check_finite(projected, source)
     write_matrix(out, projected)
@@ -64,7 +63,7 @@ def _of_file(model: Model, path: Path) -> Array:
     values = ordered(matrix, model.feature_names)
     _check_width(model, values.shape[1], str(path))
     with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at as a whole
-        return project(values, model.mean, model.scale, model.components)
+        return model.transform(values)
 
 
 def _of_dataset(model: Model, name: str, split: str | None) -> Array:
@@ -78,8 +77,7 @@ def _chunks(model: Model, rows: ZarrRows) -> list[Array]:
     projected = []
     for start in range(0, n, step):
         stop = min(start + step, n)
-        chunk = rows.read(start, stop)
-        projected.append(project(chunk, model.mean, model.scale, model.components))
+        projected.append(model.transform(rows.read(start, stop)))
         report(stop / n, f"project, {stop:,} of {n:,} rows")
     return projected
 

@@ -18,13 +18,14 @@ from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, whole
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Engine, Problem, attempt, candidates
-from ism_dask.estimators.preparation import Prepared, prepare, project
+from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows import RowSource
+from ism_dask.rows import RowSource, project
 from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status, Stopping, solve
 from ism_dask.typing import Array
+from ism_dask.watching import Plan, fit_watcher, told
 
 _UNSETTLED = {
     Status.MAX_ITER: ("did not settle in {} iterations", "raise `max_iter` or the tolerance"),
@@ -118,7 +119,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `default` is what `n_components` is where it is None and d allows.
         """
         self._check_parameters()
-        with single_threaded_blas():
+        with told(self._plan), single_threaded_blas():
             solution = self._learn(X, dependence, n_components, default)
         if solution.status is not Status.CONVERGED:
             self._warn_unsettled(solution)
@@ -153,13 +154,21 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _solved(
         self, problem: Problem, q: int, state: State | None = None
     ) -> tuple[Engine, Solution]:
-        stopping = Stopping(self.tol, self.angle_tol, self.max_iter)
+        stopping = self._plan.iterations
 
         def fitted(engine: Engine) -> tuple[Engine, Solution]:
-            watched = self.on_iteration
-            return engine, solve(engine, q, stopping, on_iteration=watched, state=state)
+            return engine, solve(engine, q, stopping, on_iteration=self._tell, state=state)
 
         return attempt(candidates(self.engine, problem, q), fitted)
+
+    @property
+    def _plan(self) -> Plan:
+        return Plan(type(self).__name__, Stopping(self.tol, self.angle_tol, self.max_iter))
+
+    def _tell(self, state: State) -> None:
+        fit_watcher().on_iteration(state)
+        if self.on_iteration is not None:
+            self.on_iteration(state)
 
     def _keep_engine(self, engine: Engine, solution: Solution) -> None:
         found = residual(engine, solution)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,15 +21,16 @@ from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.centres import nearest, told_apart
-from ism_dask.estimators.preparation import Drawn, Prepared, prepare, project
+from ism_dask.estimators.preparation import Drawn, Prepared, prepare
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.rows import RowSource
+from ism_dask.rows import RowSource, project
 from ism_dask.shards import Shards, is_dask
-from ism_dask.solver import Solution, State, Status, resumed
+from ism_dask.solver import Solution, State, Status, Stopping, resumed
 from ism_dask.spectral import Embedding, Graph
 from ism_dask.typing import Array
+from ism_dask.watching import Plan, fit_watcher, told
 
 # Where none is given.
 _SEED = 0
@@ -104,7 +106,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         n = int(X.shape[0])
         self._check_clusters(n)
         guide = self._guide(y, n)
-        with single_threaded_blas():
+        with told(self._plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide)
         solution = outcome.best.solution
@@ -136,7 +138,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             tol=self.outer_tol,
             max_outer=self.max_outer,
             comparable=guide.steady,
-            on_round=self.on_round,
+            on_round=self._tell_round,
         )
         best = outcome.best
         self._keep(best.solution, prepared)
@@ -146,6 +148,16 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.converged_ = self.converged_ and outcome.converged
         self._remember(best.solution, prepared, best.embedding)
         return outcome
+
+    @property
+    def _plan(self) -> Plan:
+        rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
+        return replace(super()._plan, rounds=rounds)
+
+    def _tell_round(self, done: Round) -> None:
+        fit_watcher().on_round(done)
+        if self.on_round is not None:
+            self.on_round(done)
 
     def _remember(self, solution: Solution, prepared: Prepared, embedding: Embedding) -> None:
         """Keep what new rows need: the projection of the fit itself, and how it was embedded."""

@@ -21,7 +21,7 @@ _NONE_KNOWN = "Rows of which nothing is known get NaN"
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels less the share of each class: (n, c)."""
     labels = _one_a_row(_told(y, n, "Each row needs a label to avoid"))
-    missing = int(_missing(labels).sum())
+    missing = int(unknown_rows(labels).sum())
     if missing:
         raise ValueError(
             f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
@@ -55,14 +55,14 @@ def partial_scores(y: Any, n: int, target: str) -> Known:
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
     given = _told(y, n, _NONE_KNOWN)
-    missing = _missing(given)
+    missing = unknown_rows(given)
     if missing.all():
         raise ValueError(
             "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
             "give some, or use UnsupervisedIKDR"
         )
     values = given[~missing]
-    if target == "classes" or (target == "auto" and given.ndim == 1 and not _continuous(values)):
+    if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
         return _classes(_one_a_row(given), missing)
     return Known(_spread(_standardised(values), ~missing))
 
@@ -116,7 +116,7 @@ def _standardised(values: Array) -> Array:
     return linear_dependence(scaled).facts
 
 
-def _continuous(values: Array) -> bool:
+def is_continuous(values: Array) -> bool:
     """Say whether known scores (m,) are numbers that are not all whole."""
     if values.dtype.kind == "O" and all(isinstance(value, Real | Decimal) for value in values):
         values = _numbers(values)
@@ -154,7 +154,7 @@ def _spread(values: Array, where: Array) -> Array:
     return rows
 
 
-def _missing(given: Array) -> Array:
+def unknown_rows(given: Array) -> Array:
     """Return which rows (n,) have no score; one that is half told has none."""
     if given.dtype.kind in "fmM":
         gaps = np.isnan(given)
@@ -175,7 +175,7 @@ def _is_gap(value: Any) -> bool:
 
 def _told(y: Any, n: int, advice: str) -> Array:
     """Return y as an array (n,) or (n, t), t > 1; errors of its length end with `advice`."""
-    given = _as_array(y)
+    given = as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
             f"`y` must tell of each row of X: X has {n} rows, y has shape {given.shape}. {advice}"
@@ -191,7 +191,7 @@ def _told(y: Any, n: int, advice: str) -> Array:
     return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
 
 
-def _as_array(y: Any) -> Array:
+def as_array(y: Any) -> Array:
     """Return y as an array, where NaN among strings is NaN: NumPy would make it "nan"."""
     given = np.asarray(y)
     if given.dtype.kind not in "SUT":

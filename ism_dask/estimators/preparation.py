@@ -130,13 +130,6 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     return Prepared(cut(affine.apply(X, raw.dtype)), affine)
 
 
-def project(X: Array, mean: Array, scale: Array, components: Array) -> Array:
-    """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and (q, d)."""
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
-    # The mean goes first: subtracted from the product it would take the digits along.
-    return np.asarray((X - mean.astype(dtype)) @ (components / scale).T.astype(dtype))
-
-
 def _unscaled(affine: Affine, *, centred: bool) -> Affine:
     d = len(affine.mean)
     mean = affine.mean if centred else np.zeros(d)

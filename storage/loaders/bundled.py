@@ -6,29 +6,32 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from storage.loaders.base import RawData
 
 
 def load_bundled_wine() -> RawData:
     """Load UCI's wine data: X of shape (178, 13), float64; label "cultivar"."""
-    return _raw(load_wine(), "cultivar")
+    return _raw("load_wine", "cultivar")
 
 
 def load_bundled_digits() -> RawData:
     """Load UCI's digits: X of shape (1797, 64), uint8 from 0 to 16; label "digit"."""
-    raw = _raw(load_digits(), "digit")
+    raw = _raw("load_digits", "digit")
     return replace(raw, X=raw.X.astype(np.uint8), image_shape=(8, 8))
 
 
 def load_bundled_breast_cancer() -> RawData:
     """Load the diagnostic breast cancer data: X of shape (569, 30), float64."""
-    return _raw(load_breast_cancer(), "diagnosis")
+    return _raw("load_breast_cancer", "diagnosis")
 
 
-def _raw(found: Any, label: str) -> RawData:
-    """Return what scikit-learn has found, its target under the name `label`."""
+def _raw(loader: str, label: str) -> RawData:
+    """Return what a function of scikit-learn finds, its target under the name `label`."""
+    # Imported here: it takes a second, which who reads what is stored need not wait for.
+    from sklearn import datasets  # noqa: PLC0415
+
+    found: Any = getattr(datasets, loader)()
     return RawData(
         X=found.data,
         labels={label: found.target.astype(np.int64)},

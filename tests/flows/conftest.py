@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from browsing import Browsing
 from commandline import Command, Ended
 
 
@@ -64,6 +66,17 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
         with prefect_test_harness(server_startup_timeout=120):
             yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browsing]:
+    """Return a real browser, or skip; where ISM_DASK_REQUIRE_BROWSER is set there has to be one."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if found is None:
+        absent = "there is no chromium to open pages with: `make browser` installs it"
+        (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_BROWSER") else pytest.skip)(absent)
+    with Browsing(found) as browsing:
+        yield browsing
 
 
 @pytest.fixture

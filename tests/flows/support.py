@@ -17,6 +17,7 @@ class Diary:
         self.shares: list[float] = []
         self.texts: list[str] = []
         self.links: list[str] = []
+        self.notes: list[str] = []
 
     def tick(self, share: float, text: str) -> None:
         self.shares.append(share)
@@ -24,6 +25,9 @@ class Diary:
 
     def linked(self, url: str) -> None:
         self.links.append(url)
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def store_own(rows: int, columns: int = 4, **labels: np.ndarray) -> None:

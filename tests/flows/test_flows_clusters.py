@@ -16,6 +16,7 @@ from support import Diary, artifacts_of, store_own
 
 from flows.errors import FlowError, SettingsError
 from flows.progress import watching
+from flows.reports.markdown import cluster_page
 from flows.settings import MU, SCORES_SHARE, ClusterSettings
 from flows.work.data import ensure_stored
 from flows.work.grouping import cluster_plain
@@ -62,12 +63,12 @@ def test_people_see_sizes_and_agreement(here: Command) -> None:
     assert ended.status == 0
     assert re.search(r"3 clusters in \d+ rounds, ", ended.out)
     assert "NMI" in ended.out
-    assert "scatter.png" in ended.out
+    assert "`ism-dask report seen`" in ended.out
 
 
 def test_pictures_are_images(tmp_path: Path) -> None:
     summary = cluster_plain(ClusterSettings(dataset="digits", n_clusters=4, n_components=3))
-    assert set(summary["pictures"]) == {"components", "clusters", "scatter", "objective"}
+    assert set(summary["pictures"]) == {"components", "clusters"}
     for file in summary["pictures"].values():
         with Image.open(file) as image:
             image.verify()
@@ -99,25 +100,20 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
             pixels = np.asarray(image)
         assert pixels.shape == picture_pixels("flower").shape
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
-        assert all("data:image/png" in line for line in _shown(summary))
+        assert "## Segments\n\n![Each pixel in the mean colour of its cluster.](data:image/png" in (
+            cluster_page(summary)
+        )
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()
 
 
-def _shown(summary: dict[str, Any]) -> list[str]:
-    """Return the lines of the page of a run that show its pictures."""
-    from flows.reports.markdown import cluster_page
-
-    lines = cluster_page(summary).splitlines()
-    return [lines[lines.index(f"## {name}") + 2] for name in summary["pictures"]]
-
-
-def test_a_picture_too_large_for_the_page_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.reports.markdown
 
-    monkeypatch.setattr(flows.reports.markdown, "_SHOWN_BYTES", 10)
     summary = cluster_plain(ClusterSettings(dataset="wine", run="large"))
-    assert _shown(summary) == [f"`{file}`" for file in summary["pictures"].values()]
+    monkeypatch.setattr(flows.reports.markdown, "_ROOM", 10)
+    *_, told = cluster_page(summary).splitlines()
+    assert told.startswith("Not shown here, but in the report of the run: Convergence, ")
 
 
 def test_progress_goes_up_by_round() -> None:
@@ -227,7 +223,8 @@ def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Com
     wrong = here("cluster", "own", *avoiding, "run:clusters").failed(2)
     assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
     assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
-    assert "no model of 'nobody'" in here("cluster", "wine", *avoiding, "run:nobody").failed(1)
+    nobody = here("cluster", "wine", *avoiding, "run:nobody").failed(2)
+    assert "no run 'nobody' is kept" in nobody
 
 
 @pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])
@@ -283,7 +280,7 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     assert Path(first["pictures"]["components"]).is_file()
     second = cluster_plain(ClusterSettings(dataset="wine", run="reused", force=True))
     assert not Path(first["pictures"]["components"]).exists()
-    assert Path(second["pictures"]["scatter"]).is_file()
+    assert second["pictures"] == {}
     assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
     assert list(model_path("reused").rglob("*.png")) == []
     assert load_model("reused").labels is None
@@ -334,8 +331,8 @@ def test_a_flow_shows_its_pictures() -> None:
     artifacts = artifacts_of(UUID(summary["flow_run"]["id"]))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {summary['nmi']['cultivar']:.3f} |" in page
-    assert page.count("data:image/png;base64,") == len(summary["pictures"])
-    assert summary["path"] in page
+    # Convergence, spectrum, rows and three components; settling where there is more to draw.
+    assert page.count("data:image/svg+xml;base64,") in (6, 7)
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(summary["flow_run"]["id"]))

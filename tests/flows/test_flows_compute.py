@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,10 +19,10 @@ from support import Diary
 
 from flows.compute.clusters import KINDS, place_of
 from flows.compute.joining import joined, joined_place
-from flows.compute.record import Record, began, record_path
 from flows.compute.versions import worker_versions
 from flows.errors import SettingsError
 from flows.progress import watching
+from flows.services.records import Record, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
@@ -216,9 +215,9 @@ def test_the_workers_of_a_running_cluster(
     with a_worker(running):
         (found,) = here("check-cluster", running, "--json").answer["workers"]
         assert "1 worker(s) at tcp://127.0.0.1:" in here("check-cluster", running).out
-        record = Record("dask-scheduler", os.getpid(), began(psutil.Process()), running)
-        record_path("dask-scheduler").parent.mkdir(parents=True)
-        record_path("dask-scheduler").write_text(json.dumps(vars(record)))
+        services_folder().mkdir(parents=True)
+        ours = psutil.Process()
+        Record("dask-scheduler", ours.pid, ours.create_time(), running).write()
         assert here("check-cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
     assert found["versions"]["ism-dask"] == "0.1.0"

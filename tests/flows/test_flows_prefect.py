@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -11,9 +14,10 @@ from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
 from flows.progress import watching
-from flows.settings import CrossvalSettings, FitSettings
+from flows.settings import CrossvalSettings, FitSettings, IngestSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
+from storage import home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -32,6 +36,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert run.state.is_completed()
     assert run.name == "wine gaussian q=3"
     assert set(run.tags) == {"wine", "gaussian"}
+    assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
         "ingest wine",
         "fold 1 of 10",
@@ -40,10 +45,24 @@ def test_crossval_shows_what_it_computes() -> None:
         "aggregate",
     }
     artifacts = artifacts_of(run.id)
-    rows = json.loads(artifacts["crossval-wine-gaussian"].data)
+    rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
     assert rows[3]["accuracy"] == summary["mean"]["accuracy"]
+    assert f"| 3 | {rows[2]['accuracy']:.4f} |" in artifacts["crossval-wine-gaussian"].data
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
+
+
+def test_ingest_shows_what_is_stored() -> None:
+    from flows.ingest import run_ingest
+
+    summary = run_ingest(IngestSettings(dataset="wine"))
+    assert summary["rows"] == 178
+    run = _run(summary)
+    assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
+    assert _task_names(run.id) == {"store wine"}
+    artifacts = artifacts_of(run.id)
+    assert summary["data_hash"] in artifacts["ingest-wine"].data
+    assert artifacts["ingest-wine-progress"].data == 100
 
 
 def test_fit_shows_what_it_keeps() -> None:
@@ -66,20 +85,19 @@ def test_fit_shows_what_it_keeps() -> None:
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    import flows.following
     import flows.passes
     import flows.progress
-    import flows.tracking
     from flows.fit import run_fit
 
     monkeypatch.setattr(flows.passes, "_LONG", -1.0)
     monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
-    monkeypatch.setattr(flows.tracking, "_SECONDS", 0.0)
+    monkeypatch.setattr(flows.following, "_SECONDS", 0.01)
     store_own(3000)
     diary = Diary()
     with watching(diary):
         summary = run_fit(FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=9))
     assert any("rows " in text for text in diary.texts)
-    # An update that had failed, from whichever thread, would have been the last.
     assert artifacts_of(_run(summary).id)["fit-own-gaussian-progress"].data == 100
 
 
@@ -88,46 +106,46 @@ def test_what_an_engine_has_to_say_is_on_the_page() -> None:
 
     settings = unbounded()
     page = artifacts_of(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
-    assert "| engine | landmarks, no bound on the error of J |" in page
+    assert "| Engine | landmarks |" in page
+    assert "| Error of J | no bound |" in page
     assert ", true kernel, all 400 rows |" in page
     store_own(4000)
     summary = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
     page = artifacts_of(_run(summary).id)["fit-own-gaussian"].data
-    assert f"\n\n{summary['engine_note']}\n\n" in page
+    assert summary["engine_note"] in unescape(page).replace("\\", "")
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
-    from flows.crossval import crossval
+    from flows.crossval import run_crossval
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
-        crossval(replace(WINE, label="colour"))
-
-
-def test_progress_that_cannot_be_shown_does_not_stop_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import flows.tracking
-    from flows.crossval import crossval
-
-    def unreachable(*_: object, **__: object) -> None:
-        raise OSError("no answer")
-
-    monkeypatch.setattr(flows.tracking, "update_progress_artifact", unreachable)
-    assert len(crossval(WINE)["results"]) == 3
-
-
-def test_progress_is_shown_once_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.tracking
-
-    told: list[float] = []
-    monkeypatch.setattr(flows.tracking, "create_progress_artifact", lambda **_: "an id")
-    monkeypatch.setattr(
-        flows.tracking, "update_progress_artifact", lambda _, progress, **__: told.append(progress)
+        run_crossval(replace(WINE, label="colour"))
+    (run,) = _failed_runs()
+    assert run.state.message.startswith(
+        "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
     )
-    artifact = flows.tracking.ProgressArtifact("key", "title")
-    for share in (0.0, 0.2, 0.4, 1.0):
-        artifact.tick(share, "text")
-    assert told == [0.0, 100.0]
+    assert list((home() / "flow-runs").iterdir()) == []
+
+
+def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
+    from flows.fit import fit
+
+    state = fit({"dataset": "wine", "degree": 3}, return_state=True)
+    assert "`degree` is no parameter of the gaussian kernel" in state.message
+
+
+def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.following import Follower
+
+    monkeypatch.setattr("flows.progress._SECONDS", 0.0)
+    run = _new_run()
+    with Follower(run.id, "key", "title") as follower:
+        for share in (0.1, 0.2):
+            follower.tick(share, "text")
+        _until(lambda: "left" in _shown(run))
+        assert artifacts_of(run.id)["key-progress"].data == 20
+    # Of a run that is over nothing is left.
+    assert artifacts_of(run.id)["key-progress"].description == "text"
 
 
 def _run(summary: dict[str, Any]) -> Any:
@@ -144,3 +162,38 @@ def _task_names(run: Any) -> set[str]:
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     with get_client(sync_client=True) as client:
         return {task.name for task in client.read_task_runs(flow_run_filter=only)}
+
+
+def _new_run() -> Any:
+    from prefect.client.orchestration import get_client
+
+    from flows.fit import fit
+
+    with get_client(sync_client=True) as client:
+        return client.create_flow_run(fit)
+
+
+def _shown(run: Any) -> str:
+    artifact = artifacts_of(run.id).get("key-progress")
+    return "" if artifact is None else artifact.description
+
+
+def _failed_runs() -> list[Any]:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter
+    from prefect.client.schemas.objects import StateType
+
+    failed = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.FAILED]}}})
+    with get_client(sync_client=True) as client:
+        return [
+            run
+            for run in client.read_flow_runs(flow_run_filter=failed)
+            if "colour" in run.state.message
+        ]
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

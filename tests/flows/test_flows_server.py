@@ -10,6 +10,8 @@ import pytest
 from commandline import Command
 
 from flows.services import server
+from flows.services.conductor import stop_all
+from flows.services.records import record_path, recorded, services_folder
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port
         assert (ended.status, ended.err) == (0, "")
         started, linked = ended.out.splitlines()[:2]
         address = f"http://127.0.0.1:{unused_port}"
-        own = server.started_server()
+        own = recorded("prefect-server")
         assert own is not None
         assert address in started
         assert f"kill {own.pid}" in started
@@ -40,17 +42,17 @@ def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port
         assert (again.status, again.err) == (0, "")
         run = again.answer["flow_run"]
         assert run["url"] == f"{address}/runs/flow-run/{run['id']}"
-        shown = httpx.get(f"{own.api}/flow_runs/{run['id']}").json()
+        shown = httpx.get(f"{own.address}/flow_runs/{run['id']}").json()
         assert (shown["name"], shown["state_type"]) == ("wine gaussian q=2", "COMPLETED")
         refused = apart("fit", "wine", "-q", 2, "--json")
         assert "--force" in refused.failed(1)
-        assert server.started_server() == own
+        assert recorded("prefect-server") == own
     finally:
-        stopped = server.stop_server()
-    assert stopped == own
+        stopped = stop_all()
+    assert stopped == [own]
     assert own.process is None
     with pytest.raises(httpx.ConnectError):
-        httpx.get(own.api)
+        httpx.get(own.address)
 
 
 @pytest.mark.usefixtures("_own_server")
@@ -59,8 +61,8 @@ def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path)
     ended = apart("crossval", "wine", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
     line = ended.failed(1)
     assert "--plain" in line
-    assert "ism-dask-server.log" in line
-    assert server.started_server() is None
+    assert "prefect-server.log" in line
+    assert recorded("prefect-server") is None
 
 
 @pytest.mark.usefixtures("_own_server")
@@ -70,7 +72,7 @@ def test_a_configured_server_is_never_replaced(
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
-    assert server.started_server() is None
+    assert recorded("prefect-server") is None
     monkeypatch.delenv("PREFECT_API_URL")
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
     assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
@@ -78,18 +80,17 @@ def test_a_configured_server_is_never_replaced(
 
 @pytest.mark.usefixtures("_own_server")
 def test_nothing_to_stop(here: Command) -> None:
-    assert here("server", "--stop").out == "no server of ours runs\n"
+    assert here("up", "--stop").out == "nothing of ours runs\n"
 
 
-def test_a_stale_record_is_not_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    record = tmp_path / "ism-dask-server.json"
-    for text in (f'{{"pid": {os.getpid()}, "created": 1.0, "port": 1}}', "{}", "[1]", "no json"):
+def test_a_stale_record_is_not_another_process() -> None:
+    services_folder().mkdir(parents=True)
+    record = record_path("prefect-server")
+    mine = f'{{"name": "prefect-server", "pid": {os.getpid()}, "created": 1.0, "address": "a"}}'
+    for text in (mine, "{}", "[1]", "no json"):
         record.write_text(text)
-        assert server.started_server() is None
-    assert server.stop_server() is None
+        assert recorded("prefect-server") is None
+    assert stop_all() == []
     assert not record.exists()
 
 

@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import (
     DamagedStore,
-    DatasetNotFound,
     Model,
+    RunNotFound,
+    Sample,
     StorageError,
+    UnfitRows,
     UnsafeName,
     load_model,
+    model_path,
+    open_run,
     picture_path,
     save_model,
 )
+from storage.groups import commit_group, put_array
 from storage.jsontext import dumps, loads
 
 
@@ -130,6 +137,7 @@ def test_every_damaged_file_is_found() -> None:
         ({"feature_names": ("a",)}, "`feature_names`"),
         ({"labels": np.zeros(3)}, "`labels`"),
         ({"labels": np.zeros((3, 1), int)}, "`labels`"),
+        ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample`"),
     ],
 )
 def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: str) -> None:
@@ -137,8 +145,64 @@ def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: s
         model(**changes)
 
 
+def test_a_sample_and_a_history_come_back() -> None:
+    sample = Sample(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 1]))
+    history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
+    save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
+    found = load_model("run")
+    assert found.sample is not None
+    np.testing.assert_array_equal(found.sample.points, sample.points)
+    np.testing.assert_array_equal(found.sample.values, sample.values)
+    assert (found.history, found.image_shape) == (history, (2, 2))
+
+
+def test_a_model_of_an_earlier_version_is_loaded() -> None:
+    saved = model()
+    arrays = {name: getattr(saved, name) for name in ("components", "mean", "scale", "eigenvalues")}
+    names = ("feature_names", "class_names", "config", "metrics", "versions")
+
+    def fill(group: zarr.Group) -> str:
+        for name, values in arrays.items():
+            put_array(group, name, values)
+        return "a digest"
+
+    record = dumps({name: getattr(saved, name) for name in names})
+    commit_group(model_path("run"), {"format_version": 1, "record": record}, fill)
+    found, run = load_model("run"), open_run("run")
+    np.testing.assert_array_equal(found.components, saved.components)
+    assert (found.sample, found.image_shape, len(found.history)) == (None, None, 0)
+    assert run.kind == "fit"
+    assert timedelta(0) <= datetime.now(UTC) - run.created < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
+def test_transform_is_the_projection(dtype: type) -> None:
+    saved = model()
+    X = np.random.default_rng(1).integers(0, 2, size=(5, 4)).astype(dtype)
+    found = saved.transform(X)
+    expected = ((X.astype(float) - saved.mean) / saved.scale) @ saved.components.T
+    assert found.dtype == (np.float32 if dtype is np.float32 else np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
+    assert saved.transform(X[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones((2, 3)), r"`X` has shape \(2, 3\) of float64; expected \(n, 4\)"),
+        (np.ones(4), r"`X` has shape \(4,\)"),
+        ([["a", "b", "c", "d"]], "of <U1; expected"),
+        ([[1, 2, 3, 4], [1, np.nan, 3, 4], [1, 2, np.inf, 4]], "in 2 rows, the first number 1;"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(X: object, message: str) -> None:
+    with pytest.raises(UnfitRows, match=message):
+        model().transform(X)
+    assert issubclass(UnfitRows, ValueError)
+
+
 def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
-    with pytest.raises(DatasetNotFound, match="no model"):
+    with pytest.raises(RunNotFound, match="no run 'run' is kept"):
         load_model("run")
     with pytest.raises(StorageError):
         load_model(make_dataset())

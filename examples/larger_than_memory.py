@@ -1,0 +1,94 @@
+"""Rows on disk that need not fit into memory, fitted on a Dask cluster of two workers.
+
+The rows have twenty columns; three classes are rings in a plane that no single column shows. The
+script writes them to a folder in chunks, fits two new features with a bar of its progress, tells
+how far off the approximation may be, compares the plane found with the true one, and writes the
+new features of all rows without ever holding the old ones.
+
+    python examples/larger_than_memory.py
+    python examples/larger_than_memory.py --rows 50000000      # 4 GB on disk
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dask.array as da
+import numpy as np
+import scipy.linalg
+from distributed import Client, LocalCluster
+
+from ism_dask import SupervisedIKDR
+from ism_dask.bar import progress_bar
+
+COLUMNS, RADII = 20, (1.0, 1.8)
+# Rows of a chunk, at most: 2 MB here. What a worker holds at a time is a few of these.
+CHUNK = 25_000
+
+
+def main() -> None:
+    """Write rows, fit, tell, transform."""
+    rows = parsed().rows
+    with TemporaryDirectory() as folder, two_workers():
+        plane = write_rows(rows, Path(folder))
+        X = da.from_zarr(folder, "X")
+        y = da.from_zarr(folder, "y").compute()  # labels are small: one number a row
+        print(f"{len(X):,} rows of {COLUMNS} in {X.npartitions} chunks, {X.nbytes / 1e6:,.0f} MB")
+        with progress_bar("rings"):
+            fitted = SupervisedIKDR(2).fit(X, y)
+        tell(fitted, plane)
+        new = fitted.transform(X)  # nothing is computed yet
+        new.to_zarr(folder, component="new")
+        kept = da.from_zarr(folder, "new")
+        print(f"new features on disk: {kept.shape[0]:,} x {kept.shape[1]} {kept.dtype}")
+
+
+def parsed() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000)
+    return parser.parse_args()
+
+
+@contextmanager
+def two_workers() -> Iterator[None]:
+    """Let what the block computes run on a cluster of two processes on this machine."""
+    cluster = LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        memory_limit="1GB",
+        dashboard_address="127.0.0.1:0",  # a free port, seen from this machine only
+    )
+    with cluster, Client(cluster):
+        print(f"dashboard: {cluster.dashboard_link}")
+        yield
+
+
+def write_rows(rows: int, folder: Path) -> np.ndarray:
+    """Write rows and their classes, chunk by chunk; return the plane of the rings (20, 2)."""
+    plane, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(COLUMNS, 2)))
+    random = da.random.default_rng(0)
+    chunks = (min(CHUNK, -(-rows // 4)), COLUMNS)
+    X = random.normal(size=(rows, COLUMNS), chunks=chunks).astype(np.float32)
+    radius = da.linalg.norm(X @ plane, axis=1)
+    X.to_zarr(str(folder), component="X")
+    da.digitize(radius, RADII).to_zarr(str(folder), component="y")
+    return plane
+
+
+def tell(fitted: SupervisedIKDR, plane: np.ndarray) -> None:
+    """Print what was found and how sure it is."""
+    print(f"engine {fitted.engine_}: J is off by at most {fitted.engine_error_:.1e} of itself")
+    print(f"residual {fitted.residual_:.1e}, measured on {fitted.residual_rows_:,} rows")
+    # In the units of the rows; a plane has no preferred axes, so angles are compared.
+    found = (fitted.components_ / fitted.scale_).T
+    sine = np.sin(scipy.linalg.subspace_angles(found, plane).max())
+    print(f"sine of the largest angle between the plane found and the true one: {sine:.4f}")
+
+
+if __name__ == "__main__":
+    main()

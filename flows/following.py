@@ -1,0 +1,147 @@
+"""Who follows a run under Prefect: shows how far it is, and hears when it is to be cancelled.
+
+All of it from a thread of its own: what is computed does not wait for the server.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+
+from flows.api import ServerAway, talking
+from flows.progress import TimeLeft
+
+# A look takes some 30 ms of a server that may share the cores: every other second is enough ...
+_SECONDS = 2.0
+# ... and where it is away, it is not asked again that soon.
+_AWAY_SECONDS = 5.0
+
+
+class Follower:
+    """A watcher that keeps a progress artifact of a flow run up to date, in a block.
+
+    Parameters
+    ----------
+    run : UUID
+    key : str
+        Of the artifacts.
+    title : str
+        What the artifact says before there is anything to say.
+
+    Attributes
+    ----------
+    cancelled : bool
+        Whether the run was to be cancelled: the main thread is interrupted then.
+    dashboard : str
+        The page of the Dask cluster that computes, if one does.
+    """
+
+    def __init__(self, run: UUID, key: str, title: str) -> None:
+        self.cancelled = False
+        self._run, self._key = run, key
+        self._share, self._text = 0.0, title
+        self._left = TimeLeft()
+        self.dashboard, self._linked = "", False
+        self._artifact: UUID | None = None
+        self._shown: tuple[float, str] | None = None
+        self._ended = threading.Event()
+        self._interrupts = threading.current_thread() is threading.main_thread()
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._follow,), name="follower", daemon=True
+        )
+
+    def __enter__(self) -> Follower:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def tick(self, share: float, text: str) -> None:
+        """Take note of how far the run is."""
+        self._left.tick(share)
+        self._share, self._text = share, text
+        self.dashboard = self.dashboard or _dashboard()
+
+    def linked(self, url: str) -> None:
+        """Do nothing: whoever reads the artifact is there."""
+
+    def noted(self, text: str) -> None:
+        """Do nothing: it is said of the server, which is away."""
+
+    def _follow(self) -> None:
+        while not self._ended.wait(self._look()):
+            pass
+        with suppress(ServerAway), talking() as client:
+            self._show(client, self._text)
+
+    def _look(self) -> float:
+        """Show how far the run is and ask after it; return for how many seconds that will do."""
+        try:
+            with talking() as client:
+                self._show(client, self._left.after(self._text))
+                self._show_dashboard(client)
+                self._obey(client)
+        except ServerAway:
+            return _AWAY_SECONDS
+        return _SECONDS
+
+    def _show(self, client: SyncPrefectClient, text: str) -> None:
+        if (self._share, text) == self._shown:
+            return
+        progress = 100.0 * self._share
+        if self._artifact is None:
+            self._artifact = self._create(client, "progress", progress, text)
+        else:
+            client.update_artifact(self._artifact, ArtifactUpdate(data=progress, description=text))
+        self._shown = (self._share, text)
+
+    def _show_dashboard(self, client: SyncPrefectClient) -> None:
+        if self.dashboard and not self._linked:
+            link = f"[{self.dashboard}]({self.dashboard})"
+            self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
+            self._linked = True
+
+    def _create(
+        self, client: SyncPrefectClient, kind: str, data: Any, text: str, name: str = "progress"
+    ) -> UUID:
+        artifact = ArtifactCreate(
+            key=f"{self._key}-{name}",
+            type=kind,
+            data=data,
+            description=text,
+            flow_run_id=self._run,
+        )
+        return client.create_artifact(artifact).id
+
+    def _obey(self, client: SyncPrefectClient) -> None:
+        """Interrupt the main thread once if the run is to be cancelled."""
+        if self.cancelled or not self._interrupts:
+            return
+        state = client.read_flow_run(self._run).state
+        self.cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
+        if self.cancelled:
+            # Sent to the thread itself: one that waits for a lock hears of nothing less.
+            signal.pthread_kill(_main_thread(), signal.SIGINT)
+
+
+def _dashboard() -> str:
+    """Return the page of the Dask cluster that this thread computes on, if it does."""
+    client = sys.modules.get("distributed.client")
+    if client is not None:
+        with suppress(ValueError):
+            return str(client.default_client().dashboard_link)
+    return ""
+
+
+def _main_thread() -> int:
+    return threading.main_thread().ident or 0

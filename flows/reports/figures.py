@@ -1,0 +1,180 @@
+"""The figures of a run: what is drawn of it, with a title and a caption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows import wording
+from flows.reports import plots
+from flows.reports.pictures import component
+from flows.reports.svg import Picture, Pixels
+from flows.reports.view import View, is_classes
+
+# How many new features are shown, how many weights of each, and colours of numbers.
+COMPONENTS, WEIGHTS = 12, 12
+_SHADES = 8
+# Pictures that are kept with a model: a title, and what is on them.
+_KEPT = {
+    "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
+    "segments": ("Segments", "Each pixel in the mean colour of its cluster."),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its title, and a sentence about it."""
+
+    title: str
+    caption: str
+    picture: Picture
+
+
+def accuracy(view: View) -> Figure:
+    """Return the accuracy of each fold of a cross-validation."""
+    results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
+    drawn = plots.course(
+        f"Accuracy of {wording.counted(len(results), 'fold')}, {mean:.4f} in the mean",
+        [(int(each["fold"]), float(each["accuracy"])) for each in results],
+        ("fold", "accuracy"),
+        level=(float(mean), f"mean {mean:.4f}"),
+        joined=False,
+    )
+    return Figure("Accuracy", "The share of held-out rows told right, by fold.", drawn)
+
+
+def course(view: View) -> list[Figure]:
+    """Return how the iterations went."""
+    return [figure for draw in _COURSE if (figure := draw(view))]
+
+
+def findings(view: View) -> list[Figure]:
+    """Return what was found, but for the components."""
+    return [figure for draw in _FINDINGS if (figure := draw(view))]
+
+
+def components(view: View) -> Iterator[Figure]:
+    """Return the first components: images where rows are images, else ranked weights."""
+    if view.model is None:
+        return
+    for number, value in enumerate(view.model.eigenvalues[:COMPONENTS]):
+        title = f"feature_{number}"
+        yield Figure(title, f"Eigenvalue {value:.4g}.", _component(view, number))
+
+
+def _component(view: View, number: int) -> Picture:
+    model = view.model
+    told = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
+    alt = f"Weights of feature_{number}; the largest: {told}"
+    if model is not None and model.image_shape is not None:
+        return Pixels(alt, component(model.components[number], model.image_shape))
+    return plots.ranked(alt, view.ranked(number, WEIGHTS))
+
+
+def kept_pictures(view: View) -> list[Figure]:
+    """Return the pictures that were drawn when all rows were at hand."""
+    known = ((*_KEPT[name], path) for name, path in view.pictures().items() if name in _KEPT)
+    return [Figure(title, told, Pixels(told, path.read_bytes())) for title, told, path in known]
+
+
+def _objective(view: View) -> Figure | None:
+    """Draw J by iteration, of clusters by round."""
+    rounds = view.metrics.get("rounds")
+    steps, unit = (rounds, "round") if rounds else (view.history, "iteration")
+    values = [(k, float(each["objective"])) for k, each in enumerate(steps, start=1)]
+    values = [(k, value) for k, value in values if math.isfinite(value)]
+    if not values:
+        return None
+    begun = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
+    told = f"{begun}{values[-1][1]:.6g} in {wording.counted(len(values), unit)}"
+    drawn = plots.course(f"Objective by {unit}: {told}", values, (unit, "objective J"))
+    return Figure("Convergence", f"The objective by {unit}, {told}. The best W is kept.", drawn)
+
+
+def _changes(view: View) -> Figure | None:
+    """Draw the change of the eigenvalues by iteration."""
+    pairs = [(int(each["iteration"]), float(each["change"])) for each in view.history]
+    known = [(k, value) for k, value in pairs if 0 < value < math.inf]
+    if len(known) < 2:
+        return None
+    tol = float(view.run.config["tol"])
+    drawn = plots.course(
+        f"Change of the eigenvalues by iteration: the last is {known[-1][1]:.2g}",
+        known,
+        ("iteration", "relative change"),
+        level=(tol, f"tolerance {tol:g}"),
+        logarithmic=True,
+    )
+    of = " of the round that was kept" if view.run.kind == "cluster" else ""
+    return Figure("Settling", f"The change of the eigenvalues, by iteration{of}.", drawn)
+
+
+def _spectrum(view: View) -> Figure | None:
+    """Draw the eigenvalues and the gap after them."""
+    if view.model is None:
+        return None
+    values, gap = view.model.eigenvalues.tolist(), view.metrics.get("eigengap", math.nan)
+    alt = (
+        f"The {len(values)} eigenvalues that were chosen, from {values[0]:.4g} to {values[-1]:.4g}"
+    )
+    drawn = plots.spectrum(f"{alt}; eigengap {gap:.3g}", values, view.following)
+    told = (
+        "The eigenvalues that were chosen and, pale, the next one. The wider the gap between them, "
+        "the better these features are told from others."
+    )
+    return Figure("Spectrum", told, drawn)
+
+
+def _scatter(view: View) -> Figure | None:
+    """Draw rows by the first two new features, or by one and what is known of them."""
+    sample = view.model.sample if view.model else None
+    if sample is None or len(sample.points) == 0:
+        return None
+    points, names = sample.points[:, :2], ("feature_0", "feature_1")
+    if points.shape[1] < 2:
+        known = "cluster" if view.run.kind == "cluster" else "label"
+        points, names = np.column_stack([points, sample.values]), ("feature_0", known)
+    groups = (_by_class if is_classes(sample.values) else _by_number)(view, points, sample.values)
+    count, n = len(points), int(view.metrics["rows"])
+    rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
+    told = f"{rows} by {names[0]} and {names[1]}"
+    what = "cluster" if view.run.kind == "cluster" else "label"
+    drawn = plots.scatter(f"{told}, in {wording.counted(len(groups), 'colour')}", groups, names)
+    return Figure("Rows", f"{told}, in the colour of their {what}.", drawn)
+
+
+def _by_class(view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
+    return [
+        plots.Group(
+            view.group_name(int(value)), plots.colour(index), _pairs(points[values == value])
+        )
+        for index, value in enumerate(np.unique(values))
+    ]
+
+
+def _by_number(_view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
+    """Return groups of about as many rows each, by their numbers."""
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _SHADES + 1)))
+    parts = np.searchsorted(edges[1:-1], values, side="right")
+    found = np.unique(parts)
+    return [
+        plots.Group(
+            f"{values[parts == part].min():.3g} to {values[parts == part].max():.3g}",
+            plots.shade(rank / max(len(found) - 1, 1)),
+            _pairs(points[parts == part]),
+        )
+        for rank, part in enumerate(found)
+    ]
+
+
+def _pairs(points: NDArray[Any]) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in points]
+
+
+_COURSE: tuple[Callable[[View], Figure | None], ...] = (_objective, _changes)
+_FINDINGS: tuple[Callable[[View], Figure | None], ...] = (_spectrum, _scatter)

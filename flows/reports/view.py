@@ -1,0 +1,79 @@
+"""A run as its reports see it: what is kept of it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage import Model, Run, load_model, open_run
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A run and its model, None where it has none."""
+
+    run: Run
+    model: Model | None
+
+    @classmethod
+    def of(cls, name: str) -> View:
+        """Open a run with its model."""
+        run = open_run(name)
+        return cls(run, load_model(run.path) if run.has_model else None)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """What was measured."""
+        return self.run.metrics
+
+    @property
+    def history(self) -> list[Mapping[str, Any]]:
+        """What each iteration came to; runs of earlier versions have not kept it."""
+        return list(self.model.history) if self.model else []
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The names of the old features."""
+        if self.model is None:
+            return ()
+        count = self.model.components.shape[1]
+        return self.model.feature_names or tuple(f"feature_{j}" for j in range(count))
+
+    @property
+    def following(self) -> float | None:
+        """The largest eigenvalue that was not chosen."""
+        gap = self.metrics.get("eigengap")
+        if self.model is None or gap is None or not np.isfinite(gap):
+            return None
+        return float(self.model.eigenvalues[-1] - gap)
+
+    def ranked(self, number: int, count: int | None = None) -> list[tuple[str, float]]:
+        """Return the weights of a new feature, largest first."""
+        if self.model is None:
+            return []
+        weights = self.model.components[number]
+        order = np.argsort(-np.abs(weights), kind="stable")[:count]
+        return [(self.features[j], float(weights[j])) for j in order]
+
+    def pictures(self) -> dict[str, Path]:
+        """Return the pictures that are kept with the model, by name."""
+        folder = self.run.path / "pictures"
+        return {path.stem: path for path in sorted(folder.glob("*.png"))}
+
+    def group_name(self, value: int) -> str:
+        """Return what the rows of a class or a cluster are called."""
+        names = self.model.class_names if self.model else None
+        if names is None or not 0 <= value < len(names):
+            return f"{'cluster' if self.run.kind == 'cluster' else 'class'} {value}"
+        return names[value]
+
+
+def is_classes(values: NDArray[Any]) -> bool:
+    """Say whether what is known of rows is their class, not a number."""
+    return values.dtype.kind in "ui"

@@ -1,0 +1,251 @@
+"""All services together: begun in order, looked after, and ended without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from shutil import rmtree
+from types import FrameType
+
+import psutil
+
+from flows.errors import FlowError
+from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
+from flows.services.pages import ReportServer
+from flows.services.records import (
+    Record,
+    family,
+    forget,
+    lives,
+    log_path,
+    recorded,
+    services_folder,
+)
+from flows.services.server import PrefectServer, others_server, ui_address
+from flows.services.service import (
+    Service,
+    Telling,
+    end,
+    ensure,
+    launch,
+    log_end,
+    restart,
+    stop_processes,
+)
+from flows.services.up import NAME, Running, running
+from flows.services.wishes import POOL, Wishes
+from flows.services.worker import PrefectWorker
+from storage.durable import explained, locked
+
+# In the order they are begun: each may need those before it, and ends before them.
+KINDS: tuple[type[Service], ...] = (
+    PrefectServer,
+    ReportServer,
+    DaskScheduler,
+    DaskWorkers,
+    PrefectWorker,
+)
+
+_EVERY = 0.5
+# A service that ends is started again so often, after waiting 1, 2 and 4 times this; what ended
+# more than ten minutes ago is forgotten.
+_RESTARTS = 3
+_PAUSE = 1.0
+_FORGOTTEN_AFTER = 600.0
+# What the slowest end of all services takes, and then some.
+_STOPS_WITHIN = 120.0
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def keep_up(wishes: Wishes, telling: Telling, shown: Callable[[Running, bool], None]) -> None:
+    """Keep all services up until somebody interrupts, then end them.
+
+    Parameters
+    ----------
+    wishes : Wishes
+    telling : Telling
+    shown : callable
+        Called once with where everything is, and whether another process keeps it up: then
+        there is nothing to wait for.
+    """
+    with _interruptible():
+        members = _begin(wishes, telling)
+        if members is None:
+            shown(running() or Running(), True)
+            return
+        try:
+            shown(running() or Running(), False)
+            _look_after(members, telling)
+        except KeyboardInterrupt:
+            pass  # it is how this is meant to end
+        finally:
+            with _gate():
+                _end_all()
+
+
+def leave_up(wishes: Wishes, telling: Telling) -> tuple[Running, bool]:
+    """Bring all services up, leave them to a process of its own, and return as `shown` is told."""
+    with _interruptible():
+        if _begin(wishes, telling) is None:
+            return running() or Running(), True
+        try:
+            _hand_over(wishes)
+        except BaseException:
+            stop_all()
+            raise
+        return running() or Running(), False
+
+
+def stop_all() -> list[Record]:
+    """End all services, whoever has begun them; return the records of those that ran."""
+    if not services_folder().is_dir():
+        return []
+    ran = [record for name in (NAME, *_names()) if (record := recorded(name))]
+    keeper = recorded(NAME)
+    if keeper and keeper.process:
+        # It may be at the start, of which it has to undo what it has done.
+        stop_processes({keeper.process}, _STOPS_WITHIN)
+    with _gate():
+        if recorded(NAME) is None:  # nobody has begun again
+            _end_all()
+    return ran
+
+
+def _names() -> list[str]:
+    return [kind.name for kind in KINDS]
+
+
+@contextmanager
+def _gate() -> Iterator[None]:
+    """Let one process at a time begin or end services."""
+    with explained(services_folder()):
+        services_folder().mkdir(parents=True, exist_ok=True)
+        with locked(log_path(NAME)):
+            yield
+
+
+def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
+    """Return the services that run now, in order, or None if another process keeps them up."""
+    with _gate():
+        if recorded(NAME) is not None:
+            return None
+        _write_own()
+        try:
+            return _begun(wishes, telling)
+        except BaseException:
+            _end_all()
+            raise
+
+
+def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
+    others = others_server(wishes.port)
+    own = [] if others else [PrefectServer(port=wishes.port)]
+    ports = {"port": wishes.scheduler_port, "dashboard_port": wishes.dashboard_port}
+    first = [*own, ReportServer(port=wishes.report_port), DaskScheduler(**ports)]
+    first = ensure(first, telling)
+    api, scheduler = others or first[0].address, first[-1]
+    workers = DaskWorkers(
+        scheduler=scheduler.address,
+        monitor=scheduler.page,
+        workers=wishes.workers,
+        threads=wishes.threads,
+        memory=wishes.memory,
+    )
+    worker = PrefectWorker(api=api, pool=wishes.pool or POOL)
+    second = ensure([workers, worker], telling)
+    _write_own(api, ui_address(api))
+    return [*first, *second]
+
+
+def _write_own(address: str = "", page: str | None = None) -> None:
+    """Keep the record of this process; it has an address when everything is up."""
+    Record(NAME, os.getpid(), psutil.Process().create_time(), address, page).write()
+
+
+def _hand_over(wishes: Wishes) -> None:
+    """Let another process find the services that are up, and look after them from now on."""
+    forget(NAME)
+    keeper = launch(["flows.cli", "up", "--quiet", *wishes.arguments()], NAME, "wb", {})
+    while lives(keeper):
+        record = recorded(NAME)
+        if record and record.address:
+            return
+        time.sleep(0.1)
+    if recorded(NAME) is None:  # else another one was faster
+        raise FlowError(f"the process that is to look after the services ended; {log_end(NAME)}")
+
+
+def _look_after(members: list[Service], telling: Telling) -> None:
+    """Start again what ends, until somebody interrupts or it ends too often."""
+    ends: dict[str, list[float]] = {service.name: [] for service in members}
+    while True:
+        time.sleep(_EVERY)
+        for service in members:
+            if recorded(service.name) is None:
+                recent = [time for time in ends[service.name] if time > _now() - _FORGOTTEN_AFTER]
+                ends[service.name] = [*recent, _now()]
+                _revive(service, len(recent), telling)
+
+
+def _revive(service: Service, failures: int, telling: Telling) -> None:
+    what = f"the {service.title} has ended"
+    if failures == _RESTARTS:
+        raise FlowError(
+            f"{what}, for the {failures + 1}th time in short order, and all else was ended "
+            f"with it; {log_end(service.name)}"
+        )
+    seconds = _PAUSE * 2**failures
+    _complain(f"{what}, and is started again in {seconds:g} s; {log_end(service.name)}")
+    time.sleep(seconds)
+    try:
+        restart(service, telling)
+    except FlowError as error:
+        _complain(str(error))  # and is seen to have ended at the next look
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # the terminal may be gone, which is no reason to stop
+        print("ism-dask:", text, file=sys.stderr, flush=True)
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+def _end_all() -> None:
+    """End every service, then whatever they have left behind."""
+    for kind in reversed(KINDS):
+        end(kind)
+    stop_processes(set(family()))
+    forget(NAME)
+    rmtree(services_folder() / SCRATCH, ignore_errors=True)
+    for draft in services_folder().glob("*.new"):  # of a record, by a process that was killed
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let every wish to end the process be a KeyboardInterrupt, once: ending takes its time."""
+    # Whoever is started with SIGHUP ignored, by nohup, is to survive the terminal. SIGINT is
+    # ignored behind the & of a script, and those that we start would not hear of it either.
+    caught = [each for each in _ENDINGS if each is not signal.SIGHUP or not _ignored(each)]
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        for each in caught:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in caught}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) == signal.SIG_IGN

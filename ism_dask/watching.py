@@ -1,0 +1,78 @@
+"""Fits in a block of code, told to whoever watches it: no estimator need be given a callback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
+    from ism_dask.alternation import Round
+    from ism_dask.solver import State, Stopping
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fit that begins.
+
+    Attributes
+    ----------
+    estimator : str
+        The name of its class.
+    iterations : Stopping
+        When its iterations end, of each round where it goes in rounds.
+    rounds : Stopping or None
+        When its rounds end.
+    """
+
+    estimator: str
+    iterations: Stopping
+    rounds: Stopping | None = None
+
+
+class FitWatcher:
+    """Whoever wants to know how fits come along; as it is, nobody."""
+
+    def begun(self, plan: Plan) -> None:
+        """Take note of a fit that begins."""
+
+    def on_iteration(self, state: State) -> None:
+        """Take note of an iteration that has ended."""
+
+    def on_round(self, done: Round) -> None:
+        """Take note of a round that has ended."""
+
+    def ended(self) -> None:
+        """Take note that the fit has ended, without an error."""
+
+
+_WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
+
+
+@contextmanager
+def watching_fits(watcher: FitWatcher) -> Iterator[None]:
+    """Tell `watcher` of every fit in the block, within pipelines and searches too.
+
+    Fits that run in other processes or threads than the block tell nothing.
+    """
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+def fit_watcher() -> FitWatcher:
+    """Return whoever watches."""
+    return _WATCHER.get()
+
+
+@contextmanager
+def told(plan: Plan) -> Iterator[None]:
+    """Tell whoever watches that the block is a fit."""
+    watcher = fit_watcher()
+    watcher.begun(plan)
+    yield
+    watcher.ended()

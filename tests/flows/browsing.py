@@ -1,0 +1,81 @@
+"""A browser that tests open pages with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+
+@dataclass
+class Visit:
+    """What came of opening a page: all that it asked for, and all that it complained of."""
+
+    found: Any = None
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+class Browsing:
+    """A browser in a thread of its own: it keeps an event loop running, which no other can share.
+
+    Parameters
+    ----------
+    program : str
+        The browser's executable.
+    """
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
+
+    def __enter__(self) -> Self:
+        self._thread.submit(self._start).result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.submit(self._stop).result()
+        self._thread.shutdown()
+
+    def visit(self, address: str, look: Callable[[Any], Any], **context: Any) -> Visit:
+        """Open a page and return what `look` finds on it, given playwright's `Page`.
+
+        `context` goes to playwright's `new_context`: `viewport`, `color_scheme` and others.
+        """
+        return self._thread.submit(self._visit, address, look, context).result()
+
+    def _start(self) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._playwright = sync_playwright().start()
+        # Chromium keeps root out of its sandbox.
+        alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+        self._browser = self._playwright.chromium.launch(executable_path=self._program, args=alone)
+
+    def _stop(self) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+    def _visit(self, address: str, look: Callable[[Any], Any], context: dict[str, Any]) -> Visit:
+        visit = Visit()
+        with self._browser.new_context(**context) as opened:
+            page = opened.new_page()
+            page.on("request", lambda request: visit.requests.append(request.url))
+            page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+            page.on("console", lambda said: _note(visit, said))
+            page.goto(address)
+            visit.found = look(page)
+        return visit
+
+
+def _note(visit: Visit, said: Any) -> None:
+    if said.type in ("error", "warning"):
+        visit.complaints.append(said.text)

@@ -1,0 +1,284 @@
+"""Runs are kept, listed, shown, and found again by their names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commandline import Command
+from support import store_own
+
+from flows.errors import FlowError
+from flows.settings import CrossvalSettings, FitSettings
+from flows.work.data import ensure_stored
+from flows.work.fitting import fit_plain
+from flows.work.folds import crossval_plain
+from ism_dask import SupervisedIKDR
+from storage import (
+    Model,
+    kept_at,
+    list_runs,
+    load_model,
+    model_path,
+    open_run,
+    report_path,
+    run_folder,
+    runs_folder,
+    save_model,
+)
+
+WINE = CrossvalSettings(dataset="wine", first=1)
+
+
+def test_every_run_is_listed_the_newest_first(here: Command) -> None:
+    assert here("runs", "--json").answer["runs"] == []
+    assert "no runs yet" in here("runs").out
+    for command in ("fit", "cluster", "crossval"):
+        assert here(command, "wine", "--plain").status == 0
+    lines = here("runs", "--json").answer["runs"]
+    assert [line["name"] for line in lines] == [
+        "wine-gaussian-q3-crossval",
+        "wine-unsupervised-gaussian-k3",
+        "wine-gaussian-q3",
+    ]
+    assert [line["kind"] for line in lines] == ["crossval", "cluster", "fit"]
+    for line in lines:
+        age = datetime.now(UTC) - datetime.fromisoformat(line["created"])
+        assert timedelta(0) < age < timedelta(minutes=5)
+        sizes = [path.stat().st_size for path in Path(line["path"]).rglob("*") if path.is_file()]
+        assert 0 < line["bytes"] <= sum(sizes)
+    table = here("runs").out
+    assert all(line["name"] in table for line in lines)
+    assert "accuracy" in table
+
+
+def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
+    assert here("fit", "wine", "--plain", "--run", "good").status == 0
+    assert here("crossval", "wine", "--plain", "--run", "bad").status == 0
+    (open_run("bad").path / "zarr.json").write_bytes(b"")
+    problems = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
+    assert problems["good"] == ""
+    assert "`zarr.json`" in problems["bad"]
+    table = here("runs")
+    assert table.status == 0
+    assert "damaged" in table.out
+    for command in ("show", "report"):
+        assert "`zarr.json`" in here(command, "bad").failed(1)
+
+
+def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path) -> None:
+    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
+    save_model("foreign", model)
+    for folder in ("empty", "not a name", ".hidden"):
+        (runs_folder() / folder).mkdir()
+    (runs_folder() / "file").touch()
+    (runs_folder() / "link").symlink_to(tmp_path)
+    found = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
+    assert set(found) == {"foreign", "not a name", "link"}
+    assert found["foreign"] == ""
+    assert "outside" in found["link"]
+    assert here("runs").status == 0
+    for command in ("show", "report"):
+        assert "'foreign' has no record of how it came about" in here(command, "foreign").failed(1)
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    np.save(tmp_path / "rows.npy", np.ones((2, 3)))
+    assert here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").status == 0
+
+
+@pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
+def test_a_run_is_shown(here: Command, kind: str) -> None:
+    made = here(kind, "wine", "--plain", "--json", "--run", "mine").answer
+    shown = here("show", "mine")
+    assert shown.status == 0
+    words = " ".join(shown.out.split())
+    assert f"mine ({kind}, kept " in words
+    assert "178 rows, 13 columns, gaussian kernel" in words
+    assert made["path"] in words
+    assert "numpy" in words
+    assert ("flavanoids" in words) is (kind != "crossval")
+    answer = here("show", "mine", "--json").answer
+    assert answer["kind"] == kind
+    assert answer["config"] == made["settings"]
+    assert answer["metrics"]["data_hash"] == made["data_hash"]
+    if kind != "crossval":
+        assert len(answer["loadings"][0]) == 13
+        assert answer["history"][-1]["eigenvalues"] == answer["metrics"]["eigenvalues"]
+
+
+def test_what_is_kept_of_a_fit() -> None:
+    summary = fit_plain(FitSettings(dataset="wine", n_components=2, seed=5))
+    model, data = load_model(summary["run"]), ensure_stored("wine", None)
+    X = data.X.read(0, 178)
+    expected = SupervisedIKDR(2, random_state=5).fit(X, data.y)
+    assert [each["objective"] for each in model.history] == pytest.approx(
+        [each.objective for each in expected.history_]
+    )
+    assert {"eigenvalues", "change", "angle", "seconds"} <= set(model.history[0])
+    assert model.sample is not None
+    assert model.sample.points.dtype == np.float32
+    np.testing.assert_allclose(model.sample.points, expected.transform(X), atol=1e-5)
+    np.testing.assert_array_equal(model.sample.values, data.y)
+
+
+def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
+    store_own(2500)
+    linear = FitSettings(dataset="own", kernel="linear", n_components=3)
+    one, two, other = (
+        load_model(fit_plain(replace(linear, run=name, seed=seed))["run"])
+        for name, seed in (("one", 0), ("two", 0), ("other", 1))
+    )
+    assert one.sample is not None
+    assert two.sample is not None
+    assert other.sample is not None
+    assert one.sample.points.shape == (2000, 3)
+    np.testing.assert_array_equal(one.sample.points, two.sample.points)
+    assert not np.array_equal(one.sample.values, other.sample.values)
+    data = ensure_stored("own", None)
+    rows = one.transform(data.X.read(0, 2500)).astype(np.float32)
+    codes = {tuple(row): code for row, code in zip(rows, data.y, strict=True)}
+    pairs = zip(one.sample.points, one.sample.values, strict=True)
+    assert all(codes[tuple(point)] == value for point, value in pairs)
+
+
+def test_images_are_known_to_be_images() -> None:
+    assert load_model(fit_plain(FitSettings(dataset="digits"))["run"]).image_shape == (8, 8)
+    assert load_model(fit_plain(FitSettings(dataset="wine"))["run"]).image_shape is None
+
+
+def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
+    name = crossval_plain(WINE)["run"]
+    assert name == "wine-gaussian-q3-crossval"
+    first = open_run(name).created
+    crossval_plain(WINE)
+    assert open_run(name).created > first
+    named = CrossvalSettings(dataset="wine", first=1, run="named")
+    crossval_plain(named)
+    with pytest.raises(FlowError, match="there is a run 'named' already"):
+        crossval_plain(named)
+    crossval_plain(CrossvalSettings(dataset="wine", first=1, run="named", force=True))
+
+
+def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
+    name = "wine-gaussian-q3-crossval"
+    fit_plain(FitSettings(dataset="wine", run=name))
+    assert here("report", name).status == 0
+    assert "--force" in here("crossval", "wine", "--plain").failed(1)
+    assert here("crossval", "wine", "--plain", "--force").status == 0
+    assert open_run(name).kind == "crossval"
+    assert not model_path(name).exists()
+    assert not report_path(name).exists()
+    assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
+    assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)
+    assert here("fit", "wine", "--plain", "--run", name, "--force").status == 0
+    assert [run.kind for run in list_runs()] == ["fit"]
+
+
+def test_remains_of_a_run_that_was_replaced_are_not_the_run(tmp_path: Path) -> None:
+    crossval_plain(CrossvalSettings(dataset="wine", first=1, run="one"))
+    path = kept_at("one")
+    assert path is not None
+    shutil.copytree(path, tmp_path / "results")
+    fit_plain(FitSettings(dataset="wine", run="one", force=True))
+    shutil.copytree(tmp_path / "results", path)  # as if it could not be removed
+    assert open_run("one").kind == "fit"
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
+    assert "`ism-dask runs`" in here(command, "wine").failed(2)
+    assert here("fit", "wine", "--plain", "--run", "wine-2d").status == 0
+    told = here(command, "wine-2f").failed(2)
+    assert "no run 'wine-2f' is kept; did you mean 'wine-2d'? `ism-dask runs` lists" in told
+    assert "did you mean" not in here(command, "qqq").failed(2)
+    assert "`run` is '../x'" in here(command, "../x").failed(2)
+
+
+def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path) -> None:
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    ended = here("report", "mine")
+    assert ended.out.strip() == str(run_folder("mine") / "report.html")
+    wanted = tmp_path / "out.html"
+    assert here("report", "mine", "-o", wanted, "--json").answer["path"] == str(wanted)
+    assert wanted.read_bytes() == (run_folder("mine") / "report.html").read_bytes()
+    nowhere = tmp_path / "absent" / "out.html"
+    assert f"cannot write {nowhere}: No such file" in here("report", "mine", "-o", nowhere).failed(
+        1
+    )
+
+
+def test_a_report_is_opened(apart: Command, here: Command, tmp_path: Path) -> None:
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    opener, told = tmp_path / "opener", tmp_path / "told"
+    opener.write_text(f'#!/bin/sh\necho "$1" > {told}\n')
+    opener.chmod(0o755)
+    ended = apart("report", "mine", "--open", BROWSER=f"{opener} %s")
+    assert (ended.status, ended.err) == (0, "")
+    assert told.read_text().strip() == (run_folder("mine") / "report.html").as_uri()
+
+
+@pytest.mark.parametrize("command", ["runs", "show mine", "report mine"])
+def test_what_is_kept_is_shown_at_once(here: Command, apart: Command, command: str) -> None:
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    ended = apart(*command.split(), PYTHONPROFILEIMPORTTIME="1")
+    assert ended.status == 0
+    for heavy in ("scipy", "sklearn", "dask", "distributed", "prefect"):
+        assert not re.search(rf"\| +{heavy}$", ended.err, re.MULTILINE)
+
+
+# Nothing of these may be imported, and nothing may be unpickled.
+_BARE = """
+import pickle, sys
+import _pickle
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("prefect", "dask", "distributed", "sklearn", "scipy"):
+            raise ImportError(f"{name} was asked for")
+sys.meta_path.insert(0, Refused())
+import numpy as np
+def refused(*_, **__):
+    raise AssertionError("unpickled")
+for module in (pickle, _pickle):
+    module.load = module.loads = module.Unpickler = refused
+pickle._Unpickler = pickle._load = pickle._loads = refused
+from storage import load_model
+rows = np.load(sys.argv[1], allow_pickle=False)
+np.save(sys.argv[2], load_model("wine-2d").transform(rows))
+"""
+
+
+def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path: Path) -> None:
+    fit_plain(FitSettings(dataset="wine", n_components=2, run="wine-2d"))
+    data = ensure_stored("wine", None)
+    X = data.X.read(0, 178)
+    np.save(tmp_path / "rows.npy", X)
+    ended = subprocess.run(
+        [sys.executable, "-c", _BARE, tmp_path / "rows.npy", tmp_path / "new.npy"],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
+    np.testing.assert_allclose(np.load(tmp_path / "new.npy"), expected, atol=1e-10)
+
+
+def test_a_summary_of_infinities_is_strict_json(here: Command) -> None:
+    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+
+    def refused(name: str) -> Any:
+        raise AssertionError(name)
+
+    line = here("show", "mine", "--json").out.splitlines()[-1]
+    json.loads(line, parse_constant=refused)

@@ -1,0 +1,406 @@
+"""What `ism-dask up` keeps up: it answers, on this machine only, and ends without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+import yaml
+from commandline import Command
+from support import store_own
+
+from flows.errors import FlowError
+from flows.services import conductor
+from flows.services.conductor import stop_all
+from flows.services.ports import Ports
+from flows.services.records import family, recorded, services_folder
+from flows.services.service import Service, Telling
+from flows.services.up import report_url, running
+from storage import report_path
+
+DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
+SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "prefect-worker")
+LOOPBACK = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An `ism-dask up` in the foreground of a terminal."""
+
+    process: subprocess.Popen[str]
+    environment: Mapping[str, str]
+    answer: dict[str, Any]
+
+    @property
+    def members(self) -> list[psutil.Process]:
+        return [psutil.Process(self.process.pid), *family()]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
+        patch.delenv("PREFECT_HOME", raising=False)
+        patch.delenv("PREFECT_API_URL", raising=False)
+        up = _up("--port", _unused(), "--workers", 2, "--memory", "500MB")
+        try:
+            _deploy(up, home / "prefect.yaml")
+            store_own(20_000)
+            yield up
+        finally:
+            up.process.kill()
+            up.process.communicate()
+            stop_all()
+
+
+@pytest.fixture
+def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Look at what is up from the same home."""
+    for name in ("ISM_DASK_HOME", "PREFECT_WORKER_QUERY_SECONDS"):
+        monkeypatch.setenv(name, kept.environment[name])
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return kept
+
+
+def test_all_answer_where_they_say(up: Kept) -> None:
+    found = running()
+    assert found is not None
+    assert found.to_json().items() <= up.answer.items()
+    assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
+    for link in (found.ui, found.dashboard, found.reports):
+        reply = httpx.get(str(link), headers={"Accept": "text/html"}, follow_redirects=True)
+        assert (reply.status_code, "<html" in reply.text) == (200, True)
+    pool = httpx.get(f"{found.api}/work_pools/{found.pool}").json()
+    assert (found.pool, pool["type"], pool["status"]) == ("local-process", "process", "READY")
+    from distributed import Client
+
+    with Client(found.scheduler) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        sizes = [(worker["nthreads"], worker["memory_limit"]) for worker in workers]
+        assert sizes == [(1, 500_000_000)] * 2
+
+
+def test_all_listen_on_this_machine_only(up: Kept) -> None:
+    heard = {(process.name(), address) for process in up.members for address in _heard(process)}
+    assert len(heard) >= 5
+    assert {address[0] for _, address in heard} <= set(LOOPBACK)
+
+
+def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
+    again = here("up", "--json")
+    assert (again.status, again.err) == (0, "")
+    assert again.answer == {**up.answer, "already": True}
+    assert here("up", "--detach", "--workers", 3, "--json").answer == again.answer
+    listed = here("up", "--status")
+    assert all(name in listed.out for name in SERVICES)
+    told = here("up", "--status", "--json").answer
+    assert told == {name: value for name, value in again.answer.items() if name != "already"}
+    assert up.process.poll() is None
+
+
+def test_pages_are_for_browsers_of_this_machine(up: Kept, here: Command) -> None:
+    here("fit", "wine", "-q", 2, "--plain", "--run", "shown")
+    site = up.answer["reports"]
+    listed = httpx.get(site)
+    assert '<a href="/shown">shown</a>' in listed.text
+    page = httpx.get(report_url("shown"))
+    assert (page.status_code, "shown" in page.text) == (200, True)
+    assert httpx.head(report_url("shown")).content == b""
+    for reply in (listed, page, httpx.get(f"{site}/none"), httpx.request("BREW", site)):
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in policy
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    assert httpx.get(f"{site}/<b>").text.count("<b>") == 0
+    for path in ("/none", "/..%2f..%2fprefect.yaml", "/%2e%2e/prefect.yaml", "/%00"):
+        assert httpx.get(f"{site}{path}").status_code == 404
+    for host in ("example.org", "127.0.0.1.example.org", "", "[", f"127.0.0.2:{site[-4:]}"):
+        assert httpx.get(f"{site}/shown", headers={"Host": host}).status_code == 403
+    assert httpx.get(site, headers={"Host": "localhost"}).status_code == 200
+    assert httpx.post(f"{site}/shown").status_code == 405
+
+
+def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
+    api = up.answer["api"]
+    for name in ("fit/nightly-mnist", *(f"crossval/weekly-{name}" for name in _WEEKLY)):
+        found = httpx.get(f"{api}/deployments/name/{name}").json()
+        assert found["description"].endswith("UTC.")
+        assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
+    soon = httpx.get(f"{api}/deployments/name/fit/soon").json()
+    bad = {"parameters": {"settings": {"dataset": "wine", "n_components": "many"}}}
+    refused = httpx.post(f"{api}/deployments/{soon['id']}/create_flow_run", json=bad)
+    assert (refused.status_code, "n_components" in refused.text) == (409, True)
+    run = _wait(lambda: _run(api, soon["id"], "COMPLETED"))
+    assert run["auto_scheduled"]
+    assert (report_path("soon").parent / "model").is_dir()
+
+
+def test_what_dies_is_started_again(up: Kept) -> None:
+    before = recorded("reports")
+    assert before is not None
+    assert before.process is not None
+    before.process.kill()
+    # Its own record, and its own log, tell the new one.
+    after = _wait(lambda: recorded("reports"))
+    assert after.pid != before.pid
+    assert after.address == before.address
+    _wait(lambda: _answers(after.address))
+
+
+def test_whatever_is_killed_is_found_or_ended(
+    up: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
+) -> None:
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
+    try:
+        options = ("--workers", 1, "--memory", "300MB", "--pool", "other")
+        first = apart("up", "--detach", *options, "--json")
+        assert (first.status, first.err) == (0, "")
+        assert [each["name"] for each in first.answer["services"]] == ["up", *SERVICES[1:]]
+        _keeper().kill()
+        orphans = {each["name"]: each["pid"] for each in first.answer["services"][1:]}
+        assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
+        second = _up()
+        found = {each["name"]: each["pid"] for each in second.answer["services"]}
+        assert found == {**orphans, "up": second.process.pid}
+        assert _ended(second, signal.SIGHUP) == 0
+
+        third = _up(*options)
+        third.process.kill()
+        ended = here("up", "--stop", "--json")
+        assert {each["name"] for each in ended.answer["stopped"]} == set(orphans)
+        _gone(third)
+        assert _answers(up.answer["ui"])  # whose server was but found
+    finally:
+        stop_all()
+
+
+def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
+    api = up.answer["api"]
+    soon = httpx.get(f"{api}/deployments/name/fit/soon").json()["id"]
+    long = {"dataset": "own", "engine": "exact", "tol": 1e-12, "run": "long"}
+    asked = {"parameters": {"settings": long}, "name": "long"}
+    run = httpx.post(f"{api}/deployments/{soon}/create_flow_run", json=asked).json()["id"]
+    _wait(lambda: _run(api, soon, "RUNNING"))
+    assert _ended(up, signal.SIGINT) == 0
+    database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
+    with closing(sqlite3.connect(database)) as connection:
+        states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
+    assert states[run.replace("-", "")] == "CRASHED"
+    assert running() is None
+    assert report_url("soon").startswith("file:///")
+
+
+def test_a_fit_of_its_own_listens_on_this_machine_only(tmp_path: Path) -> None:
+    store_own(5000)
+    command = [sys.executable, "-m", "flows.cli", "fit", "own", "--engine", "exact"]
+    with subprocess.Popen(
+        [*command, "--tol", "1e-12", "--plain"], stdout=subprocess.DEVNULL
+    ) as fit:
+        heard = set()
+        while fit.poll() is None:
+            for process in _living(fit.pid):
+                heard |= set(_heard(process))
+            time.sleep(0.05)
+    assert fit.returncode == 0
+    assert {address[0] for address in heard} <= set(LOOPBACK)
+
+
+def test_a_service_that_ends_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(conductor, "_EVERY", 0.01)
+    monkeypatch.setattr(conductor, "_PAUSE", 0.01)
+    services_folder().mkdir(parents=True)
+    (services_folder() / "ending.log").touch()
+    with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
+        conductor._look_after([_Ending()], Telling(print, lambda _: closing(_Nothing())))
+    assert capfd.readouterr().err.count("is started again in") == 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending(Service):
+    """It cannot even begin."""
+
+    name = "ending"
+    title = "service that ends"
+    address = "nowhere"
+
+    def command(self) -> list[str]:
+        return ["no.such.module"]
+
+    def ready(self) -> bool:
+        return False
+
+
+class _Nothing:
+    def close(self) -> None:
+        pass
+
+
+def test_ports_in_use(here: Command) -> None:
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = Ports(told.append)
+        free = ports.choose(None, port, "page server")
+        assert free != port
+        assert f"port {port} is in use by process {os.getpid()} (" in told[0]
+        assert told[0].endswith(f"the page server takes {free}")
+        refused = here("up", "--report-port", port).failed(1)
+        assert f"port {port}, asked for the report server, is in use by process" in refused
+        assert family() == []
+    again = ports.choose(None, free, "other server")
+    assert again not in (port, free)
+    with pytest.raises(FlowError, match="in use by another of these services"):
+        ports.choose(again, 1, "third server")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--stop", "--detach"), "--detach and --stop exclude each other"),
+        (("--workers", 0), "`workers` is 0; expected at least 1"),
+        (("--port", 70000), "`port` is 70000; expected at most 65535"),
+        (("--memory", "much"), "`memory` is 'much'; expected a size such as 4GB"),
+        (("--pool", "a/b"), "`pool` is 'a/b'"),
+    ],
+)
+def test_wrong_usage(here: Command, arguments: tuple[object, ...], told: str) -> None:
+    assert told in here("up", *arguments).failed(2)
+
+
+def test_nothing_runs(here: Command) -> None:
+    assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
+    assert here("up", "--stop", "--json").answer == {"command": "up", "stopped": []}
+    assert running() is None
+
+
+_WEEKLY = ("wine", "breast-cancer", "face")
+
+
+def _up(*options: object) -> Kept:
+    """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", "up", *map(str, options), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise AssertionError(process.communicate())
+    return Kept(process, dict(os.environ), json.loads(line))
+
+
+def _deploy(up: Kept, file: Path) -> None:
+    """Register what is deployed, and a copy of one that runs in a moment, as `make deploy` does."""
+    known = yaml.safe_load(DEPLOYMENTS.read_text())
+    nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
+    schedule = {"interval": 3600, "anchor_date": str(datetime.now(UTC) + timedelta(seconds=5))}
+    settings = {"dataset": "wine", "n_components": 2, "run": "soon", "force": True}
+    soon = {"name": "soon", "schedules": [schedule], "parameters": {"settings": settings}}
+    known["deployments"].append({**nightly, **soon})
+    file.write_text(yaml.safe_dump(known))
+    command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
+    environment = {**up.environment, "PREFECT_API_URL": up.answer["api"], "DO_NOT_TRACK": "1"}
+    subprocess.run(
+        [sys.executable, "-m", *command], env=environment, check=True, stdout=subprocess.DEVNULL
+    )
+
+
+def _run(api: str, deployment: str, state: str) -> Any:
+    """Return the flow run of a deployment that is in the state, if there is one."""
+    only = {"deployments": {"id": {"any_": [deployment]}}}
+    runs = httpx.post(f"{api}/flow_runs/filter", json=only).json()
+    assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
+    return next((run for run in runs if run["state_type"] == state), None)
+
+
+def _ended(up: Kept, number: signal.Signals) -> int | None:
+    """Send a signal to an `ism-dask up`; return its exit status when nothing of it is left."""
+    members = up.members
+    ports = {address[1] for process in members for address in _heard(process)}
+    up.process.send_signal(number)
+    up.process.communicate(timeout=100)
+    assert not [process for process in members if process.is_running() and _works(process)]
+    assert not [port for port in ports if _listened(port)]
+    _gone(up)
+    return up.process.returncode
+
+
+def _gone(up: Kept) -> None:
+    up.process.communicate()
+    assert family() == []
+    assert {path.suffix for path in services_folder().iterdir()} == {".log"}
+    for link in (up.answer["scheduler"], up.answer["dashboard"], up.answer["reports"]):
+        assert not _listened(urlsplit(link).port or 0)
+
+
+def _keeper() -> psutil.Process:
+    record = recorded("up")
+    assert record is not None
+    assert record.process is not None
+    return record.process
+
+
+def _heard(process: psutil.Process) -> list[tuple[str, int]]:
+    connections = process.net_connections()
+    return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
+
+
+def _listened(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _works(process: psutil.Process) -> bool:
+    return process.status() != psutil.STATUS_ZOMBIE
+
+
+def _living(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(address).status_code < 400
+    except httpx.HTTPError:
+        return False
+
+
+def _wait(known: Callable[[], Any], seconds: float = 120) -> Any:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if value := known():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def _unused() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

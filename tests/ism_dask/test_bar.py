@@ -1,0 +1,211 @@
+"""The bar of fits: what it says, and where it says nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+from sklearn.datasets import load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
+
+import ism_dask.bar
+from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.bar import progress_bar
+from ism_dask.shards import cut
+
+X, Y = load_wine(return_X_y=True)
+
+
+class Terminal:
+    """A terminal, and the lines that it was shown, without what rules the cursor."""
+
+    def __init__(self) -> None:
+        self._file = StringIO()
+        self.console = Console(file=self._file, force_terminal=True, width=120)
+
+    @property
+    def lines(self) -> list[str]:
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._file.getvalue())
+        return [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def texts(monkeypatch) -> list[str]:
+    """Return what the bar is told to say, each of which a terminal may be too slow to show."""
+    told: list[str] = []
+    update = ism_dask.bar._Line.update
+
+    def noted(line, text, **fields):
+        told.append(text)
+        update(line, text, **fields)
+
+    monkeypatch.setattr(ism_dask.bar._Line, "update", noted)
+    return told
+
+
+def test_the_last_line_is_the_last_iteration(terminal):
+    with progress_bar("Wine", console=terminal.console):
+        fitted = SupervisedIKDR(2).fit(X, Y)
+    last = fitted.history_[-1]
+    told = f"Wine, iteration {last.iteration}, objective 1758.9, change {last.change:.2g} < 0.01"
+    assert re.match(re.escape(told) + r" ━+ 100% 00:0\d$", terminal.lines[-1])
+
+
+def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
+    heard = []
+    with progress_bar(console=terminal.console):
+        SupervisedIKDR(2, tol=1e-9, on_iteration=heard.append).fit(X, Y)
+    assert texts[0] == "preparing"
+    numbers = [int(number) for number in re.findall(r"iteration (\d+), obj", "\n".join(texts[:-1]))]
+    assert numbers == [state.iteration for state in heard]
+    assert all("> 1e-09" in text for text in texts[1:-2])
+
+
+def test_time_left_is_told_from_the_third_iteration_on():
+    left, shares = [], []
+
+    def look(_state):
+        (task,) = progress.tasks
+        left.append(task.fields["ends"])
+        shares.append(task.percentage)
+
+    with shown(Terminal()) as progress:
+        SupervisedIKDR(2, tol=1e-9, on_iteration=look).fit(X, Y)
+        assert progress.tasks[0].percentage == 100
+    assert left[:2] == [None, None]
+    assert left[-1] is None  # nothing but the check is left
+    assert len(left) > 3
+    assert all(ends is not None for ends in left[2:-1])
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(80)
+
+
+@contextmanager
+def shown(terminal):
+    """Yield the Progress of rich behind the bar of the block."""
+    made = []
+
+    class Kept(ism_dask.bar._Line):
+        def __init__(self, console):
+            super().__init__(console)
+            made.append(self._progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ism_dask.bar, "_Line", Kept)
+        with progress_bar(console=terminal.console):
+            yield made[0]
+
+
+def test_clusterers_are_told_by_round(terminal, texts):
+    with progress_bar(console=terminal.console):
+        fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
+    rounds = [text for text in texts[:-1] if re.match(r"round \d+, objective", text)]
+    assert [
+        f"objective {each.objective:.5g}, change {each.change:.2g}" for each in fitted.rounds_
+    ] == [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds]
+    assert re.match(r"round 1, iteration 1, objective", texts[1])
+    assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", terminal.lines[-1])
+
+
+def test_every_fit_of_a_search_is_counted(terminal):
+    search = GridSearchCV(
+        make_pipeline(SupervisedIKDR(2), SVC()), {"supervisedikdr__n_components": [2, 3]}, cv=2
+    )
+    with progress_bar("search", console=terminal.console):
+        search.fit(X, Y)
+    assert terminal.lines[-1].startswith("search, fit 5, iteration ")
+
+
+def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
+    monkeypatch.setattr(ism_dask.bar, "_LONG", -1.0)
+    rows = np.random.default_rng(0).normal(size=(6000, 4))
+    with progress_bar(console=terminal.console):
+        SupervisedIKDR(2, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)
+    assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
+    assert any(re.match(r"iteration 2, rows \d+%$", text) for text in texts)
+
+
+def test_an_error_comes_through_and_later_fits_are_not_told(terminal, texts):
+    with pytest.raises(ValueError, match="`tol`"), progress_bar(console=terminal.console):
+        SupervisedIKDR(2, tol=-1.0).fit(X, Y)
+    SupervisedIKDR(2).fit(X, Y)
+    assert texts == []
+
+
+def test_the_answer_is_the_same(terminal):
+    scores = np.where(np.arange(len(Y)) % 5, np.nan, Y)
+    alone = SemiSupervisedIKDR(3, n_init=1).fit(X, scores)
+    with progress_bar(console=terminal.console):
+        watched = SemiSupervisedIKDR(3, n_init=1).fit(X, scores)
+    np.testing.assert_array_equal(watched.components_, alone.components_)
+
+
+def test_logs_stay_clean(capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar():
+        SupervisedIKDR(2).fit(X, Y)
+        assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
+    assert capfd.readouterr() == ("", "")
+
+
+SCRIPT = """
+from sklearn.datasets import load_wine
+from ism_dask import SupervisedIKDR
+from ism_dask.bar import progress_bar
+with progress_bar():
+    SupervisedIKDR(2).fit(*load_wine(return_X_y=True))
+print("done")
+"""
+
+
+def test_a_terminal_is_shown_a_bar_on_the_error_stream():
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        )
+        os.close(theirs)
+        shown = b"".join(_read(screen))
+        assert process.communicate()[0] == b"done\n"
+    assert "iteration 2, objective 1758.9" in shown.decode()
+
+
+def _read(screen):
+    """Yield what comes until the other side is closed, which Linux tells by an error."""
+    while True:
+        try:
+            block = screen.read(4096)
+        except OSError:
+            return
+        if not block:
+            return
+        yield block
+
+
+def test_a_notebook_shows_it_in_the_cell_without_widgets():
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT)])
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
+    shown, printed = notebook.cells[0].outputs
+    assert "iteration 2, objective 1758.9" in shown["data"]["text/html"]
+    assert printed["text"] == "done\n"

@@ -1,0 +1,241 @@
+"""What the pictures show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dask.array as da
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.colors import same_color, to_hex
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, plot
+
+X, Y = load_wine(return_X_y=True, as_frame=True)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SupervisedIKDR:
+    return SupervisedIKDR(2, tol=1e-6).fit(X, Y)
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    settings = mpl.rcParams.copy()
+    yield
+    assert mpl.rcParams == settings
+    plt.close("all")
+
+
+def names_in(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def points(ax) -> np.ndarray:
+    return np.concatenate([each.get_offsets() for each in ax.collections])
+
+
+def test_bars_are_the_largest_weights_under_their_names(fitted):
+    panels = plot.components(fitted, top=4)
+    assert panels.shape == (2,)
+    for k, ax in enumerate(panels):
+        weights = pd.Series(fitted.components_[k], X.columns)
+        largest = weights.sort_values(key=abs, ascending=False).head(4)
+        assert [label.get_text() for label in ax.get_yticklabels()] == list(largest.index)
+        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], largest)
+        signs = [
+            same_color(bar.get_facecolor(), ax.patches[0].get_facecolor()) for bar in ax.patches
+        ]
+        assert signs == list(largest > 0)
+        assert ax.get_title() == f"new feature {k + 1}, eigenvalue {fitted.eigenvalues_[k]:.3g}"
+        assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the largest at the top
+
+
+def test_bars_go_into_given_axes_under_given_names(fitted):
+    _, axes = plt.subplots(2, 1)
+    letters = list("abcdefghijklm")
+    panels = plot.components(fitted, feature_names=letters, top=13, axes=axes)
+    assert list(panels) == list(axes)
+    assert sorted(label.get_text() for label in axes[1].get_yticklabels()) == letters
+
+
+def test_images_are_centred_on_zero():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 12))
+    model = SupervisedIKDR(5).fit(rows, rows[:, 0] > 0)
+    panels = plot.components(model, image_shape=(3, 4))
+    assert len(panels) == 5
+    most = np.abs(model.components_).max()
+    for row, ax in zip(model.components_, panels, strict=True):
+        (image,) = ax.images
+        np.testing.assert_allclose(image.get_array(), row.reshape(3, 4))
+        assert image.get_clim() == (-most, most)
+    assert len(panels[0].figure.axes) == 6  # with one scale for all
+
+
+def test_convergence_is_the_history(fitted):
+    left, right = plot.convergence(fitted)
+    (objective,) = left.lines
+    numbers = [record.iteration for record in fitted.history_]
+    assert list(objective.get_xdata()) == numbers
+    assert list(objective.get_ydata()) == [record.objective for record in fitted.history_]
+    change, tolerance = right.lines
+    assert list(change.get_ydata()) == [record.change for record in fitted.history_]
+    assert set(tolerance.get_ydata()) == {1e-6}
+    assert right.get_yscale() == "log"
+    assert left.get_xlabel() == "iteration"
+
+
+def test_convergence_of_a_fit_that_needs_no_iterations():
+    model = SupervisedIKDR(2, kernel="linear").fit(X, Y)
+    figure, ax = plt.subplots()
+    left, right = plot.convergence(model, ax)
+    assert left is ax
+    assert np.isnan(right.lines[0].get_ydata()[-1])
+    figure.canvas.draw()
+
+
+def test_the_spectrum_shows_the_gap(fitted):
+    ax = plot.spectrum(fitted)
+    chosen, following = ax.lines
+    np.testing.assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
+    last = fitted.eigenvalues_[-1]
+    np.testing.assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
+    (gap,) = ax.collections
+    np.testing.assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
+    assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.3g}"]
+
+
+def test_classes_get_a_legend_and_a_colour_each(fitted):
+    ax = plot.scatter(fitted, X, Y)
+    assert names_in(ax) == ["0", "1", "2"]
+    Z = fitted.transform(X)
+    for label, dots in enumerate(ax.collections):
+        np.testing.assert_allclose(dots.get_offsets(), Z[label == Y])
+    assert len({to_hex(dots.get_facecolor()[0]) for dots in ax.collections}) == 3
+    assert ax.get_xlabel() == "new feature 1"
+    assert ax.get_ylabel() == "new feature 2"
+
+
+def test_more_classes_than_colours_differ_by_marker(fitted):
+    ax = plot.scatter(fitted, X, [f"lot {number % 12:02d}" for number in range(len(X))])
+    assert names_in(ax) == [f"lot {number:02d}" for number in range(12)]
+    looks = {
+        (to_hex(dots.get_facecolor()[0]), dots.get_paths()[0].vertices.tobytes())
+        for dots in ax.collections
+    }
+    assert len(looks) == 12
+
+
+@pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
+def test_rows_of_which_nothing_is_known_are_grey(fitted, gap):
+    known = Y.astype(object).where(Y.index % 3 > 0, gap)
+    ax = plot.scatter(fitted, X, known)
+    assert names_in(ax) == ["unknown", "0", "1", "2"]
+    grey = ax.collections[0]
+    assert same_color(grey.get_facecolor()[0][:3], "#999999")
+    np.testing.assert_allclose(grey.get_offsets(), fitted.transform(X)[Y.index % 3 == 0])
+
+
+def test_numbers_get_a_colour_bar(fitted):
+    numbers = X["alcohol"].where(X.index > 9)
+    figure, ax = plt.subplots()
+    assert plot.scatter(fitted, X, numbers, features=(1, 0), ax=ax) is ax
+    grey, dots = ax.collections
+    assert len(grey.get_offsets()) == 10
+    np.testing.assert_allclose(dots.get_array(), numbers[10:])
+    np.testing.assert_allclose(dots.get_offsets(), fitted.transform(X)[10:, ::-1])
+    assert len(figure.axes) == 2
+    assert names_in(ax) == ["unknown"]
+
+
+def test_minus_one_is_a_class_where_the_model_has_it():
+    signs = np.where(Y > 0, 1, -1)
+    known = SemiSupervisedIKDR(3, 2, n_init=1).fit(X, np.where(Y.index % 4, -1, Y))
+    assert names_in(plot.scatter(known, X, np.where(Y.index % 2, -1, Y)))[0] == "unknown"
+    assert names_in(plot.scatter(SupervisedIKDR(2).fit(X, signs), X, signs)) == ["-1", "1"]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_many_rows_are_a_choice_that_stays(fitted, lazy):
+    many = pd.concat([X] * 30)
+    rows = da.from_array(many.to_numpy(), chunks=(1000, 13)) if lazy else many
+    first, again = (plot.scatter(fitted, rows, np.tile(Y, 30)) for _ in range(2))
+    assert points(first).shape == (5000, 2)
+    np.testing.assert_array_equal(points(first), points(again))
+    Z = fitted.transform(X)
+    for label, dots in enumerate(first.collections):
+        places = {tuple(row) for row in Z[label == Y].round(6)}
+        assert {tuple(row) for row in dots.get_offsets().round(6)} == places
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        UnsupervisedIKDR(3, 2, n_init=1),
+        SemiSupervisedIKDR(3, 2, n_init=1),
+        AlternativeIKDR(2, n_init=1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_clusterers_are_drawn_too(model):
+    model.set_output(transform="pandas").fit(X, Y)
+    left, right = plot.convergence(model)
+    assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]
+    assert list(right.lines[0].get_ydata()) == [each.change for each in model.rounds_]
+    assert left.get_xlabel() == "round"
+    assert len(plot.components(model)) == len(model.components_)
+    np.testing.assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
+    assert len(points(plot.scatter(model, X, model.labels_))) == len(X)
+
+
+def test_without_y_rows_have_one_colour(fitted):
+    ax = plot.scatter(fitted, X)
+    assert len(points(ax)) == len(X)
+    assert ax.get_legend() is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: plot.components(m, image_shape=(3, 4)), r"`image_shape`.*13 pixels.*\(3, 4\)"),
+        (lambda m: plot.components(m, feature_names=["a"]), "`feature_names` must be 13.*got 1"),
+        (lambda m: plot.components(m, top=0), "`top`.*got 0"),
+        (lambda m: plot.components(m, axes=plt.subplots()[1]), "`axes` must be 2 Axes.*got 1"),
+        (lambda m: plot.scatter(m, X, features=(0, 2)), r"`features`.*0 to 1; got \(0, 2\)"),
+        (lambda m: plot.scatter(m, X, Y[:9]), "`y`.*178 rows, y has 9"),
+    ],
+)
+def test_errors_say_what_was_expected(fitted, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(fitted)
+
+
+def test_one_new_feature_is_no_scatter():
+    with pytest.raises(ValueError, match="`n_components` of 2 or more"):
+        plot.scatter(SupervisedIKDR(1).fit(X, Y), X)
+
+
+@pytest.mark.parametrize("draw", [plot.components, plot.convergence, plot.spectrum])
+def test_what_is_not_fitted_is_not_drawn(draw):
+    with pytest.raises(NotFittedError):
+        draw(SupervisedIKDR())
+
+
+def test_without_matplotlib_only_plot_is_missing():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"  # as where it is not installed
+        "import ism_dask, ism_dask.bar\n"
+        "try:\n    import ism_dask.plot\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'ism-dask[plot]'" in done.stdout

@@ -1,0 +1,41 @@
+"""What `import ism_dask` gives, and what it does not wait for."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ism_dask
+
+NAMES = ("AlternativeIKDR", "SemiSupervisedIKDR", "SupervisedIKDR", "UnsupervisedIKDR", "hsic")
+
+
+def test_all_that_is_exported_is_there() -> None:
+    assert set(NAMES) < set(ism_dask.__all__) <= set(dir(ism_dask))
+    for name in ism_dask.__all__:
+        assert getattr(ism_dask, name) is not None
+    assert ism_dask.kernels.KERNELS["gaussian"] is ism_dask.kernels.Gaussian
+
+
+def test_what_is_not_there_is_told_of_as_always() -> None:
+    with pytest.raises(AttributeError, match="module 'ism_dask' has no attribute 'Superwised'"):
+        _ = ism_dask.Superwised
+    with pytest.raises(ImportError, match="cannot import name 'Superwised'"):
+        from ism_dask import Superwised  # noqa: F401
+
+
+def test_estimators_pickle() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 4))
+    fitted = ism_dask.SupervisedIKDR(1).fit(X, X[:, 0] > 0)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
+
+
+def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
+    asked = "import sys, ism_dask, ism_dask.rows; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert not {"dask", "sklearn", "scipy"} & set(said.stdout.split())

@@ -1,0 +1,46 @@
+"""The examples run as they stand and print what they promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parents[1]
+
+
+def printed(script: str, *options: str) -> str:
+    """Run an example in a process of its own, warnings being errors; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(HOUSE / "examples" / script), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(HOUSE), "MPLBACKEND": "Agg"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "━" not in done.stderr  # no bar where there is no terminal
+    return done.stdout
+
+
+def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
+    picture = tmp_path / "wine.png"
+    told = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
+    assert "new feature 1 (eigenvalue 800): flavanoids +0.44" in told
+    assert "new feature 2 (eigenvalue 525): alcohol +0.52" in told
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    worth = {name: float(mean) for name, mean in re.findall(r"^ +(\w+) +(0\.\d+) \+-", told, re.M)}
+    assert set(worth) == {"PCA", "LDA", "IKDR"}
+    assert worth["IKDR"] > 0.93
+
+
+def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
+    told = printed("larger_than_memory.py", "--rows", "5000")
+    assert "5,000 rows of 20 in 4 chunks" in told
+    assert "engine landmarks" in told
+    sine = re.search(r"the true one: (0\.\d+)", told)
+    assert sine is not None
+    assert float(sine[1]) < 0.2
+    assert "new features on disk: 5,000 x 2 float32" in told
