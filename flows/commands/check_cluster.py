@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.console import Output
+from flows.wording import counted
 
 EXAMPLE = "Example: ism-dask check-cluster slurm.toml"
 HIDDEN = False
@@ -41,5 +42,5 @@ def _running(place: Any, output: Output) -> dict[str, Any]:
         address, workers = client.scheduler.address, workers_of(client)
     columns = ("worker", "threads", "memory", *VERSIONS)
     output.table(columns, [each.cells() for each in workers], left=1)
-    output.say(f"{len(workers)} worker(s) at {address}, with versions that go with ours")
+    output.say(f"{counted(len(workers), 'worker')} at {address}, with versions that go with ours")
     return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}

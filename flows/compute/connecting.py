@@ -14,6 +14,7 @@ from typing import Any
 from flows.compute.place import ANSWERS_WITHIN, Reached
 from flows.errors import FlowError
 from flows.progress import report
+from flows.wording import counted
 
 # They say at length, and more than once, what the one line of the error says.
 _NOISY = ("distributed", "distributed.client", "asyncio", "tornado.application")
@@ -69,7 +70,7 @@ def await_workers(client: Any, reached: Reached) -> None:
     while (running := _count(client)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
-                f"the Dask scheduler at {reached.address} has {running or 'no'} workers, and no "
+                f"the Dask scheduler at {reached.address} has {counted(running, 'worker')}, and no "
                 f"more came within {reached.wait:g} s; {reached.none_came}"
             )
         report(0.0, f"waiting for {reached.awaited}: {running} running")

@@ -12,6 +12,7 @@ from flows.compute.connecting import await_workers, connected, quiet
 from flows.compute.place import Place, Reached
 from flows.compute.versions import check_versions
 from flows.errors import FlowError
+from flows.wording import counted
 
 # What `--scheduler` said, and where that led, in the block around.
 _JOINED: ContextVar[tuple[str, Reached] | None] = ContextVar("joined", default=None)
@@ -85,8 +86,9 @@ def _explained(reached: Reached) -> Iterator[None]:
             f"{reached.none_came}, and repeat the command"
         ) from error
     except KilledWorker as error:
+        ended = counted(error.allowed_failures + 1, "worker")
         raise FlowError(
-            f"one task ended {error.allowed_failures + 1} workers of the Dask cluster at "
+            f"one task ended {ended} of the Dask cluster at "
             f"{reached.address}, most likely for want of memory; see their logs, and give each "
             "worker more memory or fewer threads"
         ) from error

@@ -19,6 +19,7 @@ from flows.compute.place import (
     check_numbers,
 )
 from flows.errors import FlowError
+from flows.wording import counted
 
 # Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
 _IDLE = 3600
@@ -147,7 +148,7 @@ class Kubernetes(Started):
     def _count(self) -> str:
         if isinstance(self.workers, Adapt):
             return f"{self.workers.minimum} to {self.workers.maximum} Kubernetes workers"
-        return f"{self.workers} Kubernetes worker(s)"
+        return counted(self.workers, "Kubernetes worker")
 
 
 @contextmanager

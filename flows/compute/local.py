@@ -16,6 +16,7 @@ from flows.compute.place import (
     check_numbers,
     scheduler_defaults,
 )
+from flows.wording import counted
 
 HOST = "127.0.0.1"
 
@@ -46,7 +47,7 @@ class Local(Started):
     def plan(self) -> Plan:
         """Return what would be started."""
         each = "its share of the memory" if self.memory is None else self.memory
-        line = f"{self.workers} worker(s) of {self.threads} thread(s) and {each} on {HOST}"
+        line = f"{self._count} of {counted(self.threads, 'thread')} and {each} on {HOST}"
         return Plan((line,), asdict(self))
 
     @contextmanager
@@ -73,6 +74,10 @@ class Local(Started):
                 cluster.scheduler_address,
                 workers=self.workers,
                 wait=60.0,
-                awaited=f"{self.workers} worker(s) to start",
+                awaited=f"{self._count} to start",
                 none_came="--debug may show why",
             )
+
+    @property
+    def _count(self) -> str:
+        return counted(self.workers, "worker")

@@ -130,5 +130,8 @@ def scheduler_defaults() -> Iterator[None]:
     """Let a scheduler that is started in the block give up tasks that no worker ever takes."""
     import dask  # noqa: PLC0415
 
+    # What is set before its own settings are there would take those along when it is undone.
+    import distributed  # noqa: F401, PLC0415
+
     with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKERS}):
         yield

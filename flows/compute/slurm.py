@@ -23,6 +23,7 @@ from flows.compute.place import (
 )
 from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
+from flows.wording import counted
 from storage import home
 
 # Looks, one a second, that find a job idle before it is ended: another would have to queue.
@@ -175,7 +176,7 @@ class Slurm(Started):
     def _count(self) -> str:
         if isinstance(self.jobs, Adapt):
             return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
-        return f"{self.jobs} SLURM job(s)"
+        return counted(self.jobs, "SLURM job")
 
 
 def _jobqueue() -> Any:

@@ -19,7 +19,7 @@ def needs(program: str) -> str:
     """Return the path of a program that is not Python's, or skip the test."""
     found = shutil.which(program)
     if found is None:
-        absent = f"there is no {program} here; `make tools` installs it"
+        absent = f"there is no {program} here; `make tools` installs what Debian has"
         # CI must not pass by skipping.
         (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_TOOLS") else pytest.skip)(absent)
     return str(found)

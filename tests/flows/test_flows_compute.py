@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from support import Diary
 from flows.compute.clusters import KINDS, place_of
 from flows.compute.joining import joined, joined_place
 from flows.compute.versions import worker_versions
-from flows.errors import SettingsError
+from flows.errors import FlowError, SettingsError
 from flows.progress import watching
 from flows.services.records import Record, services_folder
 
@@ -110,14 +111,20 @@ def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
 
 
 def test_workers_of_our_own_are_here_only(local: Path) -> None:
+    from distributed import default_client
+
     before, diary = _listening(), Diary()
-    with watching(diary), joined_place(place_of(str(local))) as client:
+    with watching(diary), joined(str(local)):
+        client = default_client()
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
+        with joined(str(local)):  # as each fold does
+            assert default_client() is client
+        assert default_client() is client
         found = _listening() - before
         # The scheduler and its dashboard; of each worker a nanny, itself, and its page.
         assert len(found) >= 6
         assert {host for host, _ in found} == {"127.0.0.1"}
-    assert any("waiting for 2 worker(s) to start: 0 running" in text for text in diary.texts)
+    assert any("waiting for 2 workers to start: 0 running" in text for text in diary.texts)
     assert _listening() - before == set()
 
 
@@ -134,18 +141,6 @@ def _listening() -> set[tuple[str, int]]:
         for each in member.net_connections("inet")
         if each.status == psutil.CONN_LISTEN
     }
-
-
-def test_one_name_is_one_cluster(local: Path) -> None:
-    from distributed import default_client
-
-    with joined(str(local)):
-        address = default_client().scheduler.address
-        with joined(str(local)):
-            assert default_client().scheduler.address == address
-        assert default_client().scheduler.address == address
-    with pytest.raises(ValueError, match="No clients found"):
-        default_client()
 
 
 def test_an_interruption_ends_the_workers(local: Path) -> None:
@@ -167,6 +162,33 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
     assert err.splitlines()[-1] == "ism-dask: interrupted"
     assert "KeyboardInterrupt" not in err
     assert psutil.wait_procs(family, timeout=20)[1] == []
+
+
+def test_a_task_that_ends_its_workers(local: Path) -> None:
+    import dask
+    import distributed  # noqa: F401 - whose settings have to be there first
+
+    said = "one task ended 1 worker of the Dask cluster at tcp://127.0.0.1:.*give each worker more"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        pytest.raises(FlowError, match=said),
+        joined_place(place_of(str(local))) as client,
+    ):
+        client.submit(os._exit, 1).result()
+
+
+def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.compute.place.NO_WORKERS", "1 s")
+    with (
+        pytest.raises(FlowError, match="lost all its workers, and none came back"),
+        joined_place(place_of(str(local))) as client,
+    ):
+        _without_workers(client)
+
+
+def _without_workers(client: Any) -> None:
+    client.retire_workers(list(client.scheduler_info(n_workers=-1)["workers"]))
+    client.submit(abs, -1).result()
 
 
 def _family(pid: int, size: int) -> list[psutil.Process]:
@@ -214,7 +236,7 @@ def test_the_workers_of_a_running_cluster(
     monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
     with a_worker(running):
         (found,) = here("check-cluster", running, "--json").answer["workers"]
-        assert "1 worker(s) at tcp://127.0.0.1:" in here("check-cluster", running).out
+        assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
         services_folder().mkdir(parents=True)
         ours = psutil.Process()
         Record("dask-scheduler", ours.pid, ours.create_time(), running).write()

@@ -103,6 +103,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
+    file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
     asked, diary = ("crossval", "wine", "--plain", "--json", "--first", 2), Diary()
     alone = here(*asked).answer
     with watching(diary):
@@ -110,21 +111,14 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
     assert (far.status, far.err) == (0, "")
     for one, two in zip(far.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-    assert "waiting for 2 SLURM job(s) to start: 0 running" in diary.texts
+    assert "waiting for 1 to 2 SLURM jobs to start: 0 running" in diary.texts
     _until(lambda: _said("squeue", "--noheader") == "")
     logs = Path(os.environ["ISM_DASK_HOME"]) / "slurm"
     texts = [log.read_text() for log in logs.glob("*.err")]
-    # One submission for both folds, over certificates that are gone when it is over.
-    assert len(texts) == 2
+    # The folds share them; and the certificates are gone when it is over.
+    assert len(texts) in (1, 2)
     assert all("tls://127.0.0.1:" in text and "tcp://" not in text for text in texts)
     assert list(logs.rglob("*.pem")) == []
-
-
-def test_as_many_jobs_as_there_is_to_do(here: Command, file: Path) -> None:
-    file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
-    far = here("fit", "wine", "--plain", "--json", "--cluster", file)
-    assert (far.status, far.err) == (0, "")
-    _until(lambda: _said("squeue", "--noheader") == "")
 
 
 def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> None:
@@ -144,5 +138,5 @@ def test_jobs_that_do_not_start(here: Command, file: Path) -> None:
     """They are held: as when the queue is full."""
     file.write_text(FILE + 'directives = ["--hold"]\nwait = 1\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "has no workers, and no more came within 1 s; see `squeue --me`" in said
+    assert "has 0 workers, and no more came within 1 s; see `squeue --me`" in said
     _until(lambda: _said("squeue", "--noheader") == "")
