@@ -8,9 +8,10 @@ import ssl
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from flows.compute.interrupts import interrupts_held
 from flows.compute.place import ANSWERS_WITHIN, Reached
 from flows.errors import FlowError
 from flows.progress import report
@@ -50,17 +51,18 @@ def connected(reached: Reached) -> Iterator[Any]:
     from distributed import Client  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
 
-    try:
-        # A port where something else listens would keep the client waiting for ever: it has a
-        # time limit for the connection, but none for the greeting that follows.
-        asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
-        with warnings.catch_warnings():
-            # Where it matters, our own check refuses.
-            warnings.simplefilter("ignore", VersionMismatchWarning)
-            client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
-    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        raise FlowError(_why_not(reached, error)) from error
-    with client:
+    with ExitStack() as opened:
+        try:
+            # A port where something else listens would keep the client waiting for ever: it has
+            # a time limit for the connection, but none for the greeting that follows.
+            asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
+            with interrupts_held(), warnings.catch_warnings():
+                # Where it matters, our own check refuses.
+                warnings.simplefilter("ignore", VersionMismatchWarning)
+                client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
+                opened.enter_context(client)
+        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+            raise FlowError(_why_not(reached, error)) from error
         yield client
 
 

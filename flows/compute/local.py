@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from flows.compute.interrupts import interrupts_held
@@ -55,20 +55,21 @@ class Local(Started):
         """Start the processes, and end them with the block."""
         from distributed import LocalCluster  # noqa: PLC0415
 
-        with scheduler_defaults(), interrupts_held():
-            cluster = LocalCluster(
-                n_workers=0,
-                threads_per_worker=self.threads,
-                memory_limit=self.memory or "auto",
-                processes=True,
-                host=HOST,
-                protocol="tcp",
-                dashboard_address=f"{HOST}:0",
-                # Without one, a worker has a page all the same, on every interface.
-                worker_dashboard_address=f"{HOST}:0",
-                silence_logs=logging.CRITICAL,
-            )
-        with cluster:
+        with ExitStack() as opened:
+            with scheduler_defaults(), interrupts_held():
+                cluster = LocalCluster(
+                    n_workers=0,
+                    threads_per_worker=self.threads,
+                    memory_limit=self.memory or "auto",
+                    processes=True,
+                    host=HOST,
+                    protocol="tcp",
+                    dashboard_address=f"{HOST}:0",
+                    # Without one, a worker has a page all the same, on every interface.
+                    worker_dashboard_address=f"{HOST}:0",
+                    silence_logs=logging.CRITICAL,
+                )
+                opened.enter_context(cluster)
             cluster.scale(self.workers)
             yield Reached(
                 cluster.scheduler_address,
