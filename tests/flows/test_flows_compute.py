@@ -158,7 +158,9 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
         out, err = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert (run.returncode, out) == (130, "")
+    # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
+    assert run.returncode in (130, -signal.SIGINT)
+    assert out == ""
     assert err.splitlines()[-1] == "ism-dask: interrupted"
     assert "KeyboardInterrupt" not in err
     assert psutil.wait_procs(family, timeout=20)[1] == []
