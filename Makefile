@@ -11,7 +11,7 @@ API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
 	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
 POOL = local-process
 
-.PHONY: demo test deploy browser lint format bench bench-scale clean help
+.PHONY: demo test deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -31,6 +31,10 @@ test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
+
+tools:  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root)
+	@command -v slurmd docker-compose ip openssl >/dev/null || { apt-get update -q \
+		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl; }
 
 lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands import (
+    check_cluster,
     cluster,
     crossval,
     datasets,
@@ -44,8 +45,20 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-for _module in (datasets, ingest, crossval, fit, cluster, transform, runs, show, report, up):
-    _name = _module.__name__.rpartition(".")[2]
+for _module in (
+    datasets,
+    ingest,
+    crossval,
+    fit,
+    cluster,
+    transform,
+    check_cluster,
+    runs,
+    show,
+    report,
+    up,
+):
+    _name = _module.__name__.rpartition(".")[2].replace("_", "-")
     app.command(_name, epilog=_module.EXAMPLE, hidden=_module.HIDDEN)(expanded(_module.run))
 
 

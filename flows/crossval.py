@@ -8,6 +8,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.compute.joining import joined
 from flows.reports.markdown import crossval_page
 from flows.settings import CrossvalSettings
 from flows.steps import begin
@@ -40,7 +41,8 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with tracked("crossval", settings) as run:
         begin(settings)
-        results = [fold_step(settings, number) for number in settings.numbers]
+        with joined(settings.scheduler):
+            results = [fold_step(settings, number) for number in settings.numbers]
         summary = aggregate_step(settings, results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flows.compute.clusters import place_of
 from flows.errors import SettingsError
 from flows.work.paradigms import PARADIGMS
 from ism_dask.engines import ENGINES
@@ -22,6 +23,7 @@ __all__ = [
     "check_name",
     "check_run_name",
     "dataset_names",
+    "place_of",
 ]
 
 

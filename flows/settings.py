@@ -7,7 +7,6 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from ism_dask.kernels import Kernel
 
-_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 _RUN = "run:"
 # Of clusters that are told something of the rows, where it is not said.
 MU, SCORES_SHARE = 1.0, 0.1
@@ -139,17 +137,16 @@ class Settings(DataSettings):
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
         None,
-        about="Address of a running Dask scheduler, such as tcp://127.0.0.1:8786.",
-        title="Dask scheduler",
+        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
+        "up`, or a cluster file such as slurm.toml. Default: here.",
+        title="Dask scheduler or cluster file",
+        flags=("--scheduler", "--cluster"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scheduler is not None and not _is_address(self.scheduler):
-            raise SettingsError(
-                f"`scheduler` is {self.scheduler!r}; expected an address such as "
-                "tcp://127.0.0.1:8786, which `dask scheduler` prints when it starts"
-            )
+        if self.scheduler is not None:
+            _known().place_of(self.scheduler)
         _choose("engine", self.engine, _engine_names())
         self.build_kernel()
         _known().check_data(self)
@@ -323,11 +320,6 @@ def _known() -> ModuleType:
     from flows import known  # noqa: PLC0415
 
     return known
-
-
-def _is_address(text: str) -> bool:
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and 0 < int(match[2]) < 2**16
 
 
 def _choose(name: str, value: str, names: list[str]) -> str:

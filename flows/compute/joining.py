@@ -1,71 +1,94 @@
-"""Join a Dask cluster that is already running."""
+"""Let shards find a cluster: one that runs already, or one that is started for the block."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+from flows.compute.clusters import place_of
+from flows.compute.connecting import await_workers, connected, quiet
+from flows.compute.place import Place, Reached
+from flows.compute.versions import check_versions
 from flows.errors import FlowError
+from flows.wording import counted
 
-_SECONDS = 10
-# They say at length, and more than once, what the one line of the error says.
-_NOISY = ("distributed", "distributed.client", "asyncio")
+# What `--scheduler` said, and where that led, in the block around.
+_JOINED: ContextVar[tuple[str, Reached] | None] = ContextVar("joined", default=None)
 
 
 @contextmanager
-def joined(address: str | None) -> Iterator[None]:
-    """Make the cluster at `address` the one that shards find; without an address, do nothing."""
-    if address is None:
+def joined(scheduler: str | None) -> Iterator[None]:
+    """Make the cluster that `scheduler` names the one that shards find; for None, do nothing.
+
+    What was started for the block ends with it. Within the block the same name means the same
+    cluster: the folds of a cross-validation share one.
+    """
+    around = _JOINED.get()
+    if scheduler is None:
         yield
-        return
+    elif around is not None and around[0] == scheduler:
+        with _explained(around[1]):
+            yield
+    else:
+        with _reached(place_of(scheduler)) as (reached, _), _remembered(scheduler, reached):
+            yield
+
+
+@contextmanager
+def joined_place(place: Place) -> Iterator[Any]:
+    """Yield a client of a cluster that has workers, all with versions like ours."""
+    with _reached(place) as (_, client):
+        yield client
+
+
+@contextmanager
+def _reached(place: Place) -> Iterator[tuple[Reached, Any]]:
+    with quiet(), place.opened() as reached, connected(reached) as client:
+        await_workers(client, reached)
+        check_versions(client)
+        with _explained(reached):
+            yield reached, client
+
+
+@contextmanager
+def _remembered(scheduler: str, reached: Reached) -> Iterator[None]:
+    token = _JOINED.set((scheduler, reached))
+    try:
+        yield
+    finally:
+        _JOINED.reset(token)
+
+
+@contextmanager
+def _explained(reached: Reached) -> Iterator[None]:
+    """Say in one line what became of the cluster on the way."""
     # Only those who want a cluster wait for what it takes to talk to one.
     from distributed.client import FutureCancelledError  # noqa: PLC0415
     from distributed.comm.core import CommClosedError  # noqa: PLC0415
+    from distributed.scheduler import (  # noqa: PLC0415
+        KilledWorker,
+        NoValidWorkerError,
+        NoWorkerError,
+    )
 
-    with _connected(address) as client:
-        _await_workers(client, address)
-        try:
-            yield
-        except (FutureCancelledError, CommClosedError) as error:
-            raise FlowError(
-                f"the Dask scheduler at {address} was lost on the way; see its log, start it "
-                "and its workers again, and repeat the command"
-            ) from error
-
-
-def _connected(address: str) -> Any:
-    from distributed import Client  # noqa: PLC0415
-
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        # A port where something else listens would keep the client waiting for ever: it has a
-        # time limit for the connection, but none for the greeting that follows.
-        asyncio.run(asyncio.wait_for(_greet(address), _SECONDS))
-        return Client(address, timeout=_SECONDS)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        yield
+    except (FutureCancelledError, CommClosedError) as error:
         raise FlowError(
-            f"no Dask scheduler answers at {address} within {_SECONDS} s; start one with "
-            "`dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here "
-            "(a tls:// address needs the certificates in Dask's configuration)"
+            f"the Dask scheduler at {reached.address} was lost on the way; see its log, start it "
+            "and its workers again, and repeat the command"
         ) from error
-
-
-async def _greet(address: str) -> None:
-    from distributed.comm.core import connect  # noqa: PLC0415
-
-    comm = await connect(address)
-    await comm.close()
-
-
-def _await_workers(client: Any, address: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_SECONDS)
-    except TimeoutError as error:
+    except (NoWorkerError, NoValidWorkerError) as error:
         raise FlowError(
-            f"the Dask scheduler at {address} has no workers; start some with "
-            f"`dask worker {address}`"
+            f"the Dask cluster at {reached.address} lost all its workers, and none came back; "
+            f"{reached.none_came}, and repeat the command"
+        ) from error
+    except KilledWorker as error:
+        ended = counted(error.allowed_failures + 1, "worker")
+        raise FlowError(
+            f"one task ended {ended} of the Dask cluster at "
+            f"{reached.address}, most likely for want of memory; see their logs, and give each "
+            "worker more memory or fewer threads"
         ) from error

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from flows.compute.seeing import check_seen
 from flows.errors import SettingsError
 from flows.passes import watched_fit
 from flows.progress import Part, report
@@ -216,6 +217,8 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     n = len(X) if chosen is None else len(chosen)
     size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
     if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
+        if settings.scheduler is not None:
+            check_seen(X.root)
         return X if chosen is None else Picked.of(X, chosen)
     rows = X.read(0, len(X))
     return rows if chosen is None else rows[chosen]

@@ -176,7 +176,9 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
     """Run the whole cross-validation without Prefect."""
     ensure_stored(settings.dataset, settings.split)
-    return summarise(settings, [cross_fold(settings, number) for number in settings.numbers])
+    with joined(settings.scheduler):
+        results = [cross_fold(settings, number) for number in settings.numbers]
+    return summarise(settings, results)
 
 
 def _name(settings: CrossvalSettings, labelled: Labelled) -> str:

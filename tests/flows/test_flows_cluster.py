@@ -11,10 +11,11 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-import flows.compute.joining
+import flows.compute.connecting
 import flows.passes
 import flows.progress
 import flows.work.data
+from flows.compute.address import Address
 from flows.progress import watching
 
 
@@ -91,7 +92,7 @@ def _same(found: dict, expected: dict) -> None:
 def test_nobody_at_that_address(
     here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
-    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
+    monkeypatch.setattr(flows.compute.connecting, "ANSWERS_WITHIN", 1.0)
     address = f"tcp://127.0.0.1:{unused_port}"
     ended = here("crossval", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
@@ -99,7 +100,7 @@ def test_nobody_at_that_address(
 
 def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: as a web server would, for ever."""
-    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
+    monkeypatch.setattr(flows.compute.connecting, "ANSWERS_WITHIN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         ended = here("fit", "wine", "--plain", "--scheduler", address)
@@ -109,7 +110,7 @@ def test_something_else_at_that_address(here: Command, monkeypatch: pytest.Monke
 def test_a_scheduler_without_workers(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
-    monkeypatch.setattr(flows.compute.joining, "_SECONDS", 1)
+    monkeypatch.setattr(Address, "wait", 1.0)
     with LocalCluster(
         n_workers=0,
         processes=False,

@@ -1,0 +1,167 @@
+"""Workers in the pods of a Kubernetes cluster, by the operator of Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from flows.compute.place import (
+    NO_WORKERS,
+    Adapt,
+    Plan,
+    Reached,
+    Started,
+    check_memory,
+    check_numbers,
+)
+from flows.errors import FlowError
+from flows.wording import counted
+
+# Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
+_IDLE = 3600
+_SECURITY = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubernetes(Started):
+    """A DaskCluster, made for the run and deleted after it.
+
+    Attributes
+    ----------
+    image : str
+        What scheduler and workers run: with the same ism-dask and Dask as here.
+    workers : int or Adapt
+        How many.
+    cpu : int
+        Of each worker, and how many threads it has.
+    memory : str
+        Of each worker, and of the scheduler.
+    namespace : str, optional
+        Default: that of the current context of kubectl.
+    env : dict
+        Environment variables of scheduler and workers.
+    worker_resources : dict
+        More of what each worker is given, such as {"ephemeral-storage" = "10Gi"}.
+    volume_claim : str, optional
+        A claim, which pods may share, that becomes /data in scheduler and workers.
+    wait : float
+        Seconds that scheduler and first worker may take to start.
+    """
+
+    extra: ClassVar[str | None] = "kubernetes"
+    package: ClassVar[str] = "dask_kubernetes"
+
+    image: str
+    workers: int | Adapt
+    cpu: int = 1
+    memory: str = "2 GiB"
+    namespace: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    worker_resources: dict[str, str] = field(default_factory=dict)
+    volume_claim: str | None = None
+    wait: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_numbers(1, cpu=self.cpu, wait=self.wait)
+        check_memory(self.memory)
+        if not isinstance(self.workers, Adapt):
+            check_numbers(1, workers=self.workers)
+
+    def plan(self) -> Plan:
+        """Return the DaskCluster that would be made."""
+        import yaml  # noqa: PLC0415 - comes with dask
+
+        spec = self.spec("ism-dask")
+        text = yaml.safe_dump(spec, sort_keys=False).rstrip()
+        return Plan((f"{self._count}, by this DaskCluster:", *text.split("\n")), {"spec": spec})
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Make the DaskCluster, and delete it when the block ends."""
+        from dask_kubernetes.operator import KubeCluster  # noqa: PLC0415
+
+        with _explained():
+            cluster = KubeCluster(
+                custom_cluster_spec=self.spec(f"ism-dask-{uuid4().hex[:8]}"),
+                namespace=self.namespace,
+                resource_timeout=int(self.wait),
+                quiet=True,
+            )
+        with cluster:
+            if isinstance(self.workers, Adapt):
+                cluster.adapt(minimum=self.workers.minimum, maximum=self.workers.maximum)
+            yield Reached(
+                cluster.scheduler_address,
+                wait=self.wait,
+                awaited=f"{self._count} to start",
+                none_came="see `kubectl get pods` and `kubectl describe pod` of those that wait",
+            )
+
+    def spec(self, name: str) -> dict[str, Any]:
+        """Return the DaskCluster that would be made under that name."""
+        from dask_kubernetes.operator import make_cluster_spec  # noqa: PLC0415
+
+        spec: dict[str, Any] = make_cluster_spec(
+            name,
+            image=self.image,
+            n_workers=self.workers.minimum if isinstance(self.workers, Adapt) else self.workers,
+            resources=self._resources(1, {}),
+            env={"DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": NO_WORKERS, **self.env},
+            # Dask no longer has the commands of one word that the operator would take.
+            idle_timeout=_IDLE,
+            worker_command=["dask", "worker", "--nthreads", str(self.cpu)],
+        )
+        scheduler, worker = (spec["spec"][part]["spec"] for part in ("scheduler", "worker"))
+        scheduler["containers"][0]["args"] = ["dask", "scheduler", "--host", "0.0.0.0"]  # noqa: S104
+        worker["containers"][0]["resources"] = self._resources(self.cpu, self.worker_resources)
+        for pod in (scheduler, worker):
+            self._finish(pod)
+        return spec
+
+    def _finish(self, pod: dict[str, Any]) -> None:
+        """Take from a pod what it has no need of, and give it its data."""
+        pod["automountServiceAccountToken"] = False
+        container = pod["containers"][0]
+        container["securityContext"] = deepcopy(_SECURITY)
+        if self.volume_claim is not None:
+            claim = {"claimName": self.volume_claim}
+            pod["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+            container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+
+    def _resources(self, cpu: int, more: dict[str, str]) -> dict[str, dict[str, str]]:
+        from dask.utils import parse_bytes  # noqa: PLC0415
+
+        memory = f"{parse_bytes(self.memory) // 2**20}Mi"
+        given = {"cpu": str(cpu), "memory": memory, **more}
+        return {"requests": given, "limits": dict(given)}
+
+    @property
+    def _count(self) -> str:
+        if isinstance(self.workers, Adapt):
+            return f"{self.workers.minimum} to {self.workers.maximum} Kubernetes workers"
+        return counted(self.workers, "Kubernetes worker")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in one line why the cluster could not be made."""
+    try:
+        yield
+    except FlowError:
+        raise
+    # Whatever its client, the operator and the network may raise: there is no common base.
+    except Exception as error:
+        raise FlowError(
+            f"no cluster of workers could be made on Kubernetes ({type(error).__name__}: {error}); "
+            "see that `kubectl get daskclusters` answers: it needs a context that may make them, "
+            "and the operator of Dask"
+        ) from error

@@ -1,0 +1,84 @@
+"""Worker processes on this machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+
+from flows.compute.interrupts import interrupts_held
+from flows.compute.place import (
+    Plan,
+    Reached,
+    Started,
+    check_memory,
+    check_numbers,
+    scheduler_defaults,
+)
+from flows.wording import counted
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Started):
+    """Worker processes on this machine, which nobody else can reach.
+
+    Attributes
+    ----------
+    workers : int
+        How many processes.
+    threads : int
+        In each.
+    memory : str, optional
+        Of each worker. Default: an equal share of what the machine has.
+    """
+
+    workers: int = 1
+    threads: int = 2
+    memory: str | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(1, workers=self.workers, threads=self.threads)
+        if self.memory is not None:
+            check_memory(self.memory)
+
+    def plan(self) -> Plan:
+        """Return what would be started."""
+        each = "its share of the memory" if self.memory is None else self.memory
+        line = f"{self._count} of {counted(self.threads, 'thread')} and {each} on {HOST}"
+        return Plan((line,), asdict(self))
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Start the processes, and end them with the block."""
+        from distributed import LocalCluster  # noqa: PLC0415
+
+        with ExitStack() as opened:
+            with scheduler_defaults(), interrupts_held():
+                cluster = LocalCluster(
+                    n_workers=0,
+                    threads_per_worker=self.threads,
+                    memory_limit=self.memory or "auto",
+                    processes=True,
+                    host=HOST,
+                    protocol="tcp",
+                    dashboard_address=f"{HOST}:0",
+                    # Without one, a worker has a page all the same, on every interface.
+                    worker_dashboard_address=f"{HOST}:0",
+                    silence_logs=logging.CRITICAL,
+                )
+                opened.enter_context(cluster)
+            cluster.scale(self.workers)
+            yield Reached(
+                cluster.scheduler_address,
+                workers=self.workers,
+                wait=60.0,
+                awaited=f"{self._count} to start",
+                none_came="--debug may show why",
+            )
+
+    @property
+    def _count(self) -> str:
+        return counted(self.workers, "worker")

@@ -1,0 +1,212 @@
+"""Workers in the jobs of a SLURM cluster."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flows.compute.interrupts import interrupts_kept
+from flows.compute.place import (
+    Adapt,
+    Plan,
+    Reached,
+    Started,
+    check_memory,
+    check_numbers,
+    scheduler_defaults,
+)
+from flows.compute.tls import Tls, passing_tls
+from flows.errors import FlowError
+from flows.wording import counted
+from storage import home
+
+# Looks, one a second, that find a job idle before it is ended: another would have to queue.
+_IDLE = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm(Started):
+    """Jobs of workers; the scheduler runs where the command does.
+
+    Attributes
+    ----------
+    interface : str
+        Network interface, such as ib0, on which the nodes reach this machine and each other.
+        Nothing listens on any other.
+    cores, memory : int, str
+        Of each job.
+    jobs : int or Adapt
+        How many.
+    processes : int
+        Workers in each job, which share its cores and memory.
+    queue, account, walltime : str, optional
+        As `sbatch` has them (`-p`, `-A`, `-t`).
+    directives : tuple of str
+        More lines for `sbatch`, such as "--constraint=avx512".
+    prologue : tuple of str
+        Lines of the job script before the workers start, such as "module load python".
+    python : str, optional
+        The Python of the nodes. Default: the path of ours.
+    shared : Path, optional
+        A folder that this machine and the nodes share, for logs and for certificates made for
+        this run. Default: `slurm` in the home of ism-dask.
+    tls : Tls, optional
+        Certificates. Default: some that are made for the run and are worth nothing after it.
+    wait : float
+        Seconds that the first job may take to start.
+    """
+
+    extra: ClassVar[str | None] = "slurm"
+    package: ClassVar[str] = "dask_jobqueue"
+
+    interface: str
+    cores: int
+    memory: str
+    jobs: int | Adapt
+    processes: int = 1
+    queue: str | None = None
+    account: str | None = None
+    walltime: str = "01:00:00"
+    directives: tuple[str, ...] = ()
+    prologue: tuple[str, ...] = ()
+    python: str | None = None
+    shared: Path | None = None
+    tls: Tls | None = None
+    wait: float = 900.0
+
+    def __post_init__(self) -> None:
+        check_numbers(1, cores=self.cores, processes=self.processes, wait=self.wait)
+        check_memory(self.memory)
+        if not isinstance(self.jobs, Adapt):
+            check_numbers(1, jobs=self.jobs)
+        if self.processes > self.cores:
+            raise ValueError(
+                f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
+            )
+
+    def plan(self) -> Plan:
+        """Return the script of each job, and what SLURM makes of it, where there is one."""
+        script = self._script()
+        said = _asked_sbatch(script)
+        lines = (f"{self._count}, each by this script:", *script.rstrip().split("\n"), said or "")
+        return Plan(
+            tuple(filter(None, lines)), {"jobs": self._scale, "script": script, "sbatch": said}
+        )
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Submit the jobs, and cancel them when the block ends."""
+        _check_interface(self.interface)
+        if _asked_sbatch(self._script()) is None:
+            raise FlowError(
+                "there is no `sbatch` on this machine; run the command where jobs are submitted, "
+                "such as a login node"
+            )
+        self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._certificates() as tls, scheduler_defaults(), self._cluster(tls) as cluster:
+            if isinstance(self.jobs, Adapt):
+                cluster.adapt(
+                    minimum_jobs=self.jobs.minimum,
+                    maximum_jobs=self.jobs.maximum,
+                    wait_count=_IDLE,
+                )
+            else:
+                cluster.scale(jobs=self.jobs)
+            yield Reached(
+                cluster.scheduler_address,
+                cluster.security,
+                wait=self.wait,
+                awaited=f"{self._count} to start",
+                none_came=f"see `squeue --me`, and the logs in {self._shared}",
+            )
+
+    def _script(self) -> str:
+        """Return the script of a job; where the scheduler will listen is not yet known."""
+        job = _jobqueue().SLURMJob(
+            "tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://"
+        )
+        return str(job.job_script())
+
+    def _certificates(self) -> AbstractContextManager[Tls]:
+        return passing_tls(self._shared) if self.tls is None else nullcontext(self.tls)
+
+    def _cluster(self, tls: Tls) -> Any:
+        return _jobqueue().SLURMCluster(
+            **self._job(),
+            name="ism-dask",
+            silence_logs=logging.CRITICAL,
+            security=tls.security(),
+            scheduler_options={
+                "interface": self.interface,
+                "dashboard_address": "127.0.0.1:0",
+            },
+        )
+
+    def _job(self) -> dict[str, Any]:
+        return {
+            "cores": self.cores,
+            "memory": self.memory,
+            "processes": self.processes,
+            "queue": self.queue,
+            "account": self.account,
+            "walltime": self.walltime,
+            "interface": self.interface,
+            "job_extra_directives": list(self.directives),
+            "job_script_prologue": list(self.prologue),
+            "python": self.python,
+            "log_directory": str(self._shared),
+            "job_name": "ism-dask",
+        }
+
+    @property
+    def _shared(self) -> Path:
+        return self.shared or home() / "slurm"
+
+    @property
+    def _scale(self) -> Any:
+        return asdict(self.jobs) if isinstance(self.jobs, Adapt) else self.jobs
+
+    @property
+    def _count(self) -> str:
+        if isinstance(self.jobs, Adapt):
+            return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
+        return counted(self.jobs, "SLURM job")
+
+
+def _jobqueue() -> Any:
+    import distributed  # noqa: F401, PLC0415
+
+    with interrupts_kept():
+        from dask_jobqueue import slurm  # noqa: PLC0415
+
+        return slurm
+
+
+def _asked_sbatch(script: str) -> str | None:
+    """Return what `sbatch` says of a job that it does not submit; None where there is none."""
+    program = shutil.which("sbatch")
+    if program is None:
+        return None
+    asked = subprocess.run(  # noqa: S603 - the script is what would be submitted
+        [program, "--test-only"], input=script, capture_output=True, text=True, check=False
+    )
+    said = " ".join(asked.stderr.split())
+    if asked.returncode:
+        raise FlowError(f"SLURM would not take the job; expected other settings ({said})")
+    return said
+
+
+def _check_interface(interface: str) -> None:
+    import psutil  # noqa: PLC0415
+
+    known = sorted(psutil.net_if_addrs())
+    if interface not in known:
+        raise FlowError(
+            f"`interface` is {interface!r}; expected one of this machine: {', '.join(known)}"
+        )

@@ -1,0 +1,86 @@
+"""Schedulers and workers of Dask as processes of their own, as they are on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def needs(program: str) -> str:
+    """Return the path of a program that is not Python's, or skip the test."""
+    found = shutil.which(program)
+    if found is None:
+        absent = f"there is no {program} here; `make tools` installs what Debian has"
+        # CI must not pass by skipping.
+        (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_TOOLS") else pytest.skip)(absent)
+    return str(found)
+
+
+@contextmanager
+def process(*command: object, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a process during the block."""
+    started = subprocess.Popen(
+        [*map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        cwd="/",  # not in the checkout, from where Python would import
+    )
+    try:
+        yield started
+    finally:
+        started.terminate()
+        try:
+            started.wait(20)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+
+def dask(part: str, *options: object, within: Sequence[str] = ()) -> list[object]:
+    """Return the command of a scheduler or a worker, in a network namespace perhaps."""
+    return [*within, sys.executable, "-m", f"distributed.cli.dask_{part}", *options]
+
+
+@contextmanager
+def scheduler(
+    folder: Path, *options: object, host: str = "127.0.0.1", within: Sequence[str] = ()
+) -> Iterator[str]:
+    """Keep a scheduler during the block; yield its address."""
+    file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
+    where = ("--host", host, "--port", 0, "--no-dashboard", "--dashboard-address", f"{host}:0")
+    with process(*dask("scheduler", *where, "--scheduler-file", file, *options, within=within)):
+        yield _address(file)
+
+
+@contextmanager
+def worker(
+    address: str,
+    *options: object,
+    host: str = "127.0.0.1",
+    within: Sequence[str] = (),
+    **environment: str,
+) -> Iterator[None]:
+    """Keep a worker during the block."""
+    size = ("--nthreads", 1, "--memory-limit", "1GiB", "--no-dashboard")
+    where = ("--host", host, "--dashboard-address", f"{host}:0")
+    with process(*dask("worker", address, *where, *size, *options, within=within), **environment):
+        yield
+
+
+def _address(file: Path) -> str:
+    for _ in range(600):
+        if file.exists() and file.read_text().endswith("}"):
+            return str(json.loads(file.read_text())["address"])
+        time.sleep(0.1)
+    raise AssertionError(f"no scheduler has written {file}")

@@ -1,0 +1,202 @@
+"""What is in deploy/: held against the tools, or the schemas, of those that would read it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from commandline import Command
+from daskparts import needs
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMPOSE = DEPLOY / "compose/compose.yaml"
+# Of the schemas that are held against the manifests.
+KUBERNETES = "1.32"
+
+
+def composed(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [needs("docker-compose"), "--file", COMPOSE, "config"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two"}
+    done = composed(**secrets)
+    assert done.returncode == 0, done.stderr
+    return dict(yaml.safe_load(done.stdout)["services"])
+
+
+def test_compose_has_all_parts(services: dict[str, Any]) -> None:
+    assert set(services) == {"postgres", "server", "worker", "scheduler", "dask-worker"}
+    for service in services.values():
+        assert re.search(r":\d+\.\d+", service["image"]), "a version, not the latest"
+        assert service["healthcheck"]["test"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service.get("user", "") != "root"
+        ports = [str(port) for port in service.get("ports", [])]
+        assert all(port.startswith("127.0.0.1:") for port in ports), ports
+    assert "one" in services["server"]["environment"]["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+
+
+def test_compose_wants_secrets() -> None:
+    done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="")
+    assert done.returncode != 0
+    assert "copy example.env to .env and fill it in" in done.stderr
+    asked = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
+    assert asked == {"POSTGRES_PASSWORD", "PREFECT_AUTH"}
+    given = re.findall(r"^(\w+)=$", (DEPLOY / "compose/example.env").read_text(), re.MULTILINE)
+    assert set(given) == asked
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    lines = (DEPLOY / "compose/Dockerfile").read_text().splitlines()
+    ignored = (DEPLOY / "compose/Dockerfile.dockerignore").read_text().splitlines()
+    kept = [line[1:] for line in ignored if line.startswith("!")]
+    sources = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert len(sources) == 8
+    for source in sources:
+        assert (DEPLOY.parent / source).exists() or source == "deploy/prefect.yaml"
+        assert any(fnmatch(source, pattern) for pattern in kept), source
+    users = [line.split()[1] for line in lines if line.startswith("USER")]
+    assert users == ["1000:1000"]
+    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", next(filter(_is_from, lines)))
+
+
+def _is_from(line: str) -> bool:
+    return line.startswith("FROM")
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    kubectl = needs("kubectl")
+    folder = tmp_path_factory.mktemp("kubernetes") / "deploy"
+    shutil.copytree(DEPLOY / "kubernetes", folder)
+    shutil.copy(folder / "secrets.env.example", folder / "secrets.env")
+    made = subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, check=True
+    )
+    return list(yaml.safe_load_all(made.stdout))
+
+
+def test_manifests_keep_to_their_schemas(manifests: list[dict[str, Any]]) -> None:
+    own = [each for each in manifests if each["kind"] != "DaskCluster"]
+    for each in own:
+        kubernetes_validate.validate(each, KUBERNETES, strict=True)
+    odd = {**own[0], "metdata": {}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(odd, KUBERNETES, strict=True)
+    (cluster,) = [each for each in manifests if each["kind"] == "DaskCluster"]
+    _keeps_to_the_operator(cluster)
+
+
+def _keeps_to_the_operator(cluster: dict[str, Any]) -> None:
+    """Hold a DaskCluster against the definition that comes with the operator."""
+    package = files("dask_kubernetes") / "operator/deployment/helm/dask-kubernetes-operator"
+    definition = yaml.safe_load((package / "crds/daskcluster.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    schema = _closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(cluster["spec"])
+    assert not validator.is_valid({**cluster["spec"], "wroker": {}})
+    for part in ("scheduler", "worker"):
+        spec = cluster["spec"][part]["spec"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": part}, "spec": spec}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema that allows no other keys than it names; a server would drop them."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
+    pods = list(_pods(manifests))
+    assert len(pods) == 5
+    for pod in pods:
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            assert re.search(r":\d+\.\d+", container["image"])
+    assert {each["metadata"].get("namespace", "ism-dask") for each in manifests} == {"ism-dask"}
+
+
+def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in manifests:
+        if each["kind"] == "DaskCluster":
+            yield from (each["spec"][part]["spec"] for part in ("scheduler", "worker"))
+        elif "template" in each.get("spec", {}):
+            yield each["spec"]["template"]["spec"]
+
+
+def test_a_cluster_file_makes_a_dask_cluster(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "kubernetes.toml"
+    file.write_text(
+        'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\ncpu = 2\nmemory = "4 GiB"\n'
+        'workers = {minimum = 1, maximum = 4}\nvolume_claim = "data"\n'
+        'env = {ISM_DASK_HOME = "/data"}\nworker_resources = {"nvidia.com/gpu" = "1"}\n'
+    )
+    spec = here("check-cluster", file, "--json").answer["spec"]
+    _keeps_to_the_operator(spec)
+    (worker,) = spec["spec"]["worker"]["spec"]["containers"]
+    assert worker["resources"]["limits"] == {
+        "cpu": "2",
+        "memory": "4096Mi",
+        "nvidia.com/gpu": "1",
+    }
+    assert worker["args"][:4] == ["dask", "worker", "--nthreads", "2"]
+    assert {"name": "ISM_DASK_HOME", "value": "/data"} in worker["env"]
+    shown = here("check-cluster", file).out
+    assert yaml.safe_load(shown.partition("\n")[2])["kind"] == "DaskCluster"
+
+
+@pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])
+def test_scripts_are_scripts(script: str) -> None:
+    subprocess.run(["bash", "-n", DEPLOY / script], check=True)
+
+
+def test_the_jobs_of_a_cluster_file(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without sbatch, which would have to know the partitions.
+    bin_only = tmp_path / "bin"
+    bin_only.mkdir()
+    monkeypatch.setenv("PATH", str(bin_only))
+    file = DEPLOY / "slurm/cluster.toml"
+    answer = here("check-cluster", file, "--json").answer
+    monkeypatch.undo()
+    subprocess.run(["bash", "-n"], input=answer["script"], text=True, check=True)
+    assert answer["jobs"] == {"minimum": 1, "maximum": 8}
+    lines = answer["script"].splitlines()
+    for line in ("#SBATCH -p compute", "#SBATCH -A project", "#SBATCH --mem=64G", "module purge"):
+        assert line in lines
+    assert "--nthreads 4 --memory-limit 16.00GiB --nworkers 4" in lines[-1]
+    assert "--protocol tls://" in lines[-1]
+    assert answer["sbatch"] is None

@@ -1,0 +1,286 @@
+"""Where tiles are computed: cluster files, and the clusters that they start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from commandline import Command
+from daskparts import scheduler as a_scheduler
+from daskparts import worker as a_worker
+from support import Diary
+
+from flows.compute.clusters import KINDS, place_of
+from flows.compute.joining import joined, joined_place
+from flows.compute.versions import worker_versions
+from flows.errors import FlowError, SettingsError
+from flows.progress import watching
+from flows.services.records import Record, services_folder
+
+LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
+SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
+KUBERNETES = 'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\nworkers = 2\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('kind = "local', "is no TOML"),
+        ("workers = 2", "`kind` is missing; expected one of local, address, slurm, kubernetes"),
+        ('kind = "slrum"', "`kind` is 'slrum'; expected one of .*; did you mean `slurm`"),
+        ("kind = [1]", r"`kind` is \[1\]"),
+        ('kind = "local"\nwrokers = 2', "`wrokers` is no key of it; did you mean `workers`"),
+        ('kind = "local"\nworkers = "2"', "`workers` is '2'; expected a whole number"),
+        ('kind = "local"\nworkers = true', "`workers` is True; expected a whole number"),
+        ('kind = "local"\nworkers = 0', "`workers` is 0; expected 1 or more"),
+        ('kind = "local"\nmemory = "much"', "`memory` is 'much'; expected a size such as '4 GiB'"),
+        ('kind = "address"', "`address` is missing; expected text"),
+        ('kind = "address"\naddress = "here"', "`address` is 'here'; expected one such as tcp://"),
+        (
+            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "a", cert = "b"}',
+            "`tls.key` is missing; expected the path of a file",
+        ),
+        (
+            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "a", cert = "b", key = "c"}',
+            "tls.ca_file: there is no file .*/a",
+        ),
+        (SLURM + "directives = [1]", r"`directives\[0\]` is 1; expected text"),
+        (SLURM.replace("jobs = 1", "jobs = 1.5"), "`jobs` is 1.5; expected a whole number or a ta"),
+        (SLURM.replace("jobs = 1", "jobs = {minimum = 1}"), "`jobs.maximum` is missing"),
+        (
+            SLURM.replace("jobs = 1", "jobs = {minimum = 2, maximum = 1}"),
+            "jobs.minimum is 2 and maximum 1; expected 0 <= minimum <= maximum",
+        ),
+        (SLURM + "processes = 2", "`processes` is 2; expected at most `cores`, which is 1"),
+        (KUBERNETES + "env = {A = 1}", "`env.A` is 1; expected text"),
+        (KUBERNETES + "wait = nan", "`wait` is nan; expected 1 or more"),
+    ],
+)
+def test_a_wrong_cluster_file(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "odd.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=said) as error:
+        place_of(str(file))
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_file_is_told_before_any_work(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "odd.toml"
+    assert f"{file} cannot be read" in here("fit", "wine", "--cluster", file).failed(2)
+    file.write_text('kind = "local"\nworkers = 0')
+    assert "`workers` is 0" in here("crossval", "wine", "--scheduler", file).failed(2)
+    assert not Path(os.environ["ISM_DASK_HOME"]).exists()
+
+
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+def test_an_extra_that_is_not_installed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KINDS[kind], "package", "not_installed_anywhere")
+    file = tmp_path / "file.toml"
+    file.write_text(SLURM if kind == "slurm" else KUBERNETES)
+    with pytest.raises(SettingsError, match=rf"needs `pip install 'ism-dask\[{kind}\]'`"):
+        place_of(str(file))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    file = tmp_path / "local.toml"
+    file.write_text(LOCAL)
+    return file
+
+
+def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
+    asked = ("crossval", "wine", "--plain", "--json", "--first", 2)
+    alone = here(*asked).answer
+    with_workers = here(*asked, "--cluster", local)
+    assert with_workers.err == ""
+    for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
+        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert one["accuracy"] == two["accuracy"]
+    assert _workers() == []
+
+
+def test_workers_of_our_own_are_here_only(local: Path) -> None:
+    from distributed import default_client
+
+    before, diary = _listening(), Diary()
+    with watching(diary), joined(str(local)):
+        client = default_client()
+        assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
+        with joined(str(local)):  # as each fold does
+            assert default_client() is client
+        assert default_client() is client
+        found = _listening() - before
+        # The scheduler and its dashboard; of each worker a nanny, itself, and its page.
+        assert len(found) >= 6
+        assert {host for host, _ in found} == {"127.0.0.1"}
+    assert any("waiting for 2 workers to start: 0 running" in text for text in diary.texts)
+    assert _listening() - before == set()
+
+
+def _workers() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+
+
+def _listening() -> set[tuple[str, int]]:
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return {
+        (each.laddr.ip, each.laddr.port)
+        for member in family
+        for each in member.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    }
+
+
+def test_an_interruption_ends_the_workers(local: Path) -> None:
+    asked = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *asked, "--max-iter", "9999", "--engine", "exact"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as a terminal has it: the interruption goes to all of them
+    )
+    try:
+        family = _family(run.pid, 3)
+        os.killpg(run.pid, signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
+    assert run.returncode in (130, -signal.SIGINT)
+    assert out == ""
+    assert err.splitlines()[-1] == "ism-dask: interrupted"
+    assert "KeyboardInterrupt" not in err
+    assert psutil.wait_procs(family, timeout=20)[1] == []
+
+
+def test_a_task_that_ends_its_workers(local: Path) -> None:
+    import dask
+    import distributed  # noqa: F401 - whose settings have to be there first
+
+    said = "one task ended 1 worker of the Dask cluster at tcp://127.0.0.1:.*give each worker more"
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        pytest.raises(FlowError, match=said),
+        joined_place(place_of(str(local))) as client,
+    ):
+        client.submit(os._exit, 1).result()
+
+
+def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.compute.place.NO_WORKERS", "1 s")
+    with (
+        pytest.raises(FlowError, match="lost all its workers, and none came back"),
+        joined_place(place_of(str(local))) as client,
+    ):
+        _without_workers(client)
+
+
+def _without_workers(client: Any) -> None:
+    client.retire_workers(list(client.scheduler_info(n_workers=-1)["workers"]))
+    client.submit(abs, -1).result()
+
+
+def _family(pid: int, size: int) -> list[psutil.Process]:
+    """Return the processes that one has started, when it has started so many."""
+    while True:
+        family = psutil.Process(pid).children(recursive=True)
+        if len(family) >= size:
+            return family
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with a_scheduler(tmp_path_factory.mktemp("scheduler")) as address:
+        yield address
+
+
+def test_workers_that_have_other_versions(
+    here: Command, running: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ism_dask").mkdir()
+    (tmp_path / "ism_dask/__init__.py").write_text('__version__ = "0.0.1"\n')
+    (tmp_path / "dask-2025.1.0.dist-info").mkdir()
+    (tmp_path / "dask-2025.1.0.dist-info/METADATA").write_text("Name: dask\nVersion: 2025.1.0\n")
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
+        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    assert "the worker at tcp://127.0.0.1:" in said
+    assert "has dask 2025.1.0, ism-dask 0.0.1, but this process has dask " in said
+
+
+def test_workers_without_ism_dask(
+    here: Command, running: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ism_dask.py").write_text("raise ModuleNotFoundError('No module named sklearn')\n")
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
+        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    assert "cannot import ism_dask (No module named sklearn); install ism-dask 0.1.0 there" in said
+
+
+def test_the_workers_of_a_running_cluster(
+    here: Command, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    with a_worker(running):
+        (found,) = here("check-cluster", running, "--json").answer["workers"]
+        assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
+        services_folder().mkdir(parents=True)
+        ours = psutil.Process()
+        Record("dask-scheduler", ours.pid, ours.create_time(), running).write()
+        assert here("check-cluster", "up", "--json").answer["address"] == running
+    assert (found["threads"], found["memory"]) == (1, 2**30)
+    assert found["versions"]["ism-dask"] == "0.1.0"
+
+
+def test_workers_that_do_not_see_the_rows(
+    here: Command, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("what one worker does not see takes root to hide")
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.work.data._IN_TASKS", 0)
+    home = Path(os.environ["ISM_DASK_HOME"])
+    home.mkdir()
+    hidden = f'mount -t tmpfs none "{home}" && exec "$@"'
+    with a_worker(running, within=("unshare", "--mount", "sh", "-c", hidden, "sh")):
+        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    assert f"does not see {home}" in said
+    assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
+
+
+def test_nothing_is_up(here: Command) -> None:
+    said = here("fit", "wine", "--plain", "--scheduler", "up").failed(1)
+    assert "no Dask scheduler of `ism-dask up` runs here" in said
+
+
+def test_of_many_workers_some_are_asked() -> None:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=40,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            memory_limit=0,
+        ) as many,
+        Client(many) as client,
+    ):
+        assert 10 < len(worker_versions(client)) <= 32

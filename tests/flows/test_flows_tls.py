@@ -1,0 +1,226 @@
+"""Encrypted clusters, and clusters whose parts are on machines of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from commandline import Command
+from daskparts import needs
+from daskparts import scheduler as a_scheduler
+from daskparts import worker as a_worker
+
+MAKE = Path(__file__).parents[2] / "deploy/tls/make-certificates"
+
+
+def made(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MAKE, folder, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def options(folder: Path, role: str) -> tuple[str, ...]:
+    files = {"ca-file": "ca", "cert": role, "key": f"{role}-key"}
+    given = [(f"--tls-{name}", f"{folder}/{file}.pem") for name, file in files.items()]
+    return ("--protocol", "tls", *(word for pair in given for word in pair))
+
+
+def cluster_file(file: Path, address: str, ca: Path, own: Path) -> Path:
+    file.write_text(
+        f'kind = "address"\naddress = "{address}"\n[tls]\nca_file = "{ca}/ca.pem"\n'
+        f'cert = "{own}/client.pem"\nkey = "{own}/client-key.pem"\n'
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls") / "own"
+    done = made(folder, "10.77.0.1", "10.77.0.2", "node.cluster")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls") / "others"
+    assert made(folder).returncode == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Keep a scheduler and a worker that encrypt; yield the address."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    with (
+        a_scheduler(folder, *options(certificates, "scheduler")) as address,
+        a_worker(address, *options(certificates, "worker")),
+    ):
+        yield address
+
+
+def test_certificates(certificates: Path) -> None:
+    roles = ("ca", "scheduler", "worker", "client")
+    assert {each.name for each in certificates.iterdir()} == {
+        f"{role}{kind}.pem" for role in roles for kind in ("", "-key")
+    }
+    assert {(certificates / f"{role}-key.pem").stat().st_mode & 0o777 for role in roles} == {0o600}
+    scheduler, client = (_told(certificates / f"{role}.pem") for role in ("scheduler", "client"))
+    for name in ("DNS:localhost", "IP Address:127.0.0.1", "IP Address:10.77.0.1", "node.cluster"):
+        assert name in scheduler
+    assert "TLS Web Server Authentication" in scheduler
+    assert "TLS Web Server Authentication" not in client
+    assert "CA:TRUE" not in scheduler + client
+    chain = [f"{certificates}/{role}.pem" for role in roles[1:]]
+    subprocess.run(
+        ["openssl", "verify", "-x509_strict", "-CAfile", certificates / "ca.pem", *chain],
+        check=True,
+        capture_output=True,
+    )
+
+
+def _told(certificate: Path) -> str:
+    asked = ["openssl", "x509", "-in", certificate, "-noout", "-text"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+
+
+def test_certificates_are_never_replaced(certificates: Path) -> None:
+    before = {each: each.read_bytes() for each in certificates.iterdir()}
+    again = made(certificates)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "ca.pem exists; remove it, or name another folder" in again.stderr
+    assert {each: each.read_bytes() for each in certificates.iterdir()} == before
+
+
+def test_certificates_for_wrong_names_are_not_made(tmp_path: Path) -> None:
+    for arguments, environment in (
+        (["a b"], {}),
+        ([], {"DAYS": "0"}),
+        ([], {"DAYS": "10", "CA_DAYS": "9"}),
+    ):
+        done = made(tmp_path / "new", *arguments, **environment)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_cluster_that_encrypts(
+    here: Command,
+    encrypted: str,
+    certificates: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    file = cluster_file(tmp_path / "tls.toml", encrypted, certificates, certificates)
+    (worker,) = here("check-cluster", file, "--json").answer["workers"]
+    assert worker["address"].startswith("tls://127.0.0.1:")
+
+
+def _cost(answer: dict) -> float:
+    return answer["results"][0]["cost"]
+
+
+def test_certificates_that_do_not_go_together(
+    here: Command, encrypted: str, certificates: Path, others: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "tls.toml"
+    asked = ("fit", "wine", "--plain", "--cluster")
+    assert "is not joined without certificates" in here(*asked, encrypted).failed(1)
+    said = here(*asked, encrypted.replace("tls", "tcp")).failed(1)
+    assert "no Dask scheduler answers" in said
+    assert "it wants tls:// and certificates" in said
+    cluster_file(file, encrypted, ca=others, own=others)
+    assert "CERTIFICATE_VERIFY_FAILED" in here(*asked, file).failed(1)
+    cluster_file(file, encrypted, ca=certificates, own=others)
+    assert "it does not trust `cert`" in here(*asked, file).failed(1)
+    cluster_file(file, encrypted.replace("tls", "tcp"), certificates, certificates)
+    assert "expected one that begins with tls://" in here(*asked, file).failed(2)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Three network namespaces on one network, which is in none of ours."""
+
+    name: str
+
+    def within(self, number: int) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", f"{self.name}-{number}")
+
+    def make(self) -> None:
+        """Let 10.77.0.1 be the bridge that .2 and .3 are plugged into."""
+        first = f"{self.name}-1"
+        for number in (1, 2, 3):
+            _ip("netns", "add", f"{self.name}-{number}")
+            _ip("-n", f"{self.name}-{number}", "link", "set", "lo", "up")
+        _ip("-n", first, "link", "add", "plug", "type", "bridge")
+        for number in (2, 3):
+            other = f"{self.name}-{number}"
+            port, end = f"port{number}", ("type", "veth", "peer", "name", "plug", "netns", other)
+            _ip("-n", first, "link", "add", port, *end)
+            _ip("-n", first, "link", "set", port, "master", "plug", "up")
+        for number in (1, 2, 3):
+            each = f"{self.name}-{number}"
+            _ip("-n", each, "address", "add", f"10.77.0.{number}/24", "dev", "plug")
+            _ip("-n", each, "link", "set", "plug", "up")
+
+    def remove(self) -> None:
+        for number in (1, 2, 3):
+            subprocess.run(
+                ["ip", "netns", "delete", f"{self.name}-{number}"], capture_output=True, check=False
+            )
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    needs("ip")
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    made = Machines(f"ism-{os.getpid()}")
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "tls"])
+def test_scheduler_worker_and_client_on_machines_of_their_own(
+    protocol: str, machines: Machines, certificates: Path, here: Command, tmp_path: Path
+) -> None:
+    secure = protocol == "tls"
+    first, second = (
+        options(certificates, role) if secure else () for role in ("scheduler", "worker")
+    )
+    one, two, three = map(machines.within, (1, 2, 3))
+    with (
+        a_scheduler(tmp_path, *first, host="10.77.0.1", within=one) as address,
+        a_worker(address, *second, host="10.77.0.2", within=two),
+    ):
+        assert address.startswith(f"{protocol}://10.77.0.1:")
+        file = cluster_file(tmp_path / "c.toml", address, certificates, certificates)
+        where = file if secure else address
+        asked = ("crossval", "wine", "--plain", "--json", "--first", "1")
+        far = subprocess.run(
+            [*three, sys.executable, "-m", "flows.cli", *asked, "--cluster", where],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert (far.returncode, far.stderr) == (0, "")
+    alone = here(*asked).answer
+    assert _cost(json.loads(far.stdout)) == pytest.approx(_cost(alone), rel=1e-9)
