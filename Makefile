@@ -33,7 +33,8 @@ browser:  ## Install the Chromium of Debian that the tests of pages open (needs 
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
 
 tools:  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root)
-	@command -v slurmd docker-compose ip openssl >/dev/null || { apt-get update -q \
+	@for tool in slurmctld docker-compose ip openssl; do command -v $$tool >/dev/null || missing=1; done; \
+		[ -z "$$missing" ] || { apt-get update -q \
 		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl; }
 
 lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
