@@ -10,8 +10,10 @@ API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
 	api = json.load(sys.stdin).get("api"); \
 	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
 POOL = local-process
+# Files of tests go beside each other: most of the time they wait for servers and workers to start.
+BESIDE = --numprocesses 2 --dist loadfile
 
-.PHONY: demo test deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo test chaos deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,7 +29,10 @@ demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 	$(BIN)/ism-dask crossval wine
 
 test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos'
+
+chaos: $(READY)  ## Run the long tests: servers and processes are killed, networks cut into three
+	$(BIN)/python -m pytest $(BESIDE) -m chaos
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }

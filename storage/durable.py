@@ -38,9 +38,9 @@ def explained(path: Path) -> Iterator[None]:
 
 def _free(path: Path) -> str:
     """Say how much space is left on the file system that would hold `path`."""
-    there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
-    with suppress(OSError):
-        return f"{shutil.disk_usage(there).free / 2**20:.1f} MiB free"
+    for folder in (path, *path.parents):
+        with suppress(OSError):  # what is not there, or may not be looked into
+            return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB free"
     return "free space unknown"
 
 

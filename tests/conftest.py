@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+# A suite that is started in the background ignores Ctrl-C, and so would the commands it runs.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -7,12 +7,16 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from browsing import Browsing
 from commandline import Command, Ended
 from serving import Serving
+
+from storage.durable import locked
 
 
 @pytest.fixture
@@ -56,35 +60,85 @@ def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let flows of the session run against a server of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("prefect")))
-        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-        patch.setenv("DO_NOT_TRACK", "1")
-        patch.delenv("PREFECT_API_URL", raising=False)
-        from prefect.testing.utilities import prefect_test_harness
-
-        with prefect_test_harness(server_startup_timeout=120):
-            yield
+def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty database of Prefect: making one takes three times as long as a start."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # all workers share one
+    folder = root / "empty-prefect"
+    with locked(root / "empty-prefect.lock"):
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("prefect")
+            subprocess.run(
+                [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
+                env={**os.environ, "PREFECT_HOME": str(made), "DO_NOT_TRACK": "1"},
+                capture_output=True,
+                check=True,
+            )
+            made.rename(folder)
+    return folder / "prefect.db"
 
 
 @pytest.fixture(scope="session")
-def _serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(tmp_path_factory.mktemp("serving"), free_port())
+def prefect_home(
+    prefect_database: Path,
+) -> Callable[[Path], Path]:
+    """Return what makes a folder a home of Prefect where a server starts at once."""
+
+    def prepared(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(prefect_database, folder)
+        return folder
+
+    return prepared
+
+
+@pytest.fixture(scope="session")
+def _serving(
+    prefect_home: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serving]:
+    with _served(prefect_home(tmp_path_factory.mktemp("serving"))) as serving:
+        yield serving
+
+
+@pytest.fixture
+def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """Let commands of a test talk with a server that has pages."""
+    return _talked_with(_serving, monkeypatch)
+
+
+@pytest.fixture
+def doomed(
+    prefect_home: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Serving]:
+    """Let commands of a test talk with a server that the test may kill."""
+    with _served(prefect_home(tmp_path / "prefect")) as serving:
+        yield _talked_with(serving, monkeypatch)
+
+
+@pytest.fixture
+def prefect_server(serving: Serving) -> Iterator[None]:
+    """Let flows in this process run against the server."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: serving.api}):
+        yield
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[Serving]:
+    serving = Serving(folder, free_port())
+    serving.start()
     try:
         yield serving
     finally:
         serving.kill()
 
 
-@pytest.fixture
-def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """Let commands of a test talk with a server that has pages, and that the test may kill."""
-    for name, value in _serving.environment.items():
+def _talked_with(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    for name, value in serving.environment.items():
         monkeypatch.setenv(name, value)
-    _serving.start()
-    return _serving
+    return serving
 
 
 @pytest.fixture(scope="session")

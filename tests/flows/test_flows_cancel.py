@@ -72,6 +72,7 @@ def test_an_interrupted_command_does_not_stay_running(
     assert _gone(family)
 
 
+@pytest.mark.chaos
 def test_cancelled_in_the_ui_a_run_of_a_worker_stops(serving: Serving, scheduler: Any) -> None:
     deployment = _deployed(serving)
     worker = ("-m", "prefect", "worker", "start", "--pool", "cancel", "--type", "process")

@@ -23,7 +23,7 @@ from flows.compute.joining import joined, joined_place
 from flows.compute.versions import worker_versions
 from flows.errors import FlowError, SettingsError
 from flows.progress import watching
-from flows.services.records import Record, services_folder
+from flows.services.records import Record, began, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
@@ -241,7 +241,7 @@ def test_the_workers_of_a_running_cluster(
         assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
         services_folder().mkdir(parents=True)
         ours = psutil.Process()
-        Record("dask-scheduler", ours.pid, ours.create_time(), running).write()
+        Record("dask-scheduler", ours.pid, began(ours), running).write()
         assert here("check-cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
     assert found["versions"]["ism-dask"] == "0.1.0"

@@ -53,15 +53,16 @@ def link(process: subprocess.Popen[str]) -> str:
     return line.strip().rpartition("/")[2]
 
 
-def test_a_run_outlives_its_server(serving: Serving, apart: Command, started: ExitStack) -> None:
+@pytest.mark.chaos
+def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: ExitStack) -> None:
     store_own(12_000, 20)
     impatient, patient = (fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
     runs = [link(impatient), link(patient)]
-    serving.kill()
+    doomed.kill()
 
     out, err = impatient.communicate(timeout=120)
     assert (impatient.returncode, err) == (0, "")
-    assert f"the Prefect server at {serving.api} does not answer: waiting for it" in out
+    assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
     assert "the next command that finds it there tells it how this run has ended" in out
     assert "objective" in out
     assert model_path("a").exists()
@@ -69,39 +70,40 @@ def test_a_run_outlives_its_server(serving: Serving, apart: Command, started: Ex
     assert "waiting for it, up to 60 s" in patient.stdout.readline()
     assert patient.poll() is None
 
-    serving.start()
+    doomed.start()
     assert patient.wait(60) == 0
     # Its own run it has told of; that of the other process is told of by the next command.
-    assert [serving.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
     assert apart("ingest", "wine", "--quiet").status == 0
     for run in runs:
-        assert serving.run(run)["state_type"] == "COMPLETED"
+        assert doomed.run(run)["state_type"] == "COMPLETED"
         # Those that the server has heard of: what is sent to one that is away may be lost.
-        assert set(_tasks(serving, run).values()) <= {"COMPLETED"}
+        assert set(_tasks(doomed, run).values()) <= {"COMPLETED"}
         wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["markdown"]}}
-        (page,) = serving.find("artifacts", artifacts=wanted)
+        (page,) = doomed.find("artifacts", artifacts=wanted)
         assert page["data"].startswith("# ")
     assert list((home() / "flow-runs").iterdir()) == []
 
 
+@pytest.mark.chaos
 def test_a_run_whose_process_is_killed_is_not_taken_for_running(
-    serving: Serving, apart: Command, started: ExitStack
+    doomed: Serving, apart: Command, started: ExitStack
 ) -> None:
     store_own(12_000, 20)
     process = fit(started, "killed", 60, 1000)
     run = link(process)
     psutil.Process(process.pid).kill()
     process.communicate()
-    assert serving.run(run)["state_type"] == "RUNNING"
+    assert doomed.run(run)["state_type"] == "RUNNING"
     assert apart("ingest", "wine", "--quiet").status == 0
-    state = serving.run(run)["state"]
+    state = doomed.run(run)["state"]
     assert (state["type"], state["message"]) == (
         "CRASHED",
         f"Its process {process.pid} ended without a word.",
     )
 
 
-def _tasks(serving: Serving, run: str) -> dict[str, str]:
+def _tasks(doomed: Serving, run: str) -> dict[str, str]:
     """Return the states of the tasks of a run by their names."""
-    found = serving.find("task_runs", flow_runs={"id": {"any_": [run]}})
+    found = doomed.find("task_runs", flow_runs={"id": {"any_": [run]}})
     return {task["name"]: task["state_type"] for task in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -15,10 +16,15 @@ from flows.services.records import record_path, recorded, services_folder
 
 
 @pytest.fixture
-def _own_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unused_port: int) -> None:
+def _own_server(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    unused_port: int,
+    prefect_home: Callable[[Path], Path],
+) -> None:
     """Point to a server of this test alone."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    monkeypatch.setenv("PREFECT_HOME", str(prefect_home(tmp_path / "prefect")))
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port))
 
 

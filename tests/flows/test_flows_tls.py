@@ -197,6 +197,7 @@ def machines() -> Iterator[Machines]:
         made.remove()
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])
 def test_scheduler_worker_and_client_on_machines_of_their_own(
     protocol: str, machines: Machines, certificates: Path, here: Command, tmp_path: Path

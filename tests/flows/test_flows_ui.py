@@ -50,7 +50,7 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
     deployment = _deployed(serving)
 
     def start(page: Any) -> str:
-        page.get_by_text("Dask scheduler (Optional)").wait_for(timeout=PATIENCE)
+        page.get_by_text("Dask scheduler or cluster file (Optional)").wait_for(timeout=PATIENCE)
         form = page.inner_text("form")
         # With the keyboard: a click that takes no time opens the list and closes it again.
         page.locator(".p-select-button__control").first.press("ArrowDown")

@@ -79,8 +79,11 @@ class Kept:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def kept(
+    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
+) -> Iterator[Kept]:
     home = tmp_path_factory.mktemp("home")
+    prefect_home(home / "prefect")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(home))
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
@@ -186,6 +189,7 @@ def test_what_dies_is_started_again(up: Kept) -> None:
     _wait(lambda: _answers(after.address))
 
 
+@pytest.mark.chaos
 def test_whatever_is_killed_is_found_or_ended(
     up: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
 ) -> None:
