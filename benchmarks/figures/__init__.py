@@ -17,7 +17,7 @@ from benchmarks.figures.growth import slope
 from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.scale import scale
-from benchmarks.figures.watched import overhead
+from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
 
 __all__ = ["FIGURES", "UNASKED"]
@@ -43,6 +43,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters60k,
         guided,
         overhead,
+        startup,
         scale,
     )
 }

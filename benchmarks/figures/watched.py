@@ -1,4 +1,4 @@
-"""What Prefect and all that is told to it cost a fit."""
+"""What people wait for beside the mathematics: Prefect and its reports, the start of commands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from benchmarks.measure import Figure, alternating, median_seconds, say
 
-_REPEATS = 5
+_REPEATS, _STARTS = 5, 9
 _SETTINGS = {"dataset": "mnist", "split": "train", "n_components": 10, "force": True}
 _COMMAND = ("fit", "mnist", "--split", "train", "-q", "10", "--force", "--quiet")
 
@@ -38,6 +40,39 @@ def overhead() -> Figure:
         "must": "at most 1.05 times as long under Prefect",
         "met": ratio <= 1.05,
     }
+
+
+def startup() -> Figure:
+    """Commands that people wait for: `ism-dask --help`, and `crossval wine` without Prefect.
+
+    Of the first the seconds on the clock count, of the second those of all cores, ten folds and
+    all imports in them. Wine is stored before.
+    """
+    with TemporaryDirectory() as folder, patch.dict(os.environ, ISM_DASK_HOME=folder):
+        _processor_seconds("crossval", "wine", "--plain", "--quiet")
+        calls = {
+            "help": partial(_processor_seconds, "--help"),
+            "crossval_wine": partial(_processor_seconds, "crossval", "wine", "--plain", "--quiet"),
+        }
+        runs = alternating(calls, _STARTS)
+    seconds = median_seconds(runs["help"])
+    processor = float(np.median([run.value for run in runs["crossval_wine"]]))
+    return {
+        "help_seconds": seconds,
+        "crossval_wine_processor_seconds": processor,
+        "must": "help 0.5 s, crossval wine --plain 3 s of the processor",
+        "met": seconds <= 0.5 and processor <= 3.0,
+    }
+
+
+def _processor_seconds(*command: str) -> float:
+    """Run a command in a process of its own; return what it took of all cores together."""
+    before = os.times()
+    called = [sys.executable, "-m", "flows.cli", *command]
+    subprocess.run(called, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    spent = after.children_user + after.children_system
+    return spent - before.children_user - before.children_system
 
 
 def _functions() -> dict[str, Callable[[], Any]]:
