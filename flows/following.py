@@ -19,8 +19,8 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from flows.api import ServerAway, talking
 from flows.progress import TimeLeft
 
-# A look takes some 30 ms of a server that may share the cores: every other second is enough ...
-_SECONDS = 2.0
+# A look takes some 30 ms of a server that may share the cores: every third second is enough ...
+_SECONDS = 3.0
 # ... and where it is away, it is not asked again that soon.
 _AWAY_SECONDS = 5.0
 

@@ -1,4 +1,4 @@
-"""What more than one flow does: the first step, and the links of the last page."""
+"""The first step, which more than one flow has."""
 
 from __future__ import annotations
 
@@ -28,5 +28,6 @@ def ingest_step(settings: DataSettings) -> dict[str, Any]:
 def begin(settings: Settings) -> None:
     """Ingest, and name the run after what only the data can tell: the number of features."""
     ingest_step(settings)
-    q = open_labelled(settings).components(settings)
-    rename_run(replace(settings, n_components=q).title)
+    if settings.n_components is None:
+        q = open_labelled(settings).components(settings)
+        rename_run(replace(settings, n_components=q).title)

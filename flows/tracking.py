@@ -201,7 +201,8 @@ def _report(run: str) -> str:
 
 
 def _tag(run: UUID, subject: tuple[str, ...]) -> None:
-    # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI.
+    # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI. Nor
+    # by Prefect's `tags`: tasks would have them too, and ask for a limit of each, for two seconds.
     with suppress(ServerAway), talking() as client:
         client.update_flow_run(run, tags={*flow_run.tags, *subject})
 
