@@ -79,21 +79,26 @@ class Follower:
         """Do nothing: it is said of the server, which is away."""
 
     def _follow(self) -> None:
-        while not self._ended.wait(self._look()):
-            pass
-        with suppress(ServerAway), talking() as client:
+        while True:
+            with suppress(ServerAway):
+                self._follow_with_one_client()
+                return
+            if self._ended.wait(_AWAY_SECONDS):
+                return
+
+    def _follow_with_one_client(self) -> None:
+        # A client of its own for each look would ask for more than the look does.
+        with talking() as client:
+            self._look(client)
+            while not self._ended.wait(_SECONDS):
+                self._look(client)
             self._show(client, self._text)
 
-    def _look(self) -> float:
-        """Show how far the run is and ask after it; return for how many seconds that will do."""
-        try:
-            with talking() as client:
-                self._show(client, self._left.after(self._text))
-                self._show_dashboard(client)
-                self._obey(client)
-        except ServerAway:
-            return _AWAY_SECONDS
-        return _SECONDS
+    def _look(self, client: SyncPrefectClient) -> None:
+        """Show how far the run is, and ask after it."""
+        self._show(client, self._left.after(self._text))
+        self._show_dashboard(client)
+        self._obey(client)
 
     def _show(self, client: SyncPrefectClient, text: str) -> None:
         if (self._share, text) == self._shown:
