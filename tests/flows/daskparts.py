@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-
 # What `make tools` cannot install: Debian has none.
 ELSEWHERE = frozenset({"kubectl"})
 
