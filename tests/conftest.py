@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-# A suite that is started in the background ignores Ctrl-C, and so would the commands it runs.
+# A suite that is started in the background, or by nohup, ignores what ends a command at a
+# terminal, and so would the commands that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 
