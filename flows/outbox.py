@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
 from flows.api import ServerAway, address, talking
+from flows.services.records import began, living
 from storage import home
 from storage.durable import write_synced
 
@@ -60,7 +61,8 @@ class Slip:
         The machine that it runs on.
     pid : int
     created : float
-        When the process began: another one may have its number by now.
+        When the process began, in seconds since the machine did: another one may have its number
+        by now.
     ended : str
         How it ended, a name of Prefect's `StateType`; empty while it goes on.
     message : str
@@ -82,7 +84,7 @@ class Slip:
     def of(cls, run: UUID) -> Slip:
         """Return the slip of a run of this process, which begins."""
         own = psutil.Process()
-        return cls(str(run), address(), platform.node(), own.pid, own.create_time())
+        return cls(str(run), address(), platform.node(), own.pid, began(own))
 
     @classmethod
     def read(cls, path: Path) -> Slip:
@@ -146,10 +148,7 @@ class Slip:
 
     @property
     def _alive(self) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            return bool(process.create_time() == self.created and process.status() != "zombie")
-        return False
+        return living(self.pid, self.created) is not None
 
     @property
     def _path(self) -> Path:

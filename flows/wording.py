@@ -8,6 +8,9 @@ from typing import Any
 
 # As `ism_dask.solver.Status` has it, for which `--help` need not wait.
 _SWINGS = "swings"
+# The residual above which W is no stationary point; a fit stopped at the default tolerance has
+# some hundredths.
+FAR = 0.5
 
 
 def checked(account: dict[str, Any], rows: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -96,11 +95,15 @@ def _commands() -> dict[str, Callable[[], Any]]:
 def _served() -> Iterator[None]:
     """Let a Prefect server of a home of its own answer in the block."""
     from flows.services.conductor import stop_all  # noqa: PLC0415
+    from flows.services.ports import Ports  # noqa: PLC0415
     from flows.services.server import ensure_server, prepare_environment  # noqa: PLC0415
     from flows.services.service import Telling  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
-        own = {"ISM_DASK_HOME": folder, "PREFECT_SERVER_API_PORT": str(_free_port())}
+        own = {
+            "ISM_DASK_HOME": folder,
+            "PREFECT_SERVER_API_PORT": str(Ports(say).choose(None, 0, "server")),
+        }
         with patch.dict(os.environ, own):
             os.environ.pop("PREFECT_API_URL", None)
             prepare_environment(debug=False)
@@ -109,9 +112,3 @@ def _served() -> Iterator[None]:
                 yield
             finally:
                 stop_all()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

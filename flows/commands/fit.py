@@ -13,8 +13,6 @@ from flows.settings import FitSettings
 
 EXAMPLE = "Example: ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"
 HIDDEN = False
-# A fit stopped at the default tolerance has a residual of some hundredths.
-_FAR = 0.5
 
 _WORK = Work(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
 
@@ -49,7 +47,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     if not summary["converged"]:
         advice = wording.advice(summary["settings"], summary["status"])
         output.say(f"not settled: the best W so far was kept. {advice}")
-    if summary["residual"] > _FAR:
+    if summary["residual"] > wording.FAR:
         output.say(
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
             "rows the kernel may be zero or flat; try --sigma median"

@@ -11,8 +11,8 @@ from flows import wording
 from flows.errors import FlowError
 from storage import Run
 
-# Of a residual: below the first W is as good as stationary, above the second it is not.
-_SMALL, _LARGE = 0.05, 0.5
+# A residual below which W is as good as stationary.
+_SMALL = 0.05
 # Of the configuration: how the run was kept, not how it was computed.
 _UNTOLD = ("run", "force")
 FOLD_COLUMNS = ("fold", "accuracy", "cost", "seconds", "iterations")
@@ -173,7 +173,7 @@ def _residual(value: float) -> str:
     )
     if value < _SMALL:
         return f"{told}This one is small."
-    return told + ("W is no stationary point." if value > _LARGE else "This one is not small.")
+    return told + ("W is no stationary point." if value > wording.FAR else "This one is not small.")
 
 
 def _fit_glance(told: Mapping[str, Any]) -> list[Fact]:

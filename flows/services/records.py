@@ -52,11 +52,7 @@ class Record:
     @property
     def process(self) -> psutil.Process | None:
         """Return the process while it lives."""
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            if began(process) == self.created and lives(process):
-                return process
-        return None
+        return living(self.pid, self.created)
 
     def write(self) -> None:
         """Keep the record, at once and whole: others may read it now."""
@@ -69,6 +65,15 @@ class Record:
 def began(process: psutil.Process) -> float:
     """Return when a process began, by a clock that nobody sets: in seconds since the boot."""
     return round(float(process.create_time() - psutil.boot_time()), 2)
+
+
+def living(pid: int, created: float) -> psutil.Process | None:
+    """Return the process of that number if it is the one that began then, and while it lives."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        if began(process) == created and lives(process):
+            return process
+    return None
 
 
 def recorded(name: str) -> Record | None:

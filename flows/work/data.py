@@ -224,26 +224,41 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     return rows if chosen is None else rows[chosen]
 
 
-def fit(settings: Settings, X: Any, y: Array, part: Part) -> Fitted:
-    """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
-    stopping = Stopping(settings.tol, settings.angle_tol, settings.max_iter)
-    with watched_fit(part, stopping) as on_iteration, warnings.catch_warnings():
+def stopping_of(settings: Settings) -> Stopping:
+    """Return when the iterations of a fit end."""
+    return Stopping(settings.tol, settings.angle_tol, settings.max_iter)
+
+
+def shared_parameters(settings: Settings) -> dict[str, Any]:
+    """Return the parameters that all estimators have, but for the number of components."""
+    return {
+        "kernel": settings.build_kernel(),
+        "engine": settings.engine,
+        "engine_tol": settings.engine_tol,
+        "tol": settings.tol,
+        "angle_tol": settings.angle_tol,
+        "max_iter": settings.max_iter,
+        "random_state": settings.seed,
+    }
+
+
+def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
+    """Fit a model, looking at the clock."""
+    with warnings.catch_warnings():
         # Every summary has `converged`, and the commands say so in words.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SupervisedIKDR(
-            settings.n_components,
-            kernel=settings.build_kernel(),
-            engine=settings.engine,
-            engine_tol=settings.engine_tol,
-            tol=stopping.tol,
-            angle_tol=stopping.angle_tol,
-            max_iter=stopping.max_iter,
-            random_state=settings.seed,
-            on_iteration=on_iteration,
-        )
         started = time.perf_counter()
         model.fit(X, y)
         return Fitted(model, time.perf_counter() - started)
+
+
+def fit(settings: Settings, X: Any, y: Array, part: Part) -> Fitted:
+    """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
+    with watched_fit(part, stopping_of(settings)) as on_iteration:
+        model = SupervisedIKDR(
+            settings.n_components, on_iteration=on_iteration, **shared_parameters(settings)
+        )
+        return timed_fit(model, X, y)
 
 
 @lru_cache(maxsize=4)

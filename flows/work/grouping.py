@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
 from flows.compute.joining import joined
@@ -18,13 +15,20 @@ from flows.passes import watched_rounds
 from flows.progress import Part, report
 from flows.reports.pictures import drawn
 from flows.settings import ClusterSettings
-from flows.work.data import Fitted, ensure_stored, label_named, read_rows
+from flows.work.data import (
+    Fitted,
+    ensure_stored,
+    label_named,
+    read_rows,
+    shared_parameters,
+    stopping_of,
+    timed_fit,
+)
 from flows.work.fitting import told_of
 from flows.work.keeping import model_of, refuse_existing
 from flows.work.paradigms import PARADIGMS
 from ism_dask.alternation import Round
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.solver import Stopping
 from storage import Dataset, open_dataset, picture_path, save_model
 
 
@@ -72,30 +76,18 @@ def _fitted(settings: ClusterSettings, data: Dataset, k: int) -> tuple[Fitted, C
     paradigm = PARADIGMS[settings.paradigm]
     y = paradigm.told(settings, data)
     rows = read_rows(data.X, settings)
-    stopping = Stopping(settings.tol, settings.angle_tol, settings.max_iter)
-
-    watched = watched_rounds(Part(stop=0.95), stopping, partial(_is_last, settings))
-    with watched as progress, warnings.catch_warnings():
-        # Every summary has `converged`, and the command says so in words.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    is_last = partial(_is_last, settings)
+    with watched_rounds(Part(stop=0.95), stopping_of(settings), is_last) as progress:
         model = paradigm.model(
             settings,
             k,
-            kernel=settings.build_kernel(),
-            engine=settings.engine,
-            engine_tol=settings.engine_tol,
-            tol=stopping.tol,
-            angle_tol=stopping.angle_tol,
-            max_iter=stopping.max_iter,
             outer_tol=settings.outer_tol,
             max_outer=settings.max_outer,
-            random_state=settings.seed,
             on_iteration=progress.on_iteration,
             on_round=progress.on_round,
+            **shared_parameters(settings),
         )
-        started = time.perf_counter()
-        model.fit(rows, y)
-        return Fitted(model, time.perf_counter() - started), model
+        return timed_fit(model, rows, y), model
 
 
 def _is_last(settings: ClusterSettings, done: Round) -> bool:
