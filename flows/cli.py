@@ -29,6 +29,7 @@ from flows.commands import (
 )
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.exits import leave
+from flows.interrupts import interrupts_insist
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -87,7 +88,9 @@ def main() -> None:
         os.environ[_DEBUG] = "1"
     # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    leave(_status())
+    with interrupts_insist():
+        status = _status()
+    leave(status)
 
 
 def _status() -> int:

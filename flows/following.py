@@ -5,7 +5,6 @@ All of it from a thread of its own: what is computed does not wait for the serve
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from contextlib import suppress
@@ -17,6 +16,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 
 from flows.api import ServerAway, talking
+from flows.interrupts import interrupt
 from flows.progress import TimeLeft
 
 # A look takes some 30 ms of a server that may share the cores: every third second is enough ...
@@ -135,8 +135,7 @@ class Follower:
         state = client.read_flow_run(self._run).state
         self.cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
         if self.cancelled:
-            # Sent to the thread itself: one that waits for a lock hears of nothing less.
-            signal.pthread_kill(_main_thread(), signal.SIGINT)
+            interrupt()
 
 
 def _dashboard() -> str:
@@ -146,7 +145,3 @@ def _dashboard() -> str:
         with suppress(ValueError):
             return str(client.default_client().dashboard_link)
     return ""
-
-
-def _main_thread() -> int:
-    return threading.main_thread().ident or 0

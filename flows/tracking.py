@@ -23,6 +23,7 @@ from flows.api import ServerAway, talking, without_heartbeats
 from flows.errors import FlowError, Interrupted
 from flows.exits import leave_at_once
 from flows.following import Follower
+from flows.interrupts import interrupts_insist
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
 from flows.services.up import report_url
@@ -144,7 +145,7 @@ def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
     follower = Follower(run, key, f"{kind} {settings.title}")
     this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
     try:
-        with follower, watching(follower):
+        with interrupts_insist(), follower, watching(follower):
             yield this
     except KeyboardInterrupt:
         this.interrupted()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flows.compute.interrupts import interrupts_held
 from flows.compute.place import ANSWERS_WITHIN, Reached
 from flows.errors import FlowError
+from flows.interrupts import interrupts_held
 from flows.progress import report
 from flows.wording import counted
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
-from flows.compute.interrupts import interrupts_held
 from flows.compute.place import (
     Plan,
     Reached,
@@ -16,6 +15,7 @@ from flows.compute.place import (
     check_numbers,
     scheduler_defaults,
 )
+from flows.interrupts import interrupts_held
 from flows.wording import counted
 
 HOST = "127.0.0.1"

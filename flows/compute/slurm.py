@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.interrupts import interrupts_kept
 from flows.compute.place import (
     Adapt,
     Plan,
@@ -23,6 +22,7 @@ from flows.compute.place import (
 )
 from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
+from flows.interrupts import interrupts_kept
 from flows.wording import counted
 from storage import home
 

@@ -1,12 +1,53 @@
-"""Ctrl-C is for the command: not for what it has started, which it ends in order."""
+"""Ctrl-C is for the command, which always hears it, and not for what the command has started."""
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from typing import Any
+
+# After which an interruption that was lost comes again.
+_AGAIN_SECONDS = 0.05
+
+
+def interrupt() -> None:
+    """Interrupt the command, from any of its threads."""
+    # Sent to the thread itself: one that waits for a lock hears of nothing less.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextmanager
+def interrupts_insist() -> Iterator[None]:
+    """Let an interruption come again where Python drops it, as long as the block goes on.
+
+    In a destructor, or when a weak reference ends (importing a module ends some), an exception
+    has nobody to go to: Python prints it, and goes on as if no one had pressed Ctrl-C.
+    """
+    otherwise = sys.unraisablehook
+
+    def hook(lost: Any) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            # Not by `threading`, whose locks may be held by what was interrupted.
+            _thread.start_new_thread(_interrupt_again, ())
+        else:
+            otherwise(lost)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = otherwise
+
+
+def _interrupt_again() -> None:
+    time.sleep(_AGAIN_SECONDS)
+    interrupt()
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""Interruptions: always heard, by the command."""
+
+from __future__ import annotations
+
+import signal
+import time
+import weakref
+
+import pytest
+
+from flows.interrupts import interrupts_insist
+
+
+class Watched:
+    """What a weak reference may be made to."""
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
+    left = [lost]
+
+    def ended(_: object) -> None:
+        left[0] -= 1
+        signal.raise_signal(signal.SIGINT)
+
+    def lose_and_wait() -> None:
+        for _ in range(lost):
+            watched = Watched()
+            reference = weakref.ref(watched, ended)
+            del watched
+            assert reference() is None
+        time.sleep(10)
+
+    with interrupts_insist(), pytest.raises(KeyboardInterrupt):
+        lose_and_wait()
+    assert left == [0]
+
+
+def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda lost: told.append(str(lost.exc_value)))
+
+    def ended(_: object) -> None:
+        raise ValueError("not an interruption")
+
+    with interrupts_insist():
+        watched = Watched()
+        reference = weakref.ref(watched, ended)
+        del watched
+    assert reference() is None
+    assert told == ["not an interruption"]
