@@ -35,6 +35,8 @@ class Follower:
         Of the artifacts.
     title : str
         What the artifact says before there is anything to say.
+    tags : set of str
+        What to tag the run with.
 
     Attributes
     ----------
@@ -44,9 +46,9 @@ class Follower:
         The page of the Dask cluster that computes, if one does.
     """
 
-    def __init__(self, run: UUID, key: str, title: str) -> None:
+    def __init__(self, run: UUID, key: str, title: str, tags: set[str]) -> None:
         self.cancelled = False
-        self._run, self._key = run, key
+        self._run, self._key, self._tags = run, key, tags
         self._share, self._text = 0.0, title
         self._left = TimeLeft()
         self.dashboard, self._linked = "", False
@@ -89,6 +91,7 @@ class Follower:
     def _follow_with_one_client(self) -> None:
         # A client of its own for each look would ask for more than the look does.
         with talking() as client:
+            self._tag(client)
             self._look(client)
             while not self._ended.wait(_SECONDS):
                 self._look(client)
@@ -99,6 +102,12 @@ class Follower:
         self._show(client, self._left.after(self._text))
         self._show_dashboard(client)
         self._obey(client)
+
+    def _tag(self, client: SyncPrefectClient) -> None:
+        # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI.
+        # Nor by Prefect's `tags`: tasks would have them too, and ask for a limit of each, for two
+        # seconds.
+        client.update_flow_run(self._run, tags=self._tags)
 
     def _show(self, client: SyncPrefectClient, text: str) -> None:
         if (self._share, text) == self._shown:

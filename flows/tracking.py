@@ -141,8 +141,8 @@ def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
     url = current_run()["url"]
     if url is not None:
         link(url)
-    _tag(run, settings.subject)
-    follower = Follower(run, key, f"{kind} {settings.title}")
+    tags = {*flow_run.tags, *settings.subject}
+    follower = Follower(run, key, f"{kind} {settings.title}", tags)
     this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
     try:
         with interrupts_insist(), follower, watching(follower):
@@ -199,13 +199,6 @@ def _report(run: str) -> str:
     """Return the link to the report of a run, if there is one: the server makes it when asked."""
     url = report_url(run)
     return url if url.startswith("http") or report_path(run).exists() else ""
-
-
-def _tag(run: UUID, subject: tuple[str, ...]) -> None:
-    # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI. Nor
-    # by Prefect's `tags`: tasks would have them too, and ask for a limit of each, for two seconds.
-    with suppress(ServerAway), talking() as client:
-        client.update_flow_run(run, tags={*flow_run.tags, *subject})
 
 
 def _handed(slip: Slip) -> Slip:
