@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING
 
 from flows.compute.clusters import place_of
 from flows.errors import SettingsError
-from flows.work.paradigms import PARADIGMS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 
 if TYPE_CHECKING:
-    from flows.settings import ClusterSettings, Settings
+    from flows.settings import Settings
 
 __all__ = [
     "ENGINES",
     "KERNELS",
-    "PARADIGMS",
     "check_data",
-    "check_guidance",
     "check_name",
     "check_run_name",
     "dataset_names",
@@ -57,19 +54,6 @@ def check_name(dataset: str, split: str | None) -> None:
 def dataset_names() -> list[str]:
     """Return the names of the registry and of what is stored beside it."""
     return sorted({*DATASETS, *(line.folder for line in list_datasets())})
-
-
-def check_guidance(settings: ClusterSettings) -> None:
-    """Raise SettingsError where something is given that the paradigm has no use for."""
-    own = PARADIGMS[settings.paradigm].takes
-    for name in dict.fromkeys(name for each in PARADIGMS.values() for name in each.takes):
-        value = getattr(settings, name)
-        if value is not None and name not in own:
-            takers = " and ".join(kind for kind, each in PARADIGMS.items() if name in each.takes)
-            raise SettingsError(
-                f"`{name}` is {value!r}, but `paradigm` is {settings.paradigm!r}; only {takers} "
-                "clusters take it: leave it out, or choose another paradigm"
-            )
 
 
 def check_run_name(run: str) -> None:

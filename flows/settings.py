@@ -254,7 +254,7 @@ class ClusterSettings(KeptSettings):
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
         early=True,
-        names=lambda: list(_known().PARADIGMS),
+        names=lambda: list(_paradigms().PARADIGMS),
     )
     n_clusters: int | None = setting(
         None,
@@ -292,8 +292,8 @@ class ClusterSettings(KeptSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _choose("paradigm", self.paradigm, list(_known().PARADIGMS))
-        _known().check_guidance(self)
+        _choose("paradigm", self.paradigm, list(_paradigms().PARADIGMS))
+        _paradigms().check_guidance(self)
         if self.run_to_avoid is not None:
             _known().check_run_name(self.run_to_avoid)
 
@@ -320,6 +320,13 @@ def _known() -> ModuleType:
     from flows import known  # noqa: PLC0415
 
     return known
+
+
+def _paradigms() -> ModuleType:
+    # Apart from the others: with its clusterers comes k-means.
+    from flows.work import paradigms  # noqa: PLC0415
+
+    return paradigms
 
 
 def _choose(name: str, value: str, names: list[str]) -> str:

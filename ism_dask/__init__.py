@@ -1,7 +1,7 @@
 """Interpretable kernel dimension reduction by the Iterative Spectral Method.
 
 What is exported is imported when it is first asked for: who only reads rows, or a saved model,
-does not wait for Dask.
+does not wait for Dask, nor who learns from classes for k-means.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ism_dask import kernels
-    from ism_dask.estimators import (
-        AlternativeIKDR,
-        SemiSupervisedIKDR,
-        SupervisedIKDR,
-        UnsupervisedIKDR,
-        hsic,
-    )
+    from ism_dask.estimators.alternative import AlternativeIKDR
+    from ism_dask.estimators.criterion import hsic
+    from ism_dask.estimators.semisupervised import SemiSupervisedIKDR
+    from ism_dask.estimators.supervised import SupervisedIKDR
+    from ism_dask.estimators.unsupervised import UnsupervisedIKDR
 
 __version__ = "0.1.0"
 
@@ -31,12 +29,20 @@ __all__ = [
     "kernels",
 ]
 
+_ROOMS = {
+    "AlternativeIKDR": "alternative",
+    "SemiSupervisedIKDR": "semisupervised",
+    "SupervisedIKDR": "supervised",
+    "UnsupervisedIKDR": "unsupervised",
+    "hsic": "criterion",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "kernels":
         return import_module("ism_dask.kernels")
-    if name in __all__:
-        return getattr(import_module("ism_dask.estimators"), name)
+    if name in _ROOMS:
+        return getattr(import_module(f"ism_dask.estimators.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

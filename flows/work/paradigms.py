@@ -122,3 +122,16 @@ PARADIGMS: dict[str, Paradigm] = {
     "semisupervised": Paradigm(SemiSupervisedIKDR, _some_classes, ("mu", "scores_share")),
     "alternative": Paradigm(AlternativeIKDR, _to_avoid, ("mu", "avoid")),
 }
+
+
+def check_guidance(settings: ClusterSettings) -> None:
+    """Raise SettingsError where something is given that the paradigm has no use for."""
+    own = PARADIGMS[settings.paradigm].takes
+    for name in dict.fromkeys(name for each in PARADIGMS.values() for name in each.takes):
+        value = getattr(settings, name)
+        if value is not None and name not in own:
+            takers = " and ".join(kind for kind, each in PARADIGMS.items() if name in each.takes)
+            raise SettingsError(
+                f"`{name}` is {value!r}, but `paradigm` is {settings.paradigm!r}; only {takers} "
+                "clusters take it: leave it out, or choose another paradigm"
+            )
