@@ -52,3 +52,4 @@ def _action(event: Any) -> str:
 def _imported() -> None:
     """Import what tasks need, so that the first of them is not the one that waits for it."""
     import storage  # noqa: F401, PLC0415
+    from ism_dask import SupervisedIKDR  # noqa: F401, PLC0415
