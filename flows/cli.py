@@ -88,15 +88,14 @@ def main() -> None:
         os.environ[_DEBUG] = "1"
     # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with interrupts_insist():
-        status = _status()
-    leave(status)
+    leave(_status())
 
 
 def _status() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
-        status = int(app(standalone_mode=False) or 0)
+        with interrupts_insist():
+            status = int(app(standalone_mode=False) or 0)
         # What is interrupted before the command itself runs Typer ends without a word.
         return _failed("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -22,6 +23,22 @@ def interrupt() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
+@dataclass(eq=False)
+class _Block:
+    """A block in which interruptions insist, until one has been heard there or within."""
+
+    over: bool = False
+
+    def interrupt_again(self) -> None:
+        """Interrupt the command in a moment, unless that has come to nothing by then."""
+        time.sleep(_AGAIN_SECONDS)
+        if not self.over:
+            interrupt()
+
+
+_BLOCKS: list[_Block] = []
+
+
 @contextmanager
 def interrupts_insist() -> Iterator[None]:
     """Let an interruption come again where Python drops it, as long as the block goes on.
@@ -29,25 +46,28 @@ def interrupts_insist() -> Iterator[None]:
     In a destructor, or when a weak reference ends (importing a module ends some), an exception
     has nobody to go to: Python prints it, and goes on as if no one had pressed Ctrl-C.
     """
-    otherwise = sys.unraisablehook
+    block, otherwise = _Block(), sys.unraisablehook
 
     def hook(lost: Any) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
             # Not by `threading`, whose locks may be held by what was interrupted.
-            _thread.start_new_thread(_interrupt_again, ())
+            _thread.start_new_thread(block.interrupt_again, ())
         else:
             otherwise(lost)
 
     sys.unraisablehook = hook
+    _BLOCKS.append(block)
     try:
         yield
+    except KeyboardInterrupt:
+        # Whoever ends now in order is not to be interrupted at that.
+        for each in _BLOCKS:
+            each.over = True
+        raise
     finally:
+        block.over = True
+        _BLOCKS.remove(block)
         sys.unraisablehook = otherwise
-
-
-def _interrupt_again() -> None:
-    time.sleep(_AGAIN_SECONDS)
-    interrupt()
 
 
 @contextmanager

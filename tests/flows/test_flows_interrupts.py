@@ -31,9 +31,25 @@ def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
             assert reference() is None
         time.sleep(10)
 
-    with interrupts_insist(), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupts_insist():
         lose_and_wait()
     assert left == [0]
+    # Those that were lost besides have nothing more to say.
+    time.sleep(0.3)
+
+
+def test_what_was_heard_within_does_not_come_again() -> None:
+    def lose_and_hear() -> None:
+        watched = Watched()
+        reference = weakref.ref(watched, lambda _: signal.raise_signal(signal.SIGINT))
+        del watched
+        assert reference() is None
+        raise KeyboardInterrupt
+
+    with interrupts_insist():
+        with pytest.raises(KeyboardInterrupt), interrupts_insist():
+            lose_and_hear()
+        time.sleep(0.3)
 
 
 def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
