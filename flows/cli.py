@@ -6,7 +6,6 @@ Nothing heavy is imported until a command needs it: `--help` answers at once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -29,7 +28,7 @@ from flows.commands import (
 )
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.exits import leave
-from flows.interrupts import interrupts_insist
+from flows.interrupts import asked_to_end, end_when_asked, interrupts_insist
 from flows.options import expanded
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -87,7 +86,7 @@ def main() -> None:
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
     # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_when_asked()
     leave(_status())
 
 
@@ -107,6 +106,8 @@ def _status() -> int:
     except _CommandLineError as error:
         return _failed(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
+        if asked_to_end():
+            return _failed("interrupted", Interrupted.status)
         return _failed(_message(error), getattr(error, "status", FlowError.status))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from types import FrameType
 from typing import Any
 
 # After which an interruption that was lost comes again.
@@ -21,6 +22,32 @@ def interrupt() -> None:
     """Interrupt the command, from any of its threads."""
     # Sent to the thread itself: one that waits for a lock hears of nothing less.
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+_ASKED = threading.Event()
+
+
+def end_when_asked() -> None:
+    """Let SIGINT and SIGTERM interrupt this command, and be remembered."""
+    _ASKED.clear()
+    # Whoever is started with SIGINT ignored is not to hear of it.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _ask)
+    signal.signal(signal.SIGTERM, _ask)
+
+
+def asked_to_end() -> bool:
+    """Say whether the command was interrupted, whatever became of the exception.
+
+    In the middle of an import, or of a library that catches all there is, it comes out as
+    another one.
+    """
+    return _ASKED.is_set()
+
+
+def _ask(number: int, frame: FrameType | None) -> None:
+    _ASKED.set()
+    signal.default_int_handler(number, frame)
 
 
 @dataclass(eq=False)

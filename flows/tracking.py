@@ -23,7 +23,7 @@ from flows.api import ServerAway, talking, without_heartbeats
 from flows.errors import FlowError, Interrupted
 from flows.exits import leave_at_once
 from flows.following import Follower
-from flows.interrupts import interrupts_insist
+from flows.interrupts import asked_to_end, interrupts_insist
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
 from flows.services.up import report_url
@@ -150,6 +150,8 @@ def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
     except KeyboardInterrupt:
         this.interrupted()
     except Exception as error:
+        if asked_to_end():
+            this.interrupted()
         this.failed(error)
         raise
 

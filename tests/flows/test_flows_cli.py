@@ -238,6 +238,22 @@ def test_ctrl_c_while_settings_are_checked_is_one_line(
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
 
 
+def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_imported(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException:
+            raise AttributeError("partially initialized module") from None
+
+    monkeypatch.setattr("flows.settings.Settings.build_kernel", half_imported)
+    assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
+    monkeypatch.undo()
+    # The next command of this process knows nothing of it.
+    assert here("fit", "wine", "--plain", "--sigma", "x").failed(2)
+
+
 def test_ctrl_c_before_any_command_is_told_of(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
