@@ -106,7 +106,7 @@ def _status() -> int:
     except _CommandLineError as error:
         return _failed(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
-        if asked_to_end():
+        if asked_to_end() and not isinstance(error, Interrupted):
             return _failed("interrupted", Interrupted.status)
         return _failed(_message(error), getattr(error, "status", FlowError.status))
 

@@ -246,7 +246,8 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
     database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
     with closing(sqlite3.connect(database)) as connection:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
-    assert states[run.replace("-", "")] == "CRASHED"
+    # Cancelled, where a run takes so long to end that its worker is told of it, too.
+    assert states[run.replace("-", "")] in {"CRASHED", "CANCELLED"}
     assert running() is None
     assert report_url("soon").startswith("file:///")
 
