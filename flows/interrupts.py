@@ -45,9 +45,16 @@ def asked_to_end() -> bool:
     return _ASKED.is_set()
 
 
-def _ask(number: int, frame: FrameType | None) -> None:
+class _Interruption(KeyboardInterrupt):
+    """A KeyboardInterrupt that knows when it has been dropped: when it is gone, and nobody ends."""
+
+    def __del__(self) -> None:
+        _insist()
+
+
+def _ask(_number: int, _frame: FrameType | None) -> None:
     _ASKED.set()
-    signal.default_int_handler(number, frame)
+    raise _Interruption
 
 
 @dataclass(eq=False)
@@ -66,35 +73,53 @@ class _Block:
 _BLOCKS: list[_Block] = []
 
 
+def _insist() -> None:
+    if _BLOCKS and not _BLOCKS[-1].over:
+        # Not by `threading`, whose locks may be held by what was interrupted.
+        _thread.start_new_thread(_BLOCKS[-1].interrupt_again, ())
+
+
 @contextmanager
 def interrupts_insist() -> Iterator[None]:
-    """Let an interruption come again where Python drops it, as long as the block goes on.
+    """Let an interruption come again where it is dropped, as long as the block goes on.
 
     In a destructor, or when a weak reference ends (importing a module ends some), an exception
-    has nobody to go to: Python prints it, and goes on as if no one had pressed Ctrl-C.
+    has nobody to go to: Python prints it, and goes on as if no one had pressed Ctrl-C. Others
+    catch whatever there is.
     """
     block, otherwise = _Block(), sys.unraisablehook
 
     def hook(lost: Any) -> None:
-        if isinstance(lost.exc_value, KeyboardInterrupt):
-            # Not by `threading`, whose locks may be held by what was interrupted.
-            _thread.start_new_thread(block.interrupt_again, ())
-        else:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
             otherwise(lost)
+        elif not isinstance(lost.exc_value, _Interruption):
+            _insist()
 
     sys.unraisablehook = hook
     _BLOCKS.append(block)
+    handled = _handle()
     try:
         yield
-    except KeyboardInterrupt:
+    except BaseException:
         # Whoever ends now in order is not to be interrupted at that.
-        for each in _BLOCKS:
+        for each in _BLOCKS if asked_to_end() else ():
             each.over = True
         raise
     finally:
         block.over = True
         _BLOCKS.remove(block)
         sys.unraisablehook = otherwise
+        if handled:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _handle() -> bool:
+    """Take SIGINT over from Python, where that is who has it; say whether that was done."""
+    here = threading.current_thread() is threading.main_thread()
+    taken = here and signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if taken:
+        signal.signal(signal.SIGINT, _ask)
+    return taken
 
 
 @contextmanager

@@ -67,7 +67,9 @@ def test_an_interrupted_command_does_not_stay_running(
         family = _family(command.pid)
         command.send_signal(sent)
         _, err = command.communicate(timeout=60)
-    assert (command.returncode, err) == (130, "ism-dask: interrupted\n")
+    assert err == "ism-dask: interrupted\n"
+    # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
+    assert command.returncode in {130, -signal.SIGINT}
     assert serving.run(run)["state_type"] == state
     assert _gone(family)
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import signal
 import time
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
-from flows.interrupts import interrupts_insist
+from flows.interrupts import asked_to_end, end_when_asked, interrupts_insist
+
+
+@pytest.fixture(autouse=True)
+def _as_a_command() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    end_when_asked()
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 class Watched:
@@ -50,6 +60,37 @@ def test_what_was_heard_within_does_not_come_again() -> None:
         with pytest.raises(KeyboardInterrupt), interrupts_insist():
             lose_and_hear()
         time.sleep(0.3)
+
+
+def test_an_interruption_that_is_caught_with_all_there_is_comes_again() -> None:
+    caught = []
+
+    def deaf() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as interruption:
+            caught.append(type(interruption))
+        time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt), interrupts_insist():
+        deaf()
+    assert len(caught) == 1
+    assert asked_to_end()
+
+
+def test_an_interruption_on_its_way_up_does_not_come_again() -> None:
+    seen = []
+
+    def slow_to_end() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.3)
+            seen.append("in order")
+
+    with pytest.raises(KeyboardInterrupt), interrupts_insist():
+        slow_to_end()
+    assert seen == ["in order"]
 
 
 def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
