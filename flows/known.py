@@ -8,6 +8,7 @@ from flows.compute.clusters import place_of
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS
+from ism_dask.rivals import SOLVERS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINES",
     "KERNELS",
+    "SOLVERS",
     "check_data",
     "check_name",
     "check_run_name",

@@ -32,6 +32,10 @@ def _kernel_names() -> list[str]:
     return sorted(_known().KERNELS)
 
 
+def _solver_names() -> list[str]:
+    return list(_known().SOLVERS)
+
+
 def _engine_names() -> list[str]:
     return ["auto", *_known().ENGINES]
 
@@ -110,6 +114,11 @@ class Settings(DataSettings):
         flags=("--components", "-q"),
         ge=1,
     )
+    solver: str = setting(
+        "ism",
+        about="ism, or what it is measured against: stiefel, grassmann or dimension-growth.",
+        names=_solver_names,
+    )
     engine: str = setting(
         "auto",
         about="closed, features, landmarks or exact; auto takes the cheapest.",
@@ -131,8 +140,17 @@ class Settings(DataSettings):
         title="Tolerance of the angle",
         gt=0,
     )
-    max_iter: int = setting(
-        100, about="Stop after so many iterations.", title="Iterations at most", ge=1
+    max_iter: int | None = setting(
+        None,
+        about="Stop after so many iterations. Default: 100, more for other solvers than ism.",
+        title="Iterations at most",
+        ge=1,
+    )
+    max_seconds: float | None = setting(
+        None,
+        about="Stop a fit after so many seconds, and keep the best W so far.",
+        title="Seconds at most",
+        gt=0,
     )
     seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
@@ -147,6 +165,7 @@ class Settings(DataSettings):
         super().__post_init__()
         if self.scheduler is not None:
             _known().place_of(self.scheduler)
+        _choose("solver", self.solver, _solver_names())
         _choose("engine", self.engine, _engine_names())
         self.build_kernel()
         _known().check_data(self)

@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 # As `ism_dask.solver.Status` has it, for which `--help` need not wait.
-_SWINGS = "swings"
+_SWINGS, _OVER_CAP = "swings", "over the cap"
+# The solver that ends by tolerances.
+_OWN_SOLVER = "ism"
 # The residual above which W is no stationary point; a fit stopped at the default tolerance has
 # some hundredths.
 FAR = 0.5
@@ -52,6 +54,10 @@ def advice(settings: dict[str, Any], status: str) -> str:
             "It swings between two subspaces, for which more iterations do not help: take another "
             "number of --components, kernel or width"
         )
+    if status == _OVER_CAP:
+        return "The time was up: raise --max-seconds"
+    if settings.get("solver", _OWN_SOLVER) != _OWN_SOLVER:
+        return "Raise --max-iter"
     if settings["angle_tol"] is None:
         return "Raise --max-iter or --tol"
     return "Raise --max-iter, --tol or --angle-tol"

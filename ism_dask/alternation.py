@@ -139,7 +139,8 @@ def alternate(
         better = best is None or solution.objective >= best.solution.objective
         if best is None or settled or better or not comparable:
             best = Pair(solved, solution, embedding)
-        if settled or stalled or len(rounds) >= max_outer:
+        over = solution.status is Status.OVER_CAP
+        if settled or stalled or over or len(rounds) >= max_outer:
             return Outcome(best, tuple(rounds), settled)
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ism_dask.engines import Engine, Exact
-from ism_dask.engines.base import projected
 from ism_dask.engines.factored import Factored
-from ism_dask.engines.tiles import Model, gradient_stripe
+from ism_dask.engines.tiles import Model, gradient_stripe, projected
 from ism_dask.shards import Piece
-from ism_dask.solver import Solution
+from ism_dask.solver import Solution, relative_residual
 from ism_dask.typing import Array
 
 # Up to here all pairs of rows are looked at: n^2 max(q, 10), where below ten columns the time
@@ -55,12 +54,6 @@ def residual(engine: Engine, solution: Solution) -> Residual:
     rows = _affordable_rows(n, q)
     product = solution.product + _correction(engine, W, rows)
     return Residual(relative_residual(W, product), rows)
-
-
-def relative_residual(W: Array, product: Array) -> float:
-    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W, or 0 where P is."""
-    norm = float(np.linalg.norm(product))
-    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
 
 
 def _affordable_rows(n: int, q: int) -> int:

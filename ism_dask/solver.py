@@ -49,6 +49,9 @@ class Operator(Protocol):
     def gradient(self, W: Array) -> Evaluation:
         """Return J and the (d, k) product Phi(W) W, half the gradient of J."""
 
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
+
 
 class Status(Enum):
     """How a solution ended."""
@@ -56,23 +59,40 @@ class Status(Enum):
     CONVERGED = "converged"
     MAX_ITER = "max_iter"
     SWINGS = "swings"
+    OVER_CAP = "over the cap"
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: relative eigenvalue change, sine of the largest angle (if any), count."""
+    """When to stop: relative eigenvalue change, sine of the largest angle (if any), count, time."""
 
     tol: float = 0.01
     angle_tol: float | None = None
     max_iter: int = 100
+    max_seconds: float | None = None
 
     def met(self, change: float, angle: float) -> bool:
         """Say whether the iteration has settled."""
         return change < self.tol and (self.angle_tol is None or angle < self.angle_tol)
 
+    def after(self, seconds: float) -> Stopping:
+        """Return when to stop what begins so many seconds later."""
+        if self.max_seconds is None:
+            return self
+        return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
+
+    def over_cap(self, seconds: float) -> bool:
+        """Say whether the time is up."""
+        return self.max_seconds is not None and seconds >= self.max_seconds
+
+    def spent(self, iteration: int, seconds: float) -> bool:
+        """Say whether there may be no iteration after this one."""
+        return iteration >= self.max_iter or self.over_cap(seconds)
+
     def reached(self, record: Record) -> bool:
         """Say whether the iteration of `record` was the last."""
-        return self.met(record.change, record.angle) or record.iteration >= self.max_iter
+        done = self.met(record.change, record.angle)
+        return done or self.spent(record.iteration, record.seconds)
 
     def swings(self, history: Sequence[Record], values: Array, change: float) -> bool:
         """Say whether eigenvalues (q,) come round again, those before last, and so it will stay.
@@ -82,8 +102,8 @@ class Stopping:
         if len(history) < 3 or min(change, history[-1].change) < self.tol:
             return False
         near = _COMES_ROUND * self.tol
-        again = _relative_change(values, np.array(history[-2].eigenvalues)) < near
-        before = _relative_change(*(np.array(history[i].eigenvalues) for i in (-1, -3))) < near
+        again = relative_change(values, np.array(history[-2].eigenvalues)) < near
+        before = relative_change(*(np.array(history[i].eigenvalues) for i in (-1, -3))) < near
         # Slow damping looks alike, but ends.
         damping = min(1.0, change / history[-2].change)
         turns_left = (self.max_iter - len(history) - 1) / 2
@@ -183,13 +203,14 @@ def solve(
     if state.iteration == 0:
         state = _with_objective(state, evaluation.objective)
     while True:
-        spectrum = leading(_finite(evaluation.matrix), q, guess=state.current.W)
+        spectrum = leading(finite(evaluation.matrix), q, guess=state.current.W)
         iteration = state.iteration + 1
-        change = _relative_change(spectrum.values, state.current.eigenvalues)
+        change = relative_change(spectrum.values, state.current.eigenvalues)
         angle = sine(state.current.W, spectrum.vectors)
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
         swings = stopping.swings(state.history, spectrum.values, change)
-        last = stopping.met(change, angle) or swings or iteration >= stopping.max_iter
+        spent = stopping.spent(iteration, time.perf_counter() - started)
+        last = stopping.met(change, angle) or swings or spent
         evaluation = (operator.gradient if last else operator.phi)(spectrum.vectors)
         record = Record(
             iteration=iteration,
@@ -213,7 +234,7 @@ def begin(operator: Operator, q: int) -> State:
     Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
     taken: the others would be rounding noise, and the first iteration finds q in any case.
     """
-    spectrum = leading(_finite(operator.phi0()), q)
+    spectrum = leading(finite(operator.phi0()), q)
     W = spectrum.vectors if spectrum.null.all() else spectrum.determined
     start = Candidate(W, spectrum.values, spectrum.gap, -np.inf)
     return State(iteration=0, current=start, best=start, history=())
@@ -231,8 +252,9 @@ def _over(state: State, stopping: Stopping) -> bool:
 
 def _unsettled(state: State, stopping: Stopping) -> Status:
     *before, record = state.history
-    swings = stopping.swings(before, np.array(record.eigenvalues), record.change)
-    return Status.SWINGS if swings else Status.MAX_ITER
+    if stopping.swings(before, np.array(record.eigenvalues), record.change):
+        return Status.SWINGS
+    return Status.MAX_ITER if record.iteration >= stopping.max_iter else Status.OVER_CAP
 
 
 def _with_objective(state: State, objective: float) -> State:
@@ -257,12 +279,20 @@ def _advanced(state: State, spectrum: Spectrum, record: Record, error: float) ->
     )
 
 
-def _relative_change(values: Array, before: Array) -> float:
+def relative_change(values: Array, before: Array) -> float:
+    """Return `||values - before|| / ||values||`, or 0 where values (q,) are."""
     norm = float(np.linalg.norm(values))
     return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0
 
 
-def _finite(matrix: Array) -> Array:
+def relative_residual(W: Array, product: Array) -> float:
+    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 where P is."""
+    norm = float(np.linalg.norm(product))
+    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
+
+
+def finite(matrix: Array) -> Array:
+    """Return `matrix`, or raise the error of a kernel that overflows."""
     if np.isfinite(matrix).all():
         return matrix
     raise overflow()

@@ -19,9 +19,9 @@ from sklearn.utils import gen_batches
 
 from ism_dask.eigen import canonical_signs, leading_by_products
 from ism_dask.engines import ENGINES, Engine, Exact, Landmarks, Problem, attempt, candidates
-from ism_dask.engines.base import projected
 from ism_dask.engines.expansion import Expansion
 from ism_dask.engines.product import product, values_between
+from ism_dask.engines.tiles import projected
 from ism_dask.gamma import Dependence, FactorGamma
 from ism_dask.kernels import Affinity, Kernel, Values
 from ism_dask.shards import ROWS_PER_SHARD, Piece, Shards

@@ -19,6 +19,7 @@ from flows.progress import Part, report
 from flows.settings import Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
+from ism_dask.rivals import as_solver
 from ism_dask.rows import tile_dtype
 from ism_dask.solver import Stopping
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
@@ -226,18 +227,21 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
 
 def stopping_of(settings: Settings) -> Stopping:
     """Return when the iterations of a fit end."""
-    return Stopping(settings.tol, settings.angle_tol, settings.max_iter)
+    asked = settings.tol, settings.angle_tol, settings.max_iter, settings.max_seconds
+    return as_solver(settings.solver).stopping(*asked)
 
 
 def shared_parameters(settings: Settings) -> dict[str, Any]:
     """Return the parameters that all estimators have, but for the number of components."""
     return {
         "kernel": settings.build_kernel(),
+        "solver": settings.solver,
         "engine": settings.engine,
         "engine_tol": settings.engine_tol,
         "tol": settings.tol,
         "angle_tol": settings.angle_tol,
         "max_iter": settings.max_iter,
+        "max_seconds": settings.max_seconds,
         "random_state": settings.seed,
     }
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ism_dask.engines.curvature import curvature
 from ism_dask.gamma import Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards, task_budget
@@ -143,10 +144,9 @@ class Engine(ABC):
     def objective(self, W: Array) -> float:
         """Return J at W (d, k)."""
 
-
-def projected(piece: Piece, W: Array) -> Array:
-    """Return Z (b, k), the rows of a piece times W, in their own precision."""
-    return np.matmul(piece.X, W.astype(piece.X.dtype))
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""
+        return curvature(self.problem, W, Z)
 
 
 def _nothing_of(rows: Array) -> Array:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ism_dask.engines.base import Engine, Problem, projected
+from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import Closed, weighted_gram
 from ism_dask.engines.tiles import (
     Model,
     gradient_stripe,
     objective_stripe,
     phi_stripe,
+    projected,
     stripe_bytes,
 )
 from ism_dask.shards import Piece, Shards

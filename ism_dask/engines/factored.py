@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ism_dask.engines.base import Engine, Problem, projected
+from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import NO_FACTORS, Closed, factored
 from ism_dask.engines.expansion import (
     Expansion,
@@ -19,6 +19,7 @@ from ism_dask.engines.expansion import (
     phi_of,
     phi_sums,
 )
+from ism_dask.engines.tiles import projected
 from ism_dask.gamma import FactoredGamma
 from ism_dask.shards import FAN, Shards
 from ism_dask.solver import Evaluation

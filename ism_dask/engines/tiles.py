@@ -256,6 +256,11 @@ def _groups(head: Piece, tail: Piece) -> Iterator[_Area]:
         yield _Area(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
 
 
+def projected(piece: Piece, W: Array) -> Array:
+    """Return Z (b, k), the rows of a piece times W, in their own precision."""
+    return np.matmul(piece.X, W.astype(piece.X.dtype))
+
+
 def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     """Return the half of `X^T (coupling Psi) X` (d, d) of a stripe, its degrees (n,) and J."""
     P = np.zeros_like(head.X)

@@ -27,8 +27,10 @@ class AlternativeIKDR(GuidedIKDR):
         length 1, those of Y sqrt(n_c) for a class of n_c rows: at 1 the labels weigh in the
         order of n / k times the clusters (some 40 times at 178 rows and k = 3), so that they are
         avoided first of all.
-    kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
+    max_seconds : float, optional
+        What all rounds may take. The one that is under way ends with the best W it has.
     outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 

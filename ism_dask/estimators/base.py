@@ -15,15 +15,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
-from ism_dask.checks import is_whole, whole
+from ism_dask.checks import is_whole, positive, whole
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
 from ism_dask.shards import is_dask
-from ism_dask.solver import Solution, State, Status, Stopping, solve
+from ism_dask.solver import Solution, State, Status
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 
@@ -34,6 +35,7 @@ _UNSETTLED = {
         "iterations",
         "take another `n_components`, kernel or width",
     ),
+    Status.OVER_CAP: ("was over its cap of seconds after {} iterations", "raise `max_seconds`"),
 }
 
 
@@ -41,12 +43,14 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
 
     kernel: str | Kernel
+    solver: str
     engine: str
     engine_tol: float
     standardize: bool
     tol: float
     angle_tol: float | None
-    max_iter: int
+    max_iter: int | None
+    max_seconds: float | None
     random_state: Any
     on_iteration: Callable[[State], None] | None
 
@@ -126,13 +130,14 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _warn_unsettled(self, solution: Solution) -> None:
         last = solution.history[-1]
-        angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
+        stopping = self._plan.iterations
+        angle = f", `angle_tol` {stopping.angle_tol:g}" if stopping.angle_tol else ""
         name, count = type(self).__name__, solution.n_iter
         what, advice = _UNSETTLED[solution.status]
         warnings.warn(
             f"{name} {what.format(count)}: the last change of the eigenvalues was "
             f"{last.change:.2g} and the angle's sine {last.angle:.2g}, `tol` is "
-            f"{self.tol:g}{angle}. The best W so far is kept; {advice}",
+            f"{stopping.tol:g}{angle}. The best W so far is kept; {advice}",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -152,9 +157,10 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return solution
 
     def _solved(
-        self, problem: Problem, q: int, state: State | None = None
+        self, problem: Problem, q: int, state: State | None = None, spent: float = 0.0
     ) -> tuple[Engine, Solution]:
-        stopping = self._plan.iterations
+        """Return W and the engine it came by; `spent` seconds of those allowed are over."""
+        solve, stopping = as_solver(self.solver).solve, self._plan.iterations.after(spent)
 
         def fitted(engine: Engine) -> tuple[Engine, Solution]:
             return engine, solve(engine, q, stopping, on_iteration=self._tell, state=state)
@@ -163,7 +169,8 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _plan(self) -> Plan:
-        return Plan(type(self).__name__, Stopping(self.tol, self.angle_tol, self.max_iter))
+        asked = self.tol, self.angle_tol, self.max_iter, self.max_seconds
+        return Plan(type(self).__name__, as_solver(self.solver).stopping(*asked))
 
     def _tell(self, state: State) -> None:
         fit_watcher().on_iteration(state)
@@ -221,7 +228,11 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         angle: Any = self.angle_tol
         if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
             raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
-        whole("`max_iter`", self.max_iter)
+        as_solver(self.solver)
+        if self.max_iter is not None:
+            whole("`max_iter`", self.max_iter)
+        if self.max_seconds is not None:
+            positive("`max_seconds`", self.max_seconds, "or None")
 
 
 def rows_of(X: Any) -> Any:

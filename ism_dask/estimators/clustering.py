@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -50,12 +51,14 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         n_components: int | None = None,
         *,
         kernel: str | Kernel = "gaussian",
+        solver: str = "ism",
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
         tol: float = 0.01,
         angle_tol: float | None = None,
-        max_iter: int = 100,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
@@ -66,12 +69,14 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.n_clusters = n_clusters
         self.n_components = n_components
         self.kernel = kernel
+        self.solver = solver
         self.engine = engine
         self.engine_tol = engine_tol
         self.standardize = standardize
         self.tol = tol
         self.angle_tol = angle_tol
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.outer_tol = outer_tol
         self.max_outer = max_outer
         self.n_init = n_init
@@ -245,12 +250,14 @@ class GuidedIKDR(ClusteringIKDR):
         *,
         mu: float = 1.0,
         kernel: str | Kernel = "gaussian",
+        solver: str = "ism",
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
         tol: float = 0.01,
         angle_tol: float | None = None,
-        max_iter: int = 100,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
@@ -262,12 +269,14 @@ class GuidedIKDR(ClusteringIKDR):
             n_clusters,
             n_components,
             kernel=kernel,
+            solver=solver,
             engine=engine,
             engine_tol=engine_tol,
             standardize=standardize,
             tol=tol,
             angle_tol=angle_tol,
             max_iter=max_iter,
+            max_seconds=max_seconds,
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,
@@ -304,6 +313,7 @@ class _Work:
     ) -> None:
         self._model, self._shards, self._drawn = model, shards, drawn
         self._graph, self._guide, self._q = graph, guide, q
+        self._started = time.perf_counter()
 
     def begin(self) -> Embedding:
         """Return the embedding of X, or of the first W that the guide asks for."""
@@ -328,4 +338,5 @@ class _Work:
         drawn = self._drawn
         shards = self._shards.sharing(known)
         problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.approximation)
-        return self._model._solved(problem, self._q, state)
+        spent = time.perf_counter() - self._started
+        return self._model._solved(problem, self._q, state, spent)

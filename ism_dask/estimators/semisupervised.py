@@ -34,8 +34,10 @@ class SemiSupervisedIKDR(GuidedIKDR):
         which grow with n: at 1 the scores lead, and the clusters fill in what they leave open.
     target : {"auto", "classes", "linear"}, default "auto"
         What scores are: classes, or numbers. "auto" takes labels and whole numbers as classes.
-    kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
+    max_seconds : float, optional
+        What all rounds may take. The one that is under way ends with the best W it has.
     outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 
@@ -67,12 +69,14 @@ class SemiSupervisedIKDR(GuidedIKDR):
         mu: float = 1.0,
         target: str = "auto",
         kernel: str | Kernel = "gaussian",
+        solver: str = "ism",
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
         tol: float = 0.01,
         angle_tol: float | None = None,
-        max_iter: int = 100,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
@@ -85,12 +89,14 @@ class SemiSupervisedIKDR(GuidedIKDR):
             n_components,
             mu=mu,
             kernel=kernel,
+            solver=solver,
             engine=engine,
             engine_tol=engine_tol,
             standardize=standardize,
             tol=tol,
             angle_tol=angle_tol,
             max_iter=max_iter,
+            max_seconds=max_seconds,
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,

@@ -40,6 +40,10 @@ class SupervisedIKDR(IKDR):
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         What y is: classes, or numbers under a linear or a gaussian kernel. "auto" takes labels
         and whole numbers as classes, other numbers as "linear".
+    solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
+        The Iterative Spectral Method, or one of those that it is measured against. They maximise
+        the same J on the same engine, and end by the residual or where J stalls; "grassmann"
+        needs pymanopt.
     engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
         How Phi is computed; "auto" takes the cheapest that serves. All but "landmarks", which
         "auto" takes from 4,000 rows up, are exact up to rounding.
@@ -49,10 +53,14 @@ class SupervisedIKDR(IKDR):
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
     tol : float, default 0.01
-        Stop when the eigenvalues change by less, relative to their norm.
+        For "ism": stop when the eigenvalues change by less, relative to their norm.
     angle_tol : float, optional
-        Stop only when the sine of the largest angle between successive subspaces is below, too.
-    max_iter : int, default 100
+        For "ism": stop only when the sine of the largest angle between successive subspaces is
+        below, too.
+    max_iter : int, optional
+        Default: 100 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
+    max_seconds : float, optional
+        Stop after the iteration that is under way then, and keep the best W so far.
     random_state : int, RandomState or None, default None
         For the sample of rows that widths are taken from above 5,000 rows, and for landmarks.
         None is a fixed seed: fits repeat.
@@ -79,7 +87,8 @@ class SupervisedIKDR(IKDR):
         beyond some seconds of work.
     n_iter_ : int
     status_ : Status
-        How the iteration ended: settled, out of iterations, or found to swing.
+        How the iteration ended: settled, out of iterations, over the cap of seconds, or found to
+        swing.
     converged_ : bool
     history_ : tuple of Record
         Objective, eigenvalues, change, angle and seconds of each iteration.
@@ -111,24 +120,28 @@ class SupervisedIKDR(IKDR):
         *,
         kernel: str | Kernel = "gaussian",
         target: str = "auto",
+        solver: str = "ism",
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
         tol: float = 0.01,
         angle_tol: float | None = None,
-        max_iter: int = 100,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
         self.target = target
+        self.solver = solver
         self.engine = engine
         self.engine_tol = engine_tol
         self.standardize = standardize
         self.tol = tol
         self.angle_tol = angle_tol
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.on_iteration = on_iteration
 

@@ -19,8 +19,10 @@ class UnsupervisedIKDR(ClusteringIKDR):
     n_clusters : int
     n_components : int, optional
         New features. Default: as many as clusters, where d allows.
-    kernel, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
+    max_seconds : float, optional
+        What all rounds may take. The one that is under way ends with the best W it has.
     outer_tol : float, default 0.01
         Stop when the eigenvalues of the embedding change by less from round to round.
     max_outer : int, default 20

@@ -96,6 +96,12 @@ class PointwiseKernel(Kernel):
         """Return f'(beta), elementwise."""
         return self.amplitude * self.shape(beta, scale)
 
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return f''(beta), elementwise: zeros, where the slope is constant."""
+        if self.constant_slope:
+            return np.zeros_like(beta)
+        raise NotImplementedError(f"{type(self).__name__} does not tell its second derivative")
+
     @property
     @abstractmethod
     def flat_slope(self) -> float:

@@ -113,6 +113,11 @@ class Polynomial(PointwiseKernel):
         """Return `(beta + c)^(p-1)`."""
         return _power(np.add(beta, self.offset, out=out), self.degree - 1)
 
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return `p (p - 1) (beta + c)^(p-2)`."""
+        power = _power(np.add(beta, self.offset), max(self.degree - 2, 0))
+        return np.multiply(power, self.degree * (self.degree - 1), out=power)
+
 
 @dataclass(frozen=True)
 class _OneWidth(PointwiseKernel):
@@ -188,6 +193,11 @@ class Gaussian(_OneWidth):
         """Return f itself."""
         return self.value(beta, scale, out)
 
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return `f / 4 sigma^4`."""
+        value = self.value(beta)
+        return np.multiply(value, self._rate**2, out=value)
+
 
 @dataclass(frozen=True)
 class Laplacian(_OneWidth):
@@ -224,6 +234,11 @@ class Laplacian(_OneWidth):
         root = _root(beta, self.offset, None)
         value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
         return np.divide(value, root, out=value)
+
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return `f (1 / 2 sigma^2 r^2 + 1 / 2 sqrt(2) sigma r^3)` for `r = sqrt(beta + c^2)`."""
+        root, amplitude = _root(beta, self.offset, None), self.amplitude
+        return self.value(beta) * (amplitude**2 - 0.5 * amplitude / root) / root**2
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,11 @@ class Multiquadric(PointwiseKernel):
         """Return `1 / sqrt(beta + c^2)`."""
         root = _root(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
+
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return `1 / 4 sqrt(beta + c^2)^3`."""
+        root = _root(beta, self.offset, None)
+        return np.divide(0.25, root**3, out=root)
 
     @property
     def similarity(self) -> Laplacian:
@@ -323,6 +343,10 @@ class RelativeGaussian(PointwiseKernel):
         """Return `f scale`."""
         value = self.value(beta, scale, out)
         return np.multiply(value, _given(scale), out=value)
+
+    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+        """Return `f scale^2 / 4`."""
+        return 0.25 * self.value(beta, scale) * _given(scale) ** 2
 
 
 KERNELS: dict[str, type[PointwiseKernel]] = {

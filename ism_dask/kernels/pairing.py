@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from ism_dask.typing import Array
+
+
+class Moving(NamedTuple):
+    """Projected rows P (n, k), and Q (n, k), by which they move as W does along a direction."""
+
+    P: Array
+    Q: Array
 
 
 class Pairing(ABC):
@@ -26,6 +33,10 @@ class Pairing(ABC):
     @abstractmethod
     def own(self, Z: Array) -> Array:
         """Return the (n,) betas of each row of Z (n, k) with itself."""
+
+    @abstractmethod
+    def change(self, left: Moving, right: Moving) -> Array:
+        """Return the (a, b) tile of what beta changes by, to first order, as the rows move."""
 
     def beta(self, left: Array, right: Array, out: Array | None = None) -> Array:
         """Return the (a, b) tile of beta of rows `left` (a, k) and `right` (b, k)."""
@@ -46,6 +57,10 @@ class Inner(Pairing):
         """Return squared lengths."""
         return np.einsum("ij,ij->i", Z, Z)
 
+    def change(self, left: Moving, right: Moving) -> Array:
+        """Return `P_i . Q_j + Q_i . P_j`."""
+        return np.asarray(left.P @ right.Q.T + left.Q @ right.P.T)
+
 
 class Distance(Pairing):
     """`beta_ij = ||W^T (x_i - x_j)||^2`, hence `A_ij = 2 (x_i - x_j) (x_i - x_j)^T`."""
@@ -65,6 +80,11 @@ class Distance(Pairing):
     def own(self, Z: Array) -> Array:
         """Return zeros."""
         return np.zeros(len(Z))
+
+    def change(self, left: Moving, right: Moving) -> Array:
+        """Return `2 (P_i - P_j) . (Q_i - Q_j)`."""
+        own = np.add.outer(*(np.einsum("ij,ij->i", *each) for each in (left, right)))
+        return np.asarray(2.0 * (own - INNER.change(left, right)))
 
 
 INNER = Inner()

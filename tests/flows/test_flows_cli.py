@@ -175,6 +175,8 @@ def test_advice_for_a_fit_that_does_not_settle(here: Command) -> None:
     asked = ("fit", "wine", "--plain", "--force", "--max-iter", 2)
     assert "Raise --max-iter or --tol\n" in here(*asked, "--tol", 1e-9).out
     assert "Raise --max-iter, --tol or --angle-tol\n" in here(*asked, "--angle-tol", 1e-9).out
+    assert "The time was up: raise --max-seconds\n" in here(*asked[:-2], "--max-seconds", 1e-9).out
+    assert "Raise --max-iter\n" in here(*asked, "--solver", "stiefel").out
 
 
 @pytest.mark.usefixtures("_swinging")
@@ -199,6 +201,9 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
 
     assert ended("--tol", 1e9) == "converged"
     assert ended("--tol", 1e-12, "--max-iter", 1) == "max_iter"
+    assert ended("--max-seconds", 1e-9) == "over the cap"
+    assert ended("--solver", "stiefel", "--max-iter", 1) == "max_iter"
+    assert ended("--solver", "stiefel") == "converged"
     request.getfixturevalue("_swinging")
     assert ended("--tol", 1e-12) == "swings"
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ism_dask.eigen import leading
 from ism_dask.engines import ENGINES, Problem, choose
-from ism_dask.engines.base import projected
-from ism_dask.engines.tiles import phi_stripe, stripe_bytes
+from ism_dask.engines.tiles import phi_stripe, projected, stripe_bytes
 from ism_dask.gamma import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
 from ism_dask.shards import Piece, cut
@@ -224,3 +223,25 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
         problem = Problem.of(cut(lazy, 5), ALL["gaussian"], dependence(TARGETS["classes"]))
         results.append(choose("exact", problem, Q).phi(W).matrix)
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("rows", [None, 9])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", ALL)
+def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
+    served = choose("exact", _problem(kernel, target, rows), Q)
+    Z = np.random.default_rng(11).normal(size=W.shape)
+    h = 1e-5
+    ahead, behind = served.gradient(W + h * Z).matrix, served.gradient(W - h * Z).matrix
+    found = served.curvature(W, Z)
+    size = np.abs(found).max()
+    np.testing.assert_allclose(found, (ahead - behind) / (2 * h), rtol=1e-6, atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_curvature_is_that_of_the_true_kernel_whatever_the_engine(engine):
+    kernel = {"closed": "linear", "features": "polynomial"}.get(engine, "gaussian")
+    problem = _problem(kernel, "classes", 9)
+    Z = np.random.default_rng(11).normal(size=W.shape)
+    true = choose("exact", problem, Q).curvature(W, Z)
+    np.testing.assert_allclose(choose(engine, problem, Q).curvature(W, Z), true, rtol=1e-12)

@@ -16,11 +16,11 @@ from ism_dask.certificate import residual
 from ism_dask.eigen import leading, sine
 from ism_dask.engines import DeclinedError, Problem, attempt, candidates, choose
 from ism_dask.engines.audit import Worst
-from ism_dask.engines.base import projected
 from ism_dask.engines.cholesky import PivotedCholesky, shape_between
 from ism_dask.engines.expansion import phi_sums
 from ism_dask.engines.factored import task_bytes
 from ism_dask.engines.landmarks import Landmarks
+from ism_dask.engines.tiles import projected
 from ism_dask.gamma import dependence
 from ism_dask.kernels import (
     KERNELS,

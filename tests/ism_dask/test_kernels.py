@@ -10,6 +10,7 @@ from ism_dask.kernels import (
     KERNELS,
     ConicSum,
     Gaussian,
+    Laplacian,
     Linear,
     Multiquadric,
     Polynomial,
@@ -38,6 +39,17 @@ def test_slope_is_the_derivative_of_value(name):
     scale = _scale(kernel, beta)
     central = (kernel.value(beta + h, scale) - kernel.value(beta - h, scale)) / (2 * h)
     np.testing.assert_allclose(kernel.slope(beta, scale), central, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, Laplacian(), Polynomial(1), Polynomial(2)], ids=str)
+def test_bend_is_the_derivative_of_slope(kernel):
+    kernel = as_kernel(kernel).resolve(ROWS)
+    beta, h = _points(kernel), 1e-5
+    scale = _scale(kernel, beta)
+    central = (kernel.slope(beta + h, scale) - kernel.slope(beta - h, scale)) / (2 * h)
+    before = beta.copy()
+    np.testing.assert_allclose(kernel.bend(beta, scale), central, rtol=1e-6, atol=1e-8)
+    np.testing.assert_array_equal(beta, before)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -1,0 +1,99 @@
+"""The derivative of Phi(W) W: second-order steps and conditions, by tiles of the true kernel.
+
+Whatever engine made W, the derivative is that of the definition: it bends with f'', of which no
+engine has an expansion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from ism_dask.engines.tiles import Model, projected
+from ism_dask.kernels import PointwiseKernel
+from ism_dask.kernels.pairing import Moving
+from ism_dask.shards import Piece
+from ism_dask.typing import Array
+
+if TYPE_CHECKING:
+    from ism_dask.engines.base import Problem
+
+# Rows of a tile: with a shard across it stays at a few megabytes.
+_ROWS = 256
+
+
+def curvature(problem: Problem, W: Array, Z: Array) -> Array:
+    """Return `Phi Z + DPhi[Z] W` (d, k), the derivative of `Phi(W) W` at W (d, k) along Z (d, k).
+
+    Half of what the gradient of J changes by. One pass over all pairs, O(n^2 k) time.
+    """
+    points = problem.shards.derive(projected, np.hstack([W, Z])).settled()
+    model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
+    moved = points.through(2 * W.shape[1]).fold_pairs(_stripe, model)
+    return np.asarray(points.with_rows(moved).fold(_lifted))
+
+
+def _stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Array:
+    """Return what the rows of a stripe bring to each other: (n, k)."""
+    total = np.zeros((model.n_rows, head.facts[-1].shape[1] // 2))
+    for piece in tail:
+        for rows in gen_batches(len(head.X), _ROWS):
+            here, there = _between(head, piece, rows, model)
+            start = head.start + rows.start
+            total[start : start + len(here)] += here
+            if piece.start != head.start:
+                total[piece.start : piece.start + len(there)] += there
+    return total
+
+
+def _between(head: Piece, tail: Piece, rows: slice, model: Model) -> tuple[Array, Array]:
+    """Return what some rows of `head` and all of `tail` bring to each other: (b, k) and (t, k)."""
+    gamma, dtype = model.gamma, head.X.dtype
+    tile = gamma.tile(
+        gamma.as_rows(head.facts[0][rows], dtype),
+        gamma.as_columns(tail.facts[0], dtype),
+        out=np.empty((rows.stop - rows.start, len(tail.X)), dtype),
+    )
+    left, right = (Moving(*np.hsplit(both, 2)) for both in (head.facts[-1][rows], tail.facts[-1]))
+    inverse = (head.facts[1][rows], tail.facts[1]) if _any_local(model) else None
+    here, there, local = np.zeros_like(left.P), np.zeros_like(right.P), 0
+    for weight, term in model.kernel.terms:
+        scale = None
+        if term.local and inverse is not None:
+            scale = np.multiply.outer(inverse[0][:, local], inverse[1][:, local])
+            local += 1
+        own, other = _brought(weight * tile, term, scale, left, right)
+        here += own
+        there += other
+    return here, there
+
+
+def _brought(
+    gamma: Array, term: PointwiseKernel, scale: Array | None, left: Moving, right: Moving
+) -> tuple[Array, Array]:
+    pairing = term.pairing
+    beta = pairing.beta(pairing.operands(left.P)[0], pairing.operands(right.P)[1])
+    psi = gamma * term.slope(beta, scale)
+    bent = gamma * term.bend(beta, scale) * pairing.change(left, right)
+    here = pairing.coupling * (psi @ right.Q + bent @ right.P)
+    there = pairing.coupling * (psi.T @ left.Q + bent.T @ left.P)
+    if pairing.degree:
+        here += pairing.degree * _degrees(psi, bent, left)
+        there += pairing.degree * _degrees(psi.T, bent.T, right)
+    return here, there
+
+
+def _degrees(psi: Array, bent: Array, own: Moving) -> Array:
+    return psi.sum(axis=1)[:, None] * own.Q + bent.sum(axis=1)[:, None] * own.P
+
+
+def _any_local(model: Model) -> bool:
+    return any(term.local for _, term in model.kernel.terms)
+
+
+def _lifted(piece: Piece) -> Array:
+    product = np.matmul(piece.X.T, piece.facts[-1].astype(piece.X.dtype))
+    return product.astype(np.float64)

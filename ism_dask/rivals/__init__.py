@@ -1,0 +1,68 @@
+"""Solvers: the spectral iteration, and those that it is measured against.
+
+All of them see the same engine, start at the same W and report alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ism_dask import solver
+from ism_dask.rivals import grassmann, growth, stiefel
+from ism_dask.solver import Solution, Stopping
+
+__all__ = ["SOLVERS", "Solver", "as_solver"]
+
+# What eigenvalues do not change by less than.
+_NEVER = 1e-15
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A way to the W of largest J.
+
+    Attributes
+    ----------
+    solve : callable
+        As `ism_dask.solver.solve`.
+    max_iter : int
+        After how many iterations to give up where nothing else is said.
+    about : str
+    by_change : bool
+        Whether it ends by what the eigenvalues change by. With small steps that is little from
+        the first: the others end by the residual.
+    """
+
+    solve: Callable[..., Solution]
+    max_iter: int
+    about: str
+    by_change: bool = False
+
+    def stopping(
+        self,
+        tol: float,
+        angle_tol: float | None = None,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
+    ) -> Stopping:
+        """Return when to stop."""
+        most = self.max_iter if max_iter is None else max_iter
+        if self.by_change:
+            return Stopping(tol, angle_tol, most, max_seconds)
+        return Stopping(tol=_NEVER, max_iter=most, max_seconds=max_seconds)
+
+
+SOLVERS: dict[str, Solver] = {
+    "ism": Solver(solver.solve, 100, "the Iterative Spectral Method", by_change=True),
+    "stiefel": Solver(stiefel.solve, 2000, "a curvilinear search on the Stiefel manifold"),
+    "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
+    "dimension-growth": Solver(growth.solve, 1000, "one column at a time"),
+}
+
+
+def as_solver(name: str) -> Solver:
+    """Return the solver of that name."""
+    if name in SOLVERS:
+        return SOLVERS[name]
+    raise ValueError(f"`solver` must be one of {', '.join(SOLVERS)}; got {name!r}")

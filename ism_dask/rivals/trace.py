@@ -1,0 +1,172 @@
+"""What is kept of the iterations of a rival, so that all solvers start, end and report alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask.eigen import leading, sine
+from ism_dask.solver import (
+    Candidate,
+    Evaluation,
+    Operator,
+    Record,
+    Solution,
+    State,
+    Status,
+    Stopping,
+    finite,
+    relative_change,
+    relative_residual,
+)
+from ism_dask.typing import Array
+
+# `||Phi W - W (W^T Phi W)|| / ||Phi W||` at which a rival has arrived ...
+_RESIDUAL = 1e-6
+# ... and the relative gain of J, as a mean of some steps, below which it gets nowhere: rows in
+# single precision leave more of a residual than that.
+_GAIN, _STEPS = 1e-9, 5
+
+
+class OverCapError(Exception):
+    """The time is up."""
+
+
+class Trace:
+    """The iterations of a rival so far.
+
+    Parameters
+    ----------
+    operator : Operator
+    q : int
+        Columns of W.
+    stopping : Stopping
+        Of which `max_iter` and `max_seconds` count: rivals end by where they are, and not by
+        what eigenvalues change by, which with small steps is little.
+    on_iteration : callable, optional
+    state : State, optional
+        Whose W to begin with, in place of the spectral start.
+
+    Attributes
+    ----------
+    start : (d, q) array
+    evaluation : Evaluation
+        J and Phi W of the start.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        on_iteration: Callable[[State], None] | None,
+        state: State | None,
+    ) -> None:
+        self._operator, self._q = operator, q
+        self._stopping, self._on_iteration = stopping, on_iteration
+        self._started = time.perf_counter()
+        self.start = _start(operator, q, None if state is None else state.current.W)
+        self.evaluation = operator.gradient(self.start)
+        now = _candidate(self.start, self.evaluation)
+        self.state = State(iteration=0, current=now, best=now, history=())
+        self._last = self.evaluation
+
+    def evaluate(self, W: Array) -> Evaluation:
+        """Return J and Phi W (d, k) at W (d, k), unless the time is up."""
+        if self._stopping.over_cap(self._seconds):
+            raise OverCapError
+        evaluation = self._operator.gradient(W)
+        finite(evaluation.matrix)
+        return evaluation
+
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), unless the time is up."""
+        if self._stopping.over_cap(self._seconds):
+            raise OverCapError
+        return self._operator.curvature(W, Z)
+
+    def note(self, W: Array, evaluation: Evaluation) -> None:
+        """Take W (d, k) as the end of an iteration."""
+        before = self.state
+        now = _candidate(W, evaluation)
+        padded = np.zeros(max(len(now.eigenvalues), len(before.current.eigenvalues)))
+        padded[: len(before.current.eigenvalues)] = before.current.eigenvalues
+        record = Record(
+            iteration=before.iteration + 1,
+            objective=now.objective,
+            eigenvalues=tuple(now.eigenvalues.tolist()),
+            change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
+            angle=sine(before.current.W, W),
+            seconds=self._seconds,
+            ascent=now.objective >= before.current.objective,
+        )
+        whole = W.shape[1] == self._q
+        better = whole and now.objective >= before.best.objective
+        history = (*before.history, record)
+        self.state = State(record.iteration, now, now if better else before.best, history)
+        self._last = evaluation
+        if self._on_iteration is not None:
+            self._on_iteration(self.state)
+
+    def settled(self, product: Array, W: Array) -> bool:
+        """Say whether W (d, k), where half the slope of J is `product` (d, k), is an end."""
+        return relative_residual(W, product) <= _RESIDUAL or self._stalls
+
+    @property
+    def _stalls(self) -> bool:
+        last = [record.objective for record in self.state.history[-_STEPS - 1 :]]
+        if len(last) <= _STEPS:
+            return False
+        return abs(last[-1] - last[0]) <= _STEPS * _GAIN * abs(last[-1])
+
+    def ended(self, status: Status) -> Solution:
+        """Return the best W that was seen, turned to its own eigenvectors."""
+        if self.state.current.W.shape[1] < self._q:
+            W = completed(self.state.current.W, self.start)
+            self.note(W, self._operator.gradient(W))
+        best = self.state.best
+        evaluation = self._operator.phi(best.W)
+        phi = evaluation.matrix
+        values, turn = scipy.linalg.eigh(best.W.T @ phi @ best.W)
+        W, values = best.W @ turn[:, ::-1], values[::-1]
+        others = phi - W @ (W.T @ phi)
+        others -= (others @ W) @ W.T
+        # What W takes is zero there, and must not be taken for the largest of what is left.
+        others -= abs(np.trace(phi)) * (W @ W.T)
+        return Solution(
+            W=W,
+            eigenvalues=values,
+            eigengap=float(values[-1]) - float(leading(others, 1).values[0]),
+            objective=best.objective,
+            error=evaluation.error,
+            product=phi @ W,
+            n_iter=self.state.iteration,
+            status=status,
+            history=self.state.history,
+        )
+
+    @property
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+
+def completed(W: Array, others: Array) -> Array:
+    """Return W (d, k) with the most that orthonormal columns `others` (d, q) add: (d, q)."""
+    outside = np.linalg.svd(others - W @ (W.T @ others), full_matrices=False)[0]
+    return np.hstack([W, outside[:, : others.shape[1] - W.shape[1]]])
+
+
+def _start(operator: Operator, q: int, W: Array | None) -> Array:
+    """Return the (d, q) leading eigenvectors of Phi0, or W with those that it lacks."""
+    if W is not None and W.shape[1] == q:
+        return W
+    spectral = leading(finite(operator.phi0()), q).vectors
+    return spectral if W is None else completed(W, spectral)
+
+
+def _candidate(W: Array, evaluation: Evaluation) -> Candidate:
+    values = scipy.linalg.eigvalsh(W.T @ evaluation.matrix)[::-1]
+    return Candidate(W, values, np.nan, evaluation.objective)

@@ -1,0 +1,231 @@
+"""Solvers beside ISM: they climb the same J, each to an end of its own."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.eigen import leading, sine
+from ism_dask.engines import Problem, choose
+from ism_dask.gamma import dependence
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
+from ism_dask.rivals import SOLVERS, as_solver
+from ism_dask.rivals.ascent import ascend
+from ism_dask.rivals.trace import completed
+from ism_dask.shards import cut
+from ism_dask.solver import Evaluation, State, Status, Stopping, relative_residual, resumed
+
+RIVALS = [name for name in SOLVERS if name != "ism"]
+# Those that move all columns of W at once, and so end where all are stationary.
+WHOLE = [name for name in RIVALS if name != "dimension-growth"]
+KERNELS = [
+    Gaussian(2.0),
+    Polynomial(3),
+    Multiquadric(),
+    RelativeGaussian(7),
+    0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
+]
+IRIS, SPECIES = load_iris(return_X_y=True)
+IRIS = scale(IRIS)
+
+
+def _engine(kernel, name="auto", rows=None):
+    problem = Problem.of(cut(IRIS, rows), kernel.resolve(IRIS), dependence(SPECIES))
+    return choose(name, problem, 2)
+
+
+def _solved(name, engine, state=None, **asked):
+    solver = as_solver(name)
+    return solver.solve(engine, 2, solver.stopping(1e-10, **asked), state=state)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
+    engine = _engine(kernel, "exact")
+    found = _solved(name, engine)
+    assert found.status is Status.CONVERGED
+    np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
+    start = leading(engine.phi0(), 2).vectors
+    assert found.objective >= engine.objective(start)
+    assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-10)
+    phi = engine.phi(found.W).matrix
+    np.testing.assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
+    assert found.n_iter == len(found.history)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_where_it_ends_no_direction_leads_up(name, kernel):
+    engine = _engine(kernel, "exact")
+    found = _solved(name, engine)
+    assert relative_residual(found.W, found.product) < 1e-4
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        nearby = np.linalg.qr(found.W + 0.02 * rng.normal(size=found.W.shape))[0]
+        assert engine.objective(nearby) <= found.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_its_w_is_told_in_its_own_eigenvectors(name):
+    engine = _engine(Gaussian(2.0))
+    found = _solved(name, engine)
+    np.testing.assert_allclose(
+        found.W.T @ found.product, np.diag(found.eigenvalues), atol=1e-9 * found.eigenvalues[0]
+    )
+    everything = np.linalg.eigvalsh(engine.phi(found.W).matrix)[::-1]
+    np.testing.assert_allclose(found.eigenvalues, everything[:2], rtol=1e-5)
+    assert found.eigengap == pytest.approx(everything[1] - everything[2], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_from_the_same_start_all_find_what_ism_finds(name):
+    engine = _engine(Gaussian(2.0))
+    ism, rival = _solved("ism", engine), _solved(name, engine)
+    assert sine(ism.W, rival.W) < 1e-3
+    assert rival.objective == pytest.approx(ism.objective, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_state_is_where_it_begins(name):
+    engine = _engine(Gaussian(2.0))
+    ended = _solved("ism", engine)
+    again = _solved(name, engine, resumed(ended))
+    assert again.objective == pytest.approx(ended.objective, rel=1e-8)
+    if name in WHOLE:
+        assert again.n_iter <= 10
+
+
+@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("engine", ["features", "landmarks"])
+def test_on_engines_of_large_data_it_ends_where_it_does_on_exact(name, engine):
+    kernel = Polynomial(3) if engine == "features" else Gaussian(2.0)
+    fast, true = _solved(name, _engine(kernel, engine, 40)), _solved(name, _engine(kernel, "exact"))
+    assert fast.objective == pytest.approx(true.objective, rel=1e-4)
+    assert fast.error < 1e-2
+
+
+def test_growing_columns_come_one_after_the_other():
+    seen: list[State] = []
+    solver = SOLVERS["dimension-growth"]
+    engine = _engine(Gaussian(2.0))
+    found = solver.solve(engine, 2, solver.stopping(0.01), on_iteration=seen.append)
+    widths = [state.current.W.shape[1] for state in seen]
+    assert sorted(widths) == widths
+    assert set(widths) == {1, 2}
+    first = seen[widths.index(2) - 1].current.W
+    # The first column is kept as it was.
+    assert sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_iterations_can_be_counted_out(name):
+    seen: list[State] = []
+    solver = as_solver(name)
+    stopping = solver.stopping(0.01, max_iter=2)
+    found = solver.solve(_engine(Polynomial(3)), 2, stopping, on_iteration=seen.append)
+    assert found.status is Status.MAX_ITER
+    assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
+    assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_over_the_cap_the_best_so_far_is_kept(name):
+    engine = _engine(Polynomial(3))
+    found = _solved(name, engine, max_seconds=1e-9)
+    assert found.status is Status.OVER_CAP
+    assert found.W.shape == (4, 2)
+    np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
+    assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-12)
+
+
+def test_columns_that_are_lacking_come_of_the_others():
+    rng = np.random.default_rng(2)
+    W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
+    others = np.linalg.qr(np.hstack([W @ rng.normal(size=(2, 1)), rng.normal(size=(6, 3))]))[0]
+    whole = completed(W, others)
+    np.testing.assert_array_equal(whole[:, :2], W)
+    np.testing.assert_allclose(whole.T @ whole, np.eye(4), atol=1e-12)
+
+
+def test_the_ascent_finds_the_leading_eigenvectors():
+    # J = tr(W^T M W), Phi W = M W: the end is known.
+    values = np.array([5.0, 4.0, 1.0, 0.5, -2.0])
+    turn = ortho_group.rvs(5, random_state=0)
+    M = turn @ np.diag(values) @ turn.T
+
+    def evaluate(W):
+        return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
+
+    start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
+    points = islice(ascend(evaluate, lambda each: each.matrix, start), 60)
+    W, _ = next(each for each in points if relative_residual(each[0], each[1].matrix) < 1e-9)
+    assert sine(W, turn[:, :2]) < 1e-8
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_estimators_take_a_solver(name):
+    X, y = load_wine(return_X_y=True)
+    seen: list[State] = []
+    model = SupervisedIKDR(2, solver=name, on_iteration=seen.append).fit(X, y)
+    assert model.converged_
+    assert model.residual_ < (1.0 if name == "dimension-growth" else 1e-3)
+    assert len(seen) == model.n_iter_
+    own = SupervisedIKDR(2, tol=1e-8).fit(X, y)
+    assert model.objective_ <= own.objective_ * (1 + 1e-6)
+
+
+def test_clusterers_take_one_too():
+    X, _ = load_wine(return_X_y=True)
+    own, rival = (UnsupervisedIKDR(3, solver=name).fit(X) for name in ("ism", "stiefel"))
+    assert (own.labels_ == rival.labels_).mean() > 0.95
+
+
+def test_the_cap_holds_for_all_rounds_of_a_clusterer():
+    X, _ = load_wine(return_X_y=True)
+    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+        model = UnsupervisedIKDR(3, max_seconds=1e-9).fit(X)
+    assert len(model.rounds_) == 1
+    assert model.labels_.shape == (178,)
+
+
+def test_over_the_cap_there_is_a_warning():
+    with pytest.warns(ConvergenceWarning, match="over its cap of seconds after 1 iterations"):
+        model = SupervisedIKDR(2, max_seconds=1e-9).fit(IRIS, SPECIES)
+    assert model.status_ is Status.OVER_CAP
+    assert not model.converged_
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"solver": "newton"}, "`solver` must be one of ism, stiefel, grassmann, dimension-growth"),
+        ({"max_seconds": 0}, "`max_seconds` must be a positive finite number or None; got 0"),
+        ({"max_iter": 0}, "`max_iter` must be a whole number from 1 up"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, **parameters).fit(IRIS, SPECIES)
+
+
+def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
+    with pytest.raises(ImportError, match=r"pip install 'ism-dask\[rivals\]'"):
+        SupervisedIKDR(2, solver="grassmann").fit(IRIS, SPECIES)
+
+
+def test_rivals_end_by_no_change_of_eigenvalues():
+    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 100, None)
+    assert not SOLVERS["stiefel"].stopping(0.1).met(1e-9, 0.0)
+    assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
+        _solved("ism", _engine(Linear())).objective
+    )
