@@ -41,7 +41,7 @@ def ascend(
     P = slope(now)
     uphill = _tangent(W, P)
     length = _FIRST / max(float(np.linalg.norm(uphill, 2)), np.finfo(float).tiny)
-    level, weight = now.objective, 1.0
+    level, weight, steps = now.objective, 1.0, 0
     while True:
         curve = _curve(W, P)
         # Along the curve J rises at first by twice this for each unit of length.
@@ -56,7 +56,8 @@ def ascend(
         W, now = following, found
         P = slope(now)
         uphill = _tangent(W, P)
-        length = _next_length(W - W_before, uphill - uphill_before, length)
+        steps += 1
+        length = _next_length(W - W_before, uphill - uphill_before, length, longer=steps % 2 == 1)
         weight, before = _MEMORY * weight + 1.0, weight
         level = (_MEMORY * before * level + now.objective) / weight
         yield W, now
@@ -88,7 +89,8 @@ def _orthonormal(point: Array) -> Array:
     return np.asarray(left @ right)
 
 
-def _next_length(step: Array, change: Array, length: float) -> float:
-    """Return a length of Barzilai and Borwein, the shorter: J need not bend evenly."""
-    along, across = abs(float(np.sum(step * change))), float(np.sum(change * change))
-    return along / across if along > 0 and across > 0 else length
+def _next_length(step: Array, change: Array, length: float, *, longer: bool) -> float:
+    """Return one of the two lengths of Barzilai and Borwein, which take turns."""
+    along = abs(float(np.sum(step * change)))
+    over, under = (float(np.sum(step**2)), along) if longer else (along, float(np.sum(change**2)))
+    return over / under if over > 0 and under > 0 else length

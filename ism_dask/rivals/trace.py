@@ -26,8 +26,8 @@ from ism_dask.typing import Array
 
 # `||Phi W - W (W^T Phi W)|| / ||Phi W||` at which a rival has arrived ...
 _RESIDUAL = 1e-6
-# ... and the relative gain of J, as a mean of some steps, below which it gets nowhere: rows in
-# single precision leave more of a residual than that.
+# ... and what J changes by, relatively and as a mean of some steps, below which it gets nowhere:
+# rows in single precision leave more of a residual than that.
 _GAIN, _STEPS = 1e-9, 5
 
 
@@ -117,10 +117,10 @@ class Trace:
 
     @property
     def _stalls(self) -> bool:
-        last = [record.objective for record in self.state.history[-_STEPS - 1 :]]
-        if len(last) <= _STEPS:
-            return False
-        return abs(last[-1] - last[0]) <= _STEPS * _GAIN * abs(last[-1])
+        last = np.array([record.objective for record in self.state.history[-_STEPS - 1 :]])
+        # J may fall for once: there and back again is no standstill.
+        changes = np.abs(np.diff(last))
+        return len(changes) == _STEPS and bool(changes.mean() <= _GAIN * abs(last[-1]))
 
     def ended(self, status: Status) -> Solution:
         """Return the best W that was seen, turned to its own eigenvectors."""
