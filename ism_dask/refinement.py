@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 
-from ism_dask.solver import Evaluation, Operator, Solution, relative_residual
+from ism_dask.ritz import Ritz
+from ism_dask.solver import Operator, Solution, Status, relative_residual
 from ism_dask.typing import Array
 
 # Steps at most, and the products with the second derivative that each may take.
 _STEPS, _PRODUCTS = 12, 40
 # There is nothing left to gain below this residual, and this share of J.
 _RESIDUAL, _GAIN = 1e-8, 1e-12
+# The residual below which W counts as settled, as for the rivals.
+_AT_REST = 1e-6
 # Conjugate gradients end when this share of the (squared) slope is left.
 _FORCING = 1e-4
 # Angles: what a step may turn W by at first, and at most.
@@ -25,23 +27,6 @@ _FIRST_RADIUS, _LAST_RADIUS = 0.3, 1.5
 # Of what the model promises: a step that brings less is not taken, and a shorter one tried; one
 # that brings nearly all lets the next be longer.
 _LEAST, _MOST = 0.1, 0.75
-
-
-@dataclass(frozen=True)
-class Refined:
-    """What the steps came to.
-
-    Attributes
-    ----------
-    W : (d, q) array
-    evaluation : Evaluation
-        J and Phi W there.
-    steps : int
-    """
-
-    W: Array
-    evaluation: Evaluation
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -70,26 +55,49 @@ class _Model:
         return Z - self.W @ (self.W.T @ Z)
 
 
-def refine(operator: Operator, W: Array, evaluation: Evaluation) -> Refined:
-    """Climb from W (d, q), where J and Phi W are known."""
-    radius, steps = _FIRST_RADIUS, 0
-    while steps < _STEPS and relative_residual(W, evaluation.matrix) > _RESIDUAL:
+def refined(operator: Operator, solution: Solution) -> Solution:
+    """Return a solution with the W that the steps come to, at no lower J.
+
+    The history stays that of the iteration. Where that has not settled, these steps may have.
+    """
+    W = _climbed(operator, solution.W)
+    if W is solution.W:
+        return solution
+    ritz = Ritz.of(operator, W)
+    at_rest = relative_residual(ritz.W, ritz.product) <= _AT_REST
+    return replace(
+        solution,
+        W=ritz.W,
+        eigenvalues=ritz.eigenvalues,
+        eigengap=ritz.gap,
+        objective=ritz.objective,
+        error=ritz.error,
+        product=ritz.product,
+        status=Status.CONVERGED if at_rest else solution.status,
+    )
+
+
+def _climbed(operator: Operator, W: Array) -> Array:
+    evaluation = operator.gradient(W)
+    radius = _FIRST_RADIUS
+    for _ in range(_STEPS):
+        if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
+            break
         model = _Model(operator, W, evaluation.matrix)
         Z, bent, at_edge = _step(model, radius)
         promised = model.gain(Z, bent)
         if promised <= _GAIN * abs(evaluation.objective):
             break
-        steps += 1
         there = _moved(W, Z)
         found = operator.gradient(there)
         share = (found.objective - evaluation.objective) / promised
         if share < _LEAST:
             radius = 0.25 * float(np.linalg.norm(Z))
-        elif share > _MOST and at_edge:
+            continue
+        W, evaluation = there, found
+        if share > _MOST and at_edge:
             radius = min(2 * radius, _LAST_RADIUS)
-        if share >= _LEAST:
-            W, evaluation = there, found
-    return Refined(W, evaluation, steps)
+    return W
 
 
 def _moved(W: Array, Z: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -17,12 +18,13 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Engine, Problem, attempt, candidates
+from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
+from ism_dask.search import Search
 from ism_dask.shards import is_dask
 from ism_dask.solver import Solution, State, Status
 from ism_dask.typing import Array
@@ -160,12 +162,17 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self, problem: Problem, q: int, state: State | None = None, spent: float = 0.0
     ) -> tuple[Engine, Solution]:
         """Return W and the engine it came by; `spent` seconds of those allowed are over."""
-        solve, stopping = as_solver(self.solver).solve, self._plan.iterations.after(spent)
+        search = self._search
+        return replace(search, stopping=search.stopping.after(spent)).run(problem, q, state)
 
-        def fitted(engine: Engine) -> tuple[Engine, Solution]:
-            return engine, solve(engine, q, stopping, on_iteration=self._tell, state=state)
-
-        return attempt(candidates(self.engine, problem, q), fitted)
+    @property
+    def _search(self) -> Search:
+        return Search(
+            engine=self.engine,
+            stopping=self._plan.iterations,
+            solver=as_solver(self.solver),
+            on_iteration=self._tell,
+        )
 
     @property
     def _plan(self) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from ism_dask.checks import whole
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
+from ism_dask.search import Search
 from ism_dask.shards import is_dask
 from ism_dask.solver import State
 from ism_dask.typing import Array
@@ -61,9 +64,17 @@ class SupervisedIKDR(IKDR):
         Default: 100 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
     max_seconds : float, optional
         Stop after the iteration that is under way then, and keep the best W so far.
+    n_init : int, default 1
+        Starts: the spectral one, and so many less one drawn at random. All are taken to a loose
+        tolerance, and the one with the largest J to the end; `history_` and `n_iter_` are of it.
+    continuation : bool, default False
+        Whether to begin with a kernel of larger width, where it has one, and follow its W.
+    refine : bool, default False
+        Whether to end with steps of the second order, which bring the residual to rounding. Each
+        takes some passes over all pairs of rows, whatever the engine.
     random_state : int, RandomState or None, default None
-        For the sample of rows that widths are taken from above 5,000 rows, and for landmarks.
-        None is a fixed seed: fits repeat.
+        For starts, for the sample of rows that widths are taken from above 5,000 rows, and for
+        landmarks. None is a fixed seed: fits repeat.
     on_iteration : callable, optional
         Called with a `State` after each iteration.
 
@@ -128,6 +139,9 @@ class SupervisedIKDR(IKDR):
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
+        n_init: int = 1,
+        continuation: bool = False,
+        refine: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
     ) -> None:
@@ -142,6 +156,9 @@ class SupervisedIKDR(IKDR):
         self.angle_tol = angle_tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.n_init = n_init
+        self.continuation = continuation
+        self.refine = refine
         self.random_state = random_state
         self.on_iteration = on_iteration
 
@@ -168,6 +185,22 @@ class SupervisedIKDR(IKDR):
         default = width if known.classes is None else len(known.classes)
         self._fit_projection(X, known, self.n_components, default)
         return self
+
+    @property
+    def _search(self) -> Search:
+        return replace(
+            super()._search,
+            n_init=self.n_init,
+            continuation=self.continuation,
+            refine=self.refine,
+        )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        whole("`n_init`", self.n_init)
+        for name in ("continuation", "refine"):
+            if getattr(self, name) not in (True, False):
+                raise ValueError(f"`{name}` must be True or False; got {getattr(self, name)!r}")
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         if y is None:

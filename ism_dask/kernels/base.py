@@ -35,6 +35,10 @@ class Kernel(ABC):
     def carried(self, lift: Callable[[Array], Array]) -> Kernel:
         """Return the kernel with the rows it keeps, if any, replaced by `lift` of them."""
 
+    def widened(self, factor: float) -> Kernel:
+        """Return the kernel with its width, where it has one for all rows, so many times larger."""
+        return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
+
     def flat(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
         return conic_sum([(weight, term.flattened()) for weight, term in self.terms])
@@ -143,6 +147,10 @@ class PointwiseKernel(Kernel):
 
     def carried(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
         """Return itself: it keeps no rows."""
+        return self
+
+    def widened(self, factor: float) -> PointwiseKernel:
+        """Return itself: it has no width."""
         return self
 
     def widths(self, rows: Array) -> Array:

@@ -143,6 +143,10 @@ class _OneWidth(PointwiseKernel):
         """Return the kernel with a number for sigma."""
         return self if self.sigma != "median" else replace(self, sigma=median_distance(sample))
 
+    def widened(self, factor: float) -> Self:
+        """Return the kernel with a width so many times larger."""
+        return replace(self, sigma=factor * self._width)
+
     @property
     def _width(self) -> float:
         if isinstance(self.sigma, str):

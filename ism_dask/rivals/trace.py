@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask.eigen import leading, sine
+from ism_dask.ritz import Ritz
 from ism_dask.solver import (
     Candidate,
     Evaluation,
@@ -127,22 +128,14 @@ class Trace:
         if self.state.current.W.shape[1] < self._q:
             W = completed(self.state.current.W, self.start)
             self.note(W, self._operator.gradient(W))
-        best = self.state.best
-        evaluation = self._operator.phi(best.W)
-        phi = evaluation.matrix
-        values, turn = scipy.linalg.eigh(best.W.T @ phi @ best.W)
-        W, values = best.W @ turn[:, ::-1], values[::-1]
-        others = phi - W @ (W.T @ phi)
-        others -= (others @ W) @ W.T
-        # What W takes is zero there, and must not be taken for the largest of what is left.
-        others -= abs(np.trace(phi)) * (W @ W.T)
+        ritz = Ritz.of(self._operator, self.state.best.W)
         return Solution(
-            W=W,
-            eigenvalues=values,
-            eigengap=float(values[-1]) - float(leading(others, 1).values[0]),
-            objective=best.objective,
-            error=evaluation.error,
-            product=phi @ W,
+            W=ritz.W,
+            eigenvalues=ritz.eigenvalues,
+            eigengap=ritz.gap,
+            objective=ritz.objective,
+            error=ritz.error,
+            product=ritz.product,
             n_iter=self.state.iteration,
             status=status,
             history=self.state.history,

@@ -1,0 +1,129 @@
+"""How the best W is looked for: the fixed point of an iteration is a local maximum, one of several.
+
+Beside one run from the spectral start there are more starts, wider kernels to begin with, and
+steps of the second order to end with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from ism_dask.engines import Engine, Problem, attempt, candidates
+from ism_dask.refinement import refined
+from ism_dask.rivals import SOLVERS, Solver
+from ism_dask.solver import Candidate, Solution, State, Stopping, resumed
+from ism_dask.typing import Array
+
+# What eigenvalues may change by where a W is only to begin with.
+_LOOSE = 0.03
+# How much wider kernels are, one after the other, before they are as wide as asked.
+_WIDER = (4.0, 2.0, 1.4)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A way to look for the W of largest J.
+
+    Attributes
+    ----------
+    engine : str
+        A name in `ENGINES`, or "auto".
+    stopping : Stopping
+        Its `max_seconds` are for all of it.
+    solver : Solver
+    n_init : int
+        Starts: the spectral one, and so many less one drawn at random. All are taken to a loose
+        tolerance, and the one with the largest J to the end.
+    continuation : bool
+        Whether to begin with kernels of larger width.
+    refine : bool
+        Whether to end with steps of the second order.
+    on_iteration : callable, optional
+    """
+
+    engine: str
+    stopping: Stopping
+    solver: Solver = SOLVERS["ism"]
+    n_init: int = 1
+    continuation: bool = False
+    refine: bool = False
+    on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
+
+    def run(self, problem: Problem, q: int, state: State | None = None) -> tuple[Engine, Solution]:
+        """Return W (d, q), from `state` on if there is one, and the engine that it came by."""
+        run = _Run(self, problem, q, time.perf_counter())
+        for wider in self._wider(problem):
+            _, solution = run.attempted(wider, partial(run.loosely, state=state))
+            state = resumed(solution)
+        return run.attempted(problem, partial(run.to_the_end, state=state))
+
+    def _wider(self, problem: Problem) -> Iterator[Problem]:
+        """Return the problem with kernels of larger width, where it has one."""
+        for factor in _WIDER if self.continuation else ():
+            kernel = problem.kernel.widened(factor)
+            if kernel != problem.kernel:
+                yield replace(problem, kernel=kernel)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One search, which began at some time by the clock."""
+
+    search: Search
+    problem: Problem
+    q: int
+    began: float
+
+    def attempted(
+        self, problem: Problem, work: Callable[[Engine], Solution]
+    ) -> tuple[Engine, Solution]:
+        engines = candidates(self.search.engine, problem, self.q)
+        return attempt(engines, lambda engine: (engine, work(engine)))
+
+    def loosely(self, engine: Engine, state: State | None) -> Solution:
+        stopping = self.search.stopping
+        loose = replace(stopping, tol=max(stopping.tol, _LOOSE), angle_tol=None)
+        return self._solved(engine, loose, state)
+
+    def to_the_end(self, engine: Engine, state: State | None) -> Solution:
+        solution = self._solved(engine, self.search.stopping, self._best(engine, state))
+        return refined(engine, solution) if self.search.refine else solution
+
+    def _best(self, engine: Engine, state: State | None) -> State | None:
+        if self.search.n_init == 1:
+            return state
+        tried = [self.loosely(engine, state)]
+        for start in self._random_starts():
+            if self.search.stopping.over_cap(self._seconds):
+                break
+            tried.append(self.loosely(engine, start))
+        return resumed(max(tried, key=lambda solution: solution.objective))
+
+    def _random_starts(self) -> Iterator[State]:
+        for number in range(1, self.search.n_init):
+            rng = np.random.default_rng([self.problem.seed, number])
+            yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
+
+    def _solved(self, engine: Engine, stopping: Stopping, state: State | None) -> Solution:
+        return self.search.solver.solve(
+            engine,
+            self.q,
+            stopping.after(self._seconds),
+            on_iteration=self.search.on_iteration,
+            state=state,
+        )
+
+    @property
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+
+def _at(W: Array) -> State:
+    """Return the state that begins with W (d, q), of which nothing is known."""
+    start = Candidate(W, np.zeros(W.shape[1]), 0.0, -np.inf)
+    return State(iteration=0, current=start, best=start, history=())

@@ -1,0 +1,182 @@
+"""Looking for better optima: more starts, wider kernels first, steps of the second order last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
+
+from ism_dask import SupervisedIKDR
+from ism_dask.eigen import sine
+from ism_dask.engines import ENGINES, Problem, choose
+from ism_dask.gamma import dependence
+from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
+from ism_dask.refinement import refined
+from ism_dask.ritz import Ritz
+from ism_dask.rivals import SOLVERS
+from ism_dask.search import Search
+from ism_dask.shards import cut
+from ism_dask.solver import Evaluation, State, Status, Stopping, relative_residual, solve
+
+IRIS, SPECIES = load_iris(return_X_y=True)
+IRIS = scale(IRIS)
+WINE, CULTIVAR = load_wine(return_X_y=True)
+
+
+def _problem(kernel, X=IRIS, y=SPECIES, rows=None):
+    return Problem.of(cut(X, rows), kernel.resolve(X), dependence(y))
+
+
+class Quadratic:
+    """J = tr(W^T M W): every invariant subspace is stationary, one is the maximum."""
+
+    def __init__(self, values):
+        self.turn = ortho_group.rvs(len(values), random_state=0)
+        self.M = self.turn @ np.diag(values) @ self.turn.T
+
+    def phi0(self):
+        return self.M
+
+    def phi(self, W):
+        return Evaluation(float(np.trace(W.T @ self.M @ W)), self.M)
+
+    def gradient(self, W):
+        return Evaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
+
+    def curvature(self, _W, Z):
+        return self.M @ Z
+
+
+def test_refining_leaves_a_saddle():
+    operator = Quadratic(np.array([5.0, 4.0, 1.0, 0.5, -2.0]))
+    end = solve(operator, 2, Stopping())
+    noise = 1e-3 * np.random.default_rng(0).normal(size=(5, 2))
+    saddle = np.linalg.qr(operator.turn[:, [0, 3]] + noise)[0]
+    from_there = refined(operator, _at(operator, saddle, end))
+    assert sine(from_there.W, operator.turn[:, :2]) < 1e-6
+    np.testing.assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
+    assert from_there.eigengap == pytest.approx(3.0)
+
+
+def _at(operator, W, like):
+    ritz = Ritz.of(operator, W)
+    return replace(like, W=ritz.W, objective=ritz.objective, product=ritz.product)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_refining_brings_the_residual_to_rounding(name):
+    engine = choose("auto", _problem(KERNELS[name]()), 2)
+    rough = solve(engine, 2, Stopping(tol=0.1))
+    fine = refined(engine, rough)
+    assert fine.objective >= rough.objective
+    assert relative_residual(fine.W, fine.product) < 1e-6
+    np.testing.assert_allclose(fine.W.T @ fine.W, np.eye(2), atol=1e-12)
+    assert fine.history == rough.history
+    # There is no subspace nearby where J is larger.
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        nearby = np.linalg.qr(fine.W + 1e-3 * rng.normal(size=fine.W.shape))[0]
+        assert engine.objective(nearby) <= fine.objective * (1 + 1e-12)
+
+
+def test_refining_settles_what_swings():
+    with pytest.warns(ConvergenceWarning, match="swings"):
+        swinging = SupervisedIKDR(2, kernel=Gaussian(1.0), tol=1e-3).fit(WINE, CULTIVAR)
+    settled = SupervisedIKDR(2, kernel=Gaussian(1.0), tol=1e-3, refine=True).fit(WINE, CULTIVAR)
+    assert settled.converged_
+    assert swinging.residual_ > 0.1
+    assert settled.residual_ < 1e-5
+    assert settled.objective_ > 1.05 * swinging.objective_
+
+
+def test_refining_what_is_at_rest_changes_nothing():
+    engine = choose("auto", _problem(Linear()), 2)
+    rest = solve(engine, 2, Stopping())
+    assert refined(engine, rest) is rest
+
+
+@pytest.mark.parametrize("engine", ["features", "landmarks"])
+def test_refining_serves_engines_of_large_data(engine):
+    kernel = Polynomial(3) if engine == "features" else Gaussian()
+    model = SupervisedIKDR(2, kernel=kernel, engine=engine, refine=True).fit(IRIS, SPECIES)
+    assert model.engine_ == engine
+    assert model.residual_ < (1e-6 if engine == "features" else 1e-2)
+
+
+def test_more_starts_find_more():
+    X, y = (each[:300] for each in load_digits(return_X_y=True))
+    kernel = Polynomial(3)
+    one, five, again = (SupervisedIKDR(2, kernel=kernel, n_init=k).fit(X, y) for k in (1, 5, 5))
+    assert five.objective_ > 1.2 * one.objective_
+    np.testing.assert_array_equal(again.components_, five.components_)
+    other = SupervisedIKDR(2, kernel=kernel, n_init=5, random_state=1).fit(X, y)
+    assert not np.array_equal(other.components_, five.components_)
+
+
+def test_more_starts_never_find_less():
+    for q in (2, 3):
+        one, five = (
+            SupervisedIKDR(q, tol=1e-6, n_init=k).fit(WINE, CULTIVAR).objective_ for k in (1, 5)
+        )
+        assert five >= one * (1 - 1e-6)
+
+
+def test_continuation_begins_with_what_wider_kernels_find():
+    seen: list[State] = []
+    asked = {"kernel": Gaussian(0.5), "tol": 1e-3}
+    model = SupervisedIKDR(4, continuation=True, on_iteration=seen.append, **asked)
+    model.fit(WINE, CULTIVAR)
+    assert len(seen) > model.n_iter_
+    # Three wider kernels, and the one that was asked for.
+    assert sum(state.iteration == 1 for state in seen) == 4
+    assert model.kernel_ == Gaussian(0.5)
+    assert model.objective_ > SupervisedIKDR(4, **asked).fit(WINE, CULTIVAR).objective_
+
+
+@pytest.mark.parametrize("kernel", [Linear(), RelativeGaussian()])
+def test_what_has_no_width_begins_as_it_is(kernel):
+    seen: list[State] = []
+    model = SupervisedIKDR(2, kernel=kernel, continuation=True, on_iteration=seen.append)
+    model.fit(IRIS, SPECIES)
+    assert len(seen) == model.n_iter_
+
+
+def test_terms_of_a_sum_are_widened_each():
+    wider = (Gaussian(2.0) + 0.5 * Polynomial(2)).widened(3.0)
+    assert wider == Gaussian(6.0) + 0.5 * Polynomial(2)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_any_solver_takes_more_starts(solver):
+    model = SupervisedIKDR(2, solver=solver, n_init=2, max_seconds=20).fit(IRIS, SPECIES)
+    assert model.converged_
+
+
+def test_the_cap_is_for_all_starts_together():
+    search = Search("auto", Stopping(tol=1e-12, max_seconds=1e-9), n_init=1000)
+    _, found = search.run(_problem(Polynomial(3)), 2)
+    assert found.status is Status.OVER_CAP
+
+
+def test_where_an_engine_declines_the_next_one_begins_anew():
+    problem = _problem(Gaussian(0.02))
+    engine, _ = Search("auto", Stopping(), n_init=2).run(problem, 2)
+    assert engine.name in ENGINES
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_init": 0}, "`n_init` must be a whole number from 1 up; got 0"),
+        ({"refine": "yes"}, "`refine` must be True or False; got 'yes'"),
+        ({"continuation": 3}, "`continuation` must be True or False; got 3"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, **parameters).fit(IRIS, SPECIES)
