@@ -218,7 +218,27 @@ class KeptSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalSettings(KeptSettings):
+class SearchSettings(Settings):
+    """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
+
+    n_init: int = setting(
+        1,
+        about="Starts of a fit: the spectral one, and so many less one drawn at random.",
+        title="Starts",
+        ge=1,
+    )
+    continuation: bool = setting(
+        False, about="Begin with kernels of larger width.", flags=("--continuation",)
+    )
+    refine: bool = setting(
+        False,
+        about="End with steps of the second order, each some passes over all pairs of rows.",
+        flags=("--refine",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalSettings(SearchSettings, KeptSettings):
     """A stratified cross-validation of W with an RBF support vector machine on X W."""
 
     run: str | None = setting(
@@ -243,7 +263,7 @@ class CrossvalSettings(KeptSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(KeptSettings):
+class FitSettings(SearchSettings, KeptSettings):
     """A fit of W on all rows, kept as a run."""
 
 

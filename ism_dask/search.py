@@ -44,6 +44,7 @@ class Search:
     refine : bool
         Whether to end with steps of the second order.
     on_iteration : callable, optional
+        Called with the state after each iteration of the last run, which all others lead to.
     """
 
     engine: str
@@ -88,10 +89,11 @@ class _Run:
     def loosely(self, engine: Engine, state: State | None) -> Solution:
         stopping = self.search.stopping
         loose = replace(stopping, tol=max(stopping.tol, _LOOSE), angle_tol=None)
-        return self._solved(engine, loose, state)
+        return self._solved(engine, loose, state, None)
 
     def to_the_end(self, engine: Engine, state: State | None) -> Solution:
-        solution = self._solved(engine, self.search.stopping, self._best(engine, state))
+        state, tell = self._best(engine, state), self.search.on_iteration
+        solution = self._solved(engine, self.search.stopping, state, tell)
         return refined(engine, solution) if self.search.refine else solution
 
     def _best(self, engine: Engine, state: State | None) -> State | None:
@@ -109,14 +111,15 @@ class _Run:
             rng = np.random.default_rng([self.problem.seed, number])
             yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
 
-    def _solved(self, engine: Engine, stopping: Stopping, state: State | None) -> Solution:
-        return self.search.solver.solve(
-            engine,
-            self.q,
-            stopping.after(self._seconds),
-            on_iteration=self.search.on_iteration,
-            state=state,
-        )
+    def _solved(
+        self,
+        engine: Engine,
+        stopping: Stopping,
+        state: State | None,
+        tell: Callable[[State], None] | None,
+    ) -> Solution:
+        left = stopping.after(self._seconds)
+        return self.search.solver.solve(engine, self.q, left, on_iteration=tell, state=state)
 
     @property
     def _seconds(self) -> float:

@@ -15,6 +15,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles
 from benchmarks.figures.growth import slope
 from benchmarks.figures.large import mnist60k, polynomial60k
+from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.scale import scale
 from benchmarks.figures.watched import overhead, startup
@@ -42,10 +43,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        optima,
         overhead,
         startup,
         scale,
     )
 }
 # Measured only where they are named: they take many minutes, and room on disk.
-UNASKED = frozenset({"scale"})
+UNASKED = frozenset({"scale", "optima"})

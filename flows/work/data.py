@@ -16,7 +16,7 @@ from flows.compute.seeing import check_seen
 from flows.errors import SettingsError
 from flows.passes import watched_fit
 from flows.progress import Part, report
-from flows.settings import Settings
+from flows.settings import SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.rivals import as_solver
@@ -256,11 +256,16 @@ def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
         return Fitted(model, time.perf_counter() - started)
 
 
-def fit(settings: Settings, X: Any, y: Array, part: Part) -> Fitted:
+def fit(settings: SearchSettings, X: Any, y: Array, part: Part) -> Fitted:
     """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
     with watched_fit(part, stopping_of(settings)) as on_iteration:
         model = SupervisedIKDR(
-            settings.n_components, on_iteration=on_iteration, **shared_parameters(settings)
+            settings.n_components,
+            n_init=settings.n_init,
+            continuation=settings.continuation,
+            refine=settings.refine,
+            on_iteration=on_iteration,
+            **shared_parameters(settings),
         )
         return timed_fit(model, X, y)
 

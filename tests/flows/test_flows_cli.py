@@ -171,6 +171,16 @@ def test_an_engine_that_cannot_serve(here: Command) -> None:
     assert "`engine`='features' cannot serve this problem" in ended.failed(1)
 
 
+def test_a_better_optimum_can_be_asked_for(here: Command) -> None:
+    asked = ("fit", "wine", "--plain", "--json", "--force", "--kernel", "polynomial")
+    own = here(*asked).answer
+    better = here(*asked, "--n-init", 3, "--continuation", "--refine").answer
+    assert better["objective"] > 1.005 * own["objective"]
+    assert better["residual"] < 1e-6 < own["residual"]
+    crossed = here("crossval", "wine", "--plain", "--json", "--first", 1, "--refine").answer
+    assert crossed["results"][0]["residual"] < 1e-6
+
+
 def test_advice_for_a_fit_that_does_not_settle(here: Command) -> None:
     asked = ("fit", "wine", "--plain", "--force", "--max-iter", 2)
     assert "Raise --max-iter or --tol\n" in here(*asked, "--tol", 1e-9).out

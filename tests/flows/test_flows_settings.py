@@ -49,6 +49,7 @@ def test_kernel_parameters_reach_the_kernel() -> None:
         ({"tol": 0.0}, "`tol`"),
         ({"tol": math.nan}, "`tol`"),
         ({"max_iter": 0}, "`max_iter`"),
+        ({"n_init": 0}, "`n_init` is 0; expected 1 or more"),
         ({"max_seconds": 0.0}, "`max_seconds` is 0.0; expected a number above 0"),
         ({"solver": "newton"}, "`solver` is 'newton'; expected one of ism, stiefel"),
         ({"seed": -1}, "`seed`"),
