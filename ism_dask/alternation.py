@@ -76,6 +76,7 @@ class Outcome(Generic[_Solved]):
     best: Pair[_Solved]
     rounds: tuple[Round, ...]
     converged: bool
+    over_cap: bool = False
 
 
 def alternate(
@@ -141,7 +142,7 @@ def alternate(
             best = Pair(solved, solution, embedding)
         over = solution.status is Status.OVER_CAP
         if settled or stalled or over or len(rounds) >= max_outer:
-            return Outcome(best, tuple(rounds), settled)
+            return Outcome(best, tuple(rounds), settled and not over, over)
 
 
 def _same(solution: Solution, last: Solution | None) -> bool:

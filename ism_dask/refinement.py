@@ -6,12 +6,14 @@ divides it. One derivative of Phi(W) W is a pass over all pairs of rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ism_dask.cap import Capped, OverCapError
 from ism_dask.ritz import Ritz
-from ism_dask.solver import Operator, Solution, Status, relative_residual
+from ism_dask.solver import Operator, Solution, Status, Stopping, relative_residual
 from ism_dask.typing import Array
 
 # Steps at most, and the products with the second derivative that each may take.
@@ -33,7 +35,7 @@ _LEAST, _MOST = 0.1, 0.75
 class _Model:
     """J near W, to the second order, along Z (d, q) with `W^T Z = 0`."""
 
-    operator: Operator
+    operator: Capped
     W: Array
     product: Array
 
@@ -55,16 +57,30 @@ class _Model:
         return Z - self.W @ (self.W.T @ Z)
 
 
-def refined(operator: Operator, solution: Solution) -> Solution:
+def refined(operator: Operator, solution: Solution, stopping: Stopping | None = None) -> Solution:
     """Return a solution with the W that the steps come to, at no lower J.
 
     The history stays that of the iteration. Where that has not settled, these steps may have.
+
+    Parameters
+    ----------
+    operator : Operator
+    solution : Solution
+    stopping : Stopping, optional
+        Whose `max_seconds` are left for the steps; the best W by then is what is returned.
     """
-    W = _climbed(operator, solution.W)
+    W, over = solution.W, False
+    try:
+        for better in _climb(Capped(operator, stopping or Stopping()), solution.W):
+            W = better
+    except OverCapError:
+        over = True
     if W is solution.W:
-        return solution
+        return replace(solution, status=Status.OVER_CAP) if over else solution
     ritz = Ritz.of(operator, W)
-    at_rest = relative_residual(ritz.W, ritz.product) <= _AT_REST
+    status = Status.OVER_CAP if over else solution.status
+    if relative_residual(ritz.W, ritz.product) <= _AT_REST:
+        status = Status.CONVERGED
     return replace(
         solution,
         W=ritz.W,
@@ -73,31 +89,32 @@ def refined(operator: Operator, solution: Solution) -> Solution:
         objective=ritz.objective,
         error=ritz.error,
         product=ritz.product,
-        status=Status.CONVERGED if at_rest else solution.status,
+        status=status,
     )
 
 
-def _climbed(operator: Operator, W: Array) -> Array:
+def _climb(operator: Capped, W: Array) -> Iterator[Array]:
+    """Yield W (d, q) after each step that is taken."""
     evaluation = operator.gradient(W)
     radius = _FIRST_RADIUS
     for _ in range(_STEPS):
         if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
-            break
+            return
         model = _Model(operator, W, evaluation.matrix)
         Z, bent, at_edge = _step(model, radius)
         promised = model.gain(Z, bent)
-        if promised <= _GAIN * abs(evaluation.objective):
-            break
+        if not promised > _GAIN * abs(evaluation.objective):
+            return
         there = _moved(W, Z)
         found = operator.gradient(there)
         share = (found.objective - evaluation.objective) / promised
-        if share < _LEAST:
+        if not share >= _LEAST:  # so that no number is none
             radius = 0.25 * float(np.linalg.norm(Z))
             continue
         W, evaluation = there, found
+        yield W
         if share > _MOST and at_edge:
             radius = min(2 * radius, _LAST_RADIUS)
-    return W
 
 
 def _moved(W: Array, Z: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from ism_dask.eigen import canonical_signs, leading
+from ism_dask.eigen import canonical_signs
 from ism_dask.solver import Operator
 from ism_dask.typing import Array
 
@@ -57,8 +57,10 @@ class Ritz:
 
 def _largest_outside(phi: Array, W: Array) -> float:
     """Return the largest eigenvalue of Phi (d, d) among directions at right angles to W (d, q)."""
-    outside = phi - W @ (W.T @ phi)
-    outside -= (outside @ W) @ W.T
-    # What W takes is zero there, and not to be taken for the largest where all are below.
-    outside -= float(np.linalg.norm(phi)) * (W @ W.T)
-    return float(leading(outside, 1).values[0])
+    # In a basis of those, for none of W's own eigenvalues is to be taken for one of theirs.
+    outside = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
+    last = outside.shape[1] - 1
+    values = scipy.linalg.eigh(
+        outside.T @ phi @ outside, eigvals_only=True, subset_by_index=[last, last]
+    )
+    return float(values[0])

@@ -16,7 +16,7 @@ import numpy as np
 from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.refinement import refined
 from ism_dask.rivals import SOLVERS, Solver
-from ism_dask.solver import Candidate, Solution, State, Stopping, resumed
+from ism_dask.solver import Candidate, Solution, State, Status, Stopping, resumed, solve
 from ism_dask.typing import Array
 
 # What eigenvalues may change by where a W is only to begin with.
@@ -37,8 +37,8 @@ class Search:
         Its `max_seconds` are for all of it.
     solver : Solver
     n_init : int
-        Starts: the spectral one, and so many less one drawn at random. All are taken to a loose
-        tolerance, and the one with the largest J to the end.
+        Starts: the spectral one, and so many less one drawn at random. ISM takes all to a loose
+        tolerance, and `solver` the one with the largest J to the end.
     continuation : bool
         Whether to begin with kernels of larger width.
     refine : bool
@@ -87,14 +87,20 @@ class _Run:
         return attempt(engines, lambda engine: (engine, work(engine)))
 
     def loosely(self, engine: Engine, state: State | None) -> Solution:
-        stopping = self.search.stopping
-        loose = replace(stopping, tol=max(stopping.tol, _LOOSE), angle_tol=None)
-        return self._solved(engine, loose, state, None)
+        """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
+        stopping = self._left(self.search.stopping)
+        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=stopping.max_seconds)
+        return solve(engine, self.q, loose, state=state)
 
     def to_the_end(self, engine: Engine, state: State | None) -> Solution:
         state, tell = self._best(engine, state), self.search.on_iteration
-        solution = self._solved(engine, self.search.stopping, state, tell)
-        return refined(engine, solution) if self.search.refine else solution
+        stopping = self._left(self.search.stopping)
+        solution = self.search.solver.solve(
+            engine, self.q, stopping, on_iteration=tell, state=state
+        )
+        if not self.search.refine or solution.status is Status.OVER_CAP:
+            return solution
+        return refined(engine, solution, self._left(self.search.stopping))
 
     def _best(self, engine: Engine, state: State | None) -> State | None:
         if self.search.n_init == 1:
@@ -111,15 +117,8 @@ class _Run:
             rng = np.random.default_rng([self.problem.seed, number])
             yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
 
-    def _solved(
-        self,
-        engine: Engine,
-        stopping: Stopping,
-        state: State | None,
-        tell: Callable[[State], None] | None,
-    ) -> Solution:
-        left = stopping.after(self._seconds)
-        return self.search.solver.solve(engine, self.q, left, on_iteration=tell, state=state)
+    def _left(self, stopping: Stopping) -> Stopping:
+        return stopping.after(self._seconds)
 
     @property
     def _seconds(self) -> float:

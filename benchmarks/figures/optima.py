@@ -1,4 +1,4 @@
-"""How good an optimum is, and what it costs: ISM, its options, and its rivals on the same engine."""
+"""How good an optimum is, and what it costs: ISM, its options and its rivals on one engine."""
 
 from __future__ import annotations
 
@@ -128,9 +128,7 @@ def _means(measured: list[dict[str, Figure]], variant: str) -> Figure:
     }
 
 
-def _below(
-    measured: list[dict[str, Figure]], variant: str, others: tuple[str, ...]
-) -> float:
+def _below(measured: list[dict[str, Figure]], variant: str, others: tuple[str, ...]) -> float:
     """Return by which share J is below the largest of some others, as a mean; negative above."""
     shares = []
     for fold in measured:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ism_dask.engines.curvature import curvature
+from ism_dask.engines.curvature import curvature, curvature_bytes
 from ism_dask.gamma import Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards, task_budget
@@ -146,6 +146,9 @@ class Engine(ABC):
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""
+        shards, k = self.problem.shards, W.shape[1]
+        needed = curvature_bytes(shards, k) + 2 * shards.raw_bytes
+        self._afford(k, needed, f"second derivatives of {shards.n_rows} rows")
         return curvature(self.problem, W, Z)
 
 

@@ -15,14 +15,14 @@ from sklearn.utils import gen_batches
 from ism_dask.engines.tiles import Model, projected
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import Moving
-from ism_dask.shards import Piece
+from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
 if TYPE_CHECKING:
     from ism_dask.engines.base import Problem
 
-# Rows of a tile: with a shard across it stays at a few megabytes.
-_ROWS = 256
+# Rows and columns of a tile: a few megabytes, of which some copies are made.
+_ROWS, _COLUMNS, _COPIES = 256, 2048, 10
 
 
 def curvature(problem: Problem, W: Array, Z: Array) -> Array:
@@ -41,34 +41,57 @@ def _stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Array:
     total = np.zeros((model.n_rows, head.facts[-1].shape[1] // 2))
     for piece in tail:
         for rows in gen_batches(len(head.X), _ROWS):
-            here, there = _between(head, piece, rows, model)
-            start = head.start + rows.start
-            total[start : start + len(here)] += here
-            if piece.start != head.start:
-                total[piece.start : piece.start + len(there)] += there
+            for columns in gen_batches(len(piece.X), _COLUMNS):
+                here, there = _between(head, piece, rows, columns, model)
+                start = head.start + rows.start
+                total[start : start + len(here)] += here
+                if piece.start != head.start:
+                    start = piece.start + columns.start
+                    total[start : start + len(there)] += there
     return total
 
 
-def _between(head: Piece, tail: Piece, rows: slice, model: Model) -> tuple[Array, Array]:
-    """Return what some rows of `head` and all of `tail` bring to each other: (b, k) and (t, k)."""
+def curvature_bytes(shards: Shards, k: int) -> int:
+    """Return the most bytes that a task of `curvature` takes for k columns of W."""
+    tile = min(_ROWS, shards.largest) * min(_COLUMNS, shards.largest)
+    sums = 8 * shards.n_rows * k
+    return _COPIES * tile * shards.dtype.itemsize + 2 * sums
+
+
+def _between(
+    head: Piece, tail: Piece, rows: slice, columns: slice, model: Model
+) -> tuple[Array, Array]:
+    """Return what some rows of two pieces bring to each other: (b, k) and (t, k)."""
     gamma, dtype = model.gamma, head.X.dtype
     tile = gamma.tile(
         gamma.as_rows(head.facts[0][rows], dtype),
-        gamma.as_columns(tail.facts[0], dtype),
-        out=np.empty((rows.stop - rows.start, len(tail.X)), dtype),
+        gamma.as_columns(tail.facts[0][columns], dtype),
+        out=np.empty((rows.stop - rows.start, columns.stop - columns.start), dtype),
     )
-    left, right = (Moving(*np.hsplit(both, 2)) for both in (head.facts[-1][rows], tail.facts[-1]))
-    inverse = (head.facts[1][rows], tail.facts[1]) if _any_local(model) else None
+    left, right = (
+        Moving(*np.hsplit(both, 2)) for both in (head.facts[-1][rows], tail.facts[-1][columns])
+    )
+    # A row and itself: what cancels exactly is not to be left to rounding, as in `tiles`.
+    apart = _apart(rows, columns) if head.start == tail.start else None
     here, there, local = np.zeros_like(left.P), np.zeros_like(right.P), 0
     for weight, term in model.kernel.terms:
         scale = None
-        if term.local and inverse is not None:
-            scale = np.multiply.outer(inverse[0][:, local], inverse[1][:, local])
-            local += 1
-        own, other = _brought(weight * tile, term, scale, left, right)
-        here += own
-        there += other
+        if term.local:
+            widths = head.facts[1][rows, local], tail.facts[1][columns, local]
+            scale, local = np.multiply.outer(*widths), local + 1
+        own = weight * tile
+        if apart is not None and term.pairing.degree:
+            own *= apart
+        parts = _brought(own, term, scale, left, right)
+        here += parts[0]
+        there += parts[1]
     return here, there
+
+
+def _apart(rows: slice, columns: slice) -> Array:
+    """Return ones (b, t), but for zeros where a row meets itself."""
+    numbers = (np.arange(each.start, each.stop) for each in (rows, columns))
+    return np.not_equal.outer(*numbers)
 
 
 def _brought(
@@ -88,10 +111,6 @@ def _brought(
 
 def _degrees(psi: Array, bent: Array, own: Moving) -> Array:
     return psi.sum(axis=1)[:, None] * own.Q + bent.sum(axis=1)[:, None] * own.P
-
-
-def _any_local(model: Model) -> bool:
-    return any(term.local for _, term in model.kernel.terms)
 
 
 def _lifted(piece: Piece) -> Array:

@@ -131,17 +131,25 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self._warn_unsettled(solution)
 
     def _warn_unsettled(self, solution: Solution) -> None:
-        last = solution.history[-1]
-        stopping = self._plan.iterations
-        angle = f", `angle_tol` {stopping.angle_tol:g}" if stopping.angle_tol else ""
-        name, count = type(self).__name__, solution.n_iter
         what, advice = _UNSETTLED[solution.status]
+        if not as_solver(self.solver).by_change:
+            advice = advice.removesuffix(" or the tolerance")
         warnings.warn(
-            f"{name} {what.format(count)}: the last change of the eigenvalues was "
-            f"{last.change:.2g} and the angle's sine {last.angle:.2g}, `tol` is "
-            f"{stopping.tol:g}{angle}. The best W so far is kept; {advice}",
+            f"{type(self).__name__} {what.format(solution.n_iter)}: {self._how_far(solution)}. "
+            f"The best W so far is kept; {advice}",
             ConvergenceWarning,
             stacklevel=4,
+        )
+
+    def _how_far(self, solution: Solution) -> str:
+        """Say how far a solution is from where its solver would have ended."""
+        if not as_solver(self.solver).by_change:
+            return f"the residual is {self.residual_:.2g}"
+        last = solution.history[-1]
+        angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
+        return (
+            f"the last change of the eigenvalues was {last.change:.2g} and the angle's sine "
+            f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}"
         )
 
     def _learn(

@@ -114,9 +114,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         with told(self._plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide)
-        solution = outcome.best.solution
-        if solution.status is not Status.CONVERGED:
-            self._warn_unsettled(solution)
+        if self.status_ is not Status.CONVERGED:
+            self._warn_unsettled(replace(outcome.best.solution, status=self.status_))
         if not outcome.converged and len(outcome.rounds) >= self.max_outer:
             kept = "best" if guide.steady else "last"
             warnings.warn(
@@ -151,6 +150,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.kernel_ = drawn.kernel.carried(prepared.lift)
         self.rounds_ = outcome.rounds
         self.converged_ = self.converged_ and outcome.converged
+        if outcome.over_cap:
+            self.status_ = Status.OVER_CAP
         self._remember(best.solution, prepared, best.embedding)
         return outcome
 

@@ -65,8 +65,9 @@ class SupervisedIKDR(IKDR):
     max_seconds : float, optional
         Stop after the iteration that is under way then, and keep the best W so far.
     n_init : int, default 1
-        Starts: the spectral one, and so many less one drawn at random. All are taken to a loose
-        tolerance, and the one with the largest J to the end; `history_` and `n_iter_` are of it.
+        Starts: the spectral one, and so many less one drawn at random. ISM takes all to a
+        loose tolerance, and `solver` the one with the largest J to the end; `history_` and
+        `n_iter_` are of it.
     continuation : bool, default False
         Whether to begin with a kernel of larger width, where it has one, and follow its W.
     refine : bool, default False

@@ -19,12 +19,18 @@ _GAIN, _MEMORY = 1e-4, 0.85
 _CUT, _CUTS = 0.2, 8
 # The first step turns the columns by about this angle.
 _FIRST = 0.1
+# Steps are no longer than this over the size of the slope: half a turn and more.
+_LONGEST = 1e3
+_TINY = float(np.finfo(np.float64).tiny)
 # Rounding that columns may gather before they are made orthonormal once more.
 _ROUNDING = 1e-13
 
 
 def ascend(
-    evaluate: Callable[[Array], Evaluation], slope: Callable[[Evaluation], Array], W: Array
+    evaluate: Callable[[Array], Evaluation],
+    slope: Callable[[Evaluation], Array],
+    W: Array,
+    now: Evaluation,
 ) -> Iterator[tuple[Array, Evaluation]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next but for some.
 
@@ -36,11 +42,12 @@ def ascend(
         Returns half of the gradient of J (d, k) out of that.
     W : (d, k) array
         Where to begin.
+    now : Evaluation
+        What `evaluate` returns there.
     """
-    now = evaluate(W)
     P = slope(now)
     uphill = _tangent(W, P)
-    length = _FIRST / max(float(np.linalg.norm(uphill, 2)), np.finfo(float).tiny)
+    length = _bounded(_FIRST / max(float(np.linalg.norm(uphill, 2)), _TINY), P)
     level, weight, steps = now.objective, 1.0, 0
     while True:
         curve = _curve(W, P)
@@ -57,10 +64,17 @@ def ascend(
         P = slope(now)
         uphill = _tangent(W, P)
         steps += 1
-        length = _next_length(W - W_before, uphill - uphill_before, length, longer=steps % 2 == 1)
+        longer = steps % 2 == 1
+        length = _next_length(W - W_before, uphill - uphill_before, length, longer=longer)
+        length = _bounded(length, P)
         weight, before = _MEMORY * weight + 1.0, weight
         level = (_MEMORY * before * level + now.objective) / weight
         yield W, now
+
+
+def _bounded(length: float, P: Array) -> float:
+    """Return a length at which the curve can be told from rounding."""
+    return min(length, _LONGEST / max(float(np.linalg.norm(P)), _TINY))
 
 
 def _tangent(W: Array, P: Array) -> Array:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ism_dask.rivals.trace import OverCapError, Trace
+from ism_dask.cap import OverCapError
+from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Evaluation, Operator, Solution, State, Status, Stopping
 from ism_dask.typing import Array
 
-# Of the gradient, as a share of its norm: below, rounding is all that is left.
-_LEAST_GRADIENT = 1e-6
+# Of the gradient, by the size of Phi W at the start. The trace looks at the residual before.
+_LEAST_GRADIENT = 1e-10
 
 
 def solve(
@@ -32,24 +33,26 @@ def solve(
             "pip install 'ism-dask[rivals]'"
         ) from error
     trace = Trace(operator, q, stopping, on_iteration, state)
+    if trace.at_rest:
+        return trace.ended(Status.CONVERGED)
     search = TrustRegions(
         max_iterations=stopping.max_iter,
         max_time=np.inf,  # the trace knows, and looks between iterations too
         min_gradient_norm=_LEAST_GRADIENT,
         verbosity=0,
     )
-    return trace.ended(_searched(_Posed(trace), search, stopping))
+    return trace.ended(_searched(_Posed(trace), search))
 
 
-def _searched(posed: _Posed, search: Any, stopping: Stopping) -> Status:
+def _searched(posed: _Posed, search: Any) -> Status:
     try:
         search.run(posed.problem(), initial_point=posed.trace.start)
     except OverCapError:
         return Status.OVER_CAP
     except _Settled:
         return Status.CONVERGED
-    spent = posed.trace.state.iteration >= stopping.max_iter
-    return Status.MAX_ITER if spent else Status.CONVERGED
+    # Models that led nowhere count, too.
+    return Status.CONVERGED if posed.trace.at_rest else Status.MAX_ITER
 
 
 class _Settled(Exception):  # noqa: N818 - nothing went wrong

@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
-from ism_dask.rivals.trace import OverCapError, Trace, completed
+from ism_dask.rivals.trace import Trace, completed
 from ism_dask.solver import Evaluation, Operator, Solution, State, Status, Stopping
 from ism_dask.typing import Array
 
@@ -23,7 +24,8 @@ def solve(
 ) -> Solution:
     """Grow W by a column at a time; `max_iter` counts the steps of each."""
     trace = Trace(operator, q, stopping, on_iteration, state)
-    return trace.ended(_grown(trace, q, stopping))
+    # What it grew, and not the start, which may be better.
+    return trace.ended(_grown(trace, q, stopping), last=True)
 
 
 def _grown(trace: Trace, q: int, stopping: Stopping) -> Status:
@@ -44,7 +46,11 @@ def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array,
     first = completed(fixed, trace.start)[:, count : count + 1]
     whole = partial(_beside, fixed)
     slope = partial(_outside, fixed)
-    climb = ascend(lambda column: trace.evaluate(whole(column)), slope, first)
+    now = trace.evaluate(whole(first))
+    if trace.settled(slope(now), first):
+        trace.note(whole(first), now)
+        return whole(first), True
+    climb = ascend(lambda column: trace.evaluate(whole(column)), slope, first, now)
     for steps, (column, evaluation) in enumerate(climb, start=1):
         trace.note(whole(column), evaluation)
         settled = trace.settled(slope(evaluation), column)

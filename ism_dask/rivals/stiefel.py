@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
-from ism_dask.rivals.trace import OverCapError, Trace
+from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Operator, Solution, State, Status, Stopping
 
 
@@ -23,8 +24,11 @@ def solve(
 
 
 def _climbed(trace: Trace, stopping: Stopping) -> Status:
+    if trace.at_rest:
+        return Status.CONVERGED
+    climb = ascend(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation)
     try:
-        for W, evaluation in ascend(trace.evaluate, lambda each: each.matrix, trace.start):
+        for W, evaluation in climb:
             trace.note(W, evaluation)
             if trace.settled(evaluation.matrix, W):
                 return Status.CONVERGED

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
 
+from ism_dask.cap import Capped
 from ism_dask.eigen import leading, sine
 from ism_dask.ritz import Ritz
 from ism_dask.solver import (
@@ -27,13 +27,9 @@ from ism_dask.typing import Array
 
 # `||Phi W - W (W^T Phi W)|| / ||Phi W||` at which a rival has arrived ...
 _RESIDUAL = 1e-6
-# ... and what J changes by, relatively and as a mean of some steps, below which it gets nowhere:
-# rows in single precision leave more of a residual than that.
+# ... and what J changes by, relatively and as a mean of some steps, below which it gets nowhere,
+# whatever the residual: of rows in single precision, or of a J that is all but flat, that is more.
 _GAIN, _STEPS = 1e-9, 5
-
-
-class OverCapError(Exception):
-    """The time is up."""
 
 
 class Trace:
@@ -67,27 +63,23 @@ class Trace:
         state: State | None,
     ) -> None:
         self._operator, self._q = operator, q
-        self._stopping, self._on_iteration = stopping, on_iteration
-        self._started = time.perf_counter()
+        self._on_iteration = on_iteration
+        self._capped = Capped(operator, stopping)
         self.start = _start(operator, q, None if state is None else state.current.W)
+        # It is there whatever time there is: some W has to be returned.
         self.evaluation = operator.gradient(self.start)
+        finite(self.evaluation.matrix)
         now = _candidate(self.start, self.evaluation)
         self.state = State(iteration=0, current=now, best=now, history=())
         self._last = self.evaluation
 
     def evaluate(self, W: Array) -> Evaluation:
         """Return J and Phi W (d, k) at W (d, k), unless the time is up."""
-        if self._stopping.over_cap(self._seconds):
-            raise OverCapError
-        evaluation = self._operator.gradient(W)
-        finite(evaluation.matrix)
-        return evaluation
+        return self._capped.gradient(W)
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), unless the time is up."""
-        if self._stopping.over_cap(self._seconds):
-            raise OverCapError
-        return self._operator.curvature(W, Z)
+        return self._capped.curvature(W, Z)
 
     def note(self, W: Array, evaluation: Evaluation) -> None:
         """Take W (d, k) as the end of an iteration."""
@@ -101,7 +93,7 @@ class Trace:
             eigenvalues=tuple(now.eigenvalues.tolist()),
             change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
             angle=sine(before.current.W, W),
-            seconds=self._seconds,
+            seconds=self._capped.seconds,
             ascent=now.objective >= before.current.objective,
         )
         whole = W.shape[1] == self._q
@@ -111,6 +103,11 @@ class Trace:
         self._last = evaluation
         if self._on_iteration is not None:
             self._on_iteration(self.state)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the last W, of all q columns, is an end."""
+        return self.settled(self._last.matrix, self.state.current.W)
 
     def settled(self, product: Array, W: Array) -> bool:
         """Say whether W (d, k), where half the slope of J is `product` (d, k), is an end."""
@@ -123,12 +120,15 @@ class Trace:
         changes = np.abs(np.diff(last))
         return len(changes) == _STEPS and bool(changes.mean() <= _GAIN * abs(last[-1]))
 
-    def ended(self, status: Status) -> Solution:
-        """Return the best W that was seen, turned to its own eigenvectors."""
+    def ended(self, status: Status, *, last: bool = False) -> Solution:
+        """Return the best W that was seen, or the `last`, turned to its own eigenvectors."""
         if self.state.current.W.shape[1] < self._q:
             W = completed(self.state.current.W, self.start)
             self.note(W, self._operator.gradient(W))
-        ritz = Ritz.of(self._operator, self.state.best.W)
+        if not self.state.history:
+            self.note(self.start, self.evaluation)
+        kept = self.state.current if last else self.state.best
+        ritz = Ritz.of(self._operator, kept.W)
         return Solution(
             W=ritz.W,
             eigenvalues=ritz.eigenvalues,
@@ -140,10 +140,6 @@ class Trace:
             status=status,
             history=self.state.history,
         )
-
-    @property
-    def _seconds(self) -> float:
-        return time.perf_counter() - self._started
 
 
 def completed(W: Array, others: Array) -> Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -13,10 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.alternation import Round
 from ism_dask.eigen import leading, sine
 from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
-from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.rivals import SOLVERS, as_solver
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import completed
@@ -27,6 +30,9 @@ RIVALS = [name for name in SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.
 WHOLE = [name for name in RIVALS if name != "dimension-growth"]
 KERNELS = [
+    Linear(),
+    Squared(),
+    Polynomial(1),
     Gaussian(2.0),
     Polynomial(3),
     Multiquadric(),
@@ -55,7 +61,9 @@ def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
     assert found.status is Status.CONVERGED
     np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
     start = leading(engine.phi0(), 2).vectors
-    assert found.objective >= engine.objective(start)
+    # Columns that are best one by one may be worse together than those of the start.
+    slack = 1e-12 if name in WHOLE else 0.1
+    assert found.objective >= engine.objective(start) * (1 - slack)
     assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-10)
     phi = engine.phi(found.W).matrix
     np.testing.assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
@@ -99,7 +107,8 @@ def test_a_state_is_where_it_begins(name):
     engine = _engine(Gaussian(2.0))
     ended = _solved("ism", engine)
     again = _solved(name, engine, resumed(ended))
-    assert again.objective == pytest.approx(ended.objective, rel=1e-8)
+    near = 1e-8 if name in WHOLE else 1e-4
+    assert again.objective == pytest.approx(ended.objective, rel=near)
     if name in WHOLE:
         assert again.n_iter <= 10
 
@@ -166,7 +175,7 @@ def test_the_ascent_finds_the_leading_eigenvectors():
         return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    points = islice(ascend(evaluate, lambda each: each.matrix, start), 60)
+    points = islice(ascend(evaluate, lambda each: each.matrix, start, evaluate(start)), 60)
     W, _ = next(each for each in points if relative_residual(each[0], each[1].matrix) < 1e-9)
     assert sine(W, turn[:, :2]) < 1e-8
 
@@ -183,6 +192,49 @@ def test_estimators_take_a_solver(name):
     assert model.objective_ <= own.objective_ * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_cap_before_the_first_step_leaves_the_start(solver):
+    with pytest.warns(ConvergenceWarning, match="was over its cap of seconds after 1 iterations"):
+        model = SupervisedIKDR(2, solver=solver, max_seconds=1e-9).fit(IRIS, SPECIES)
+    assert model.status_ is Status.OVER_CAP
+    assert not model.converged_
+    assert len(model.history_) == model.n_iter_ == 1
+
+
+def test_what_a_rival_warns_of_is_what_ends_it():
+    message = r"did not settle in 2 iterations: the residual is 0\.\d+\. .* raise `max_iter`$"
+    with pytest.warns(ConvergenceWarning, match=message):
+        SupervisedIKDR(2, solver="stiefel", max_iter=2).fit(IRIS, SPECIES)
+
+
+def test_models_that_lead_nowhere_count_as_iterations():
+    rng = np.random.default_rng(0)
+    X, y = load_wine(return_X_y=True)
+    problem = Problem.of(cut(scale(X)), Gaussian(0.1), dependence(y))
+    start = np.linalg.qr(rng.normal(size=(13, 2)))[0]
+    solver = SOLVERS["grassmann"]
+    state = resumed(replace(_solved("ism", _engine(Gaussian(2.0))), W=start))
+    found = solver.solve(
+        choose("exact", problem, 2), 2, solver.stopping(0.01, max_iter=4), state=state
+    )
+    assert found.status is Status.MAX_ITER
+    assert relative_residual(found.W, found.product) > 1e-3
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_kernel_that_overflows_is_told_of(solver):
+    X, y = load_wine(return_X_y=True)
+    with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
+        SupervisedIKDR(2, kernel=Polynomial(400), solver=solver).fit(X, y)
+
+
+@pytest.mark.parametrize("q", [11, 12])
+def test_the_gap_is_that_of_the_directions_left(q):
+    X, y = load_wine(return_X_y=True)
+    model = SupervisedIKDR(q, kernel=Polynomial(1), solver="stiefel").fit(X, y)
+    assert np.isfinite(model.eigengap_)
+
+
 def test_clusterers_take_one_too():
     X, _ = load_wine(return_X_y=True)
     own, rival = (UnsupervisedIKDR(3, solver=name).fit(X) for name in ("ism", "stiefel"))
@@ -197,9 +249,18 @@ def test_the_cap_holds_for_all_rounds_of_a_clusterer():
     assert model.labels_.shape == (178,)
 
 
-def test_over_the_cap_there_is_a_warning():
-    with pytest.warns(ConvergenceWarning, match="over its cap of seconds after 1 iterations"):
-        model = SupervisedIKDR(2, max_seconds=1e-9).fit(IRIS, SPECIES)
+def test_a_cap_in_a_later_round_is_told_of_as_well():
+    X, _ = load_wine(return_X_y=True)
+    spent: list[Round] = []
+
+    def slow(done: Round) -> None:
+        spent.append(done)
+        time.sleep(2.0)
+
+    asked = {"solver": "stiefel", "max_seconds": 2.0, "outer_tol": 1e-12}
+    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+        model = UnsupervisedIKDR(3, on_round=slow, **asked).fit(X)
+    assert len(spent) == 2
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
 

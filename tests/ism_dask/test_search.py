@@ -13,7 +13,7 @@ from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR
 from ism_dask.eigen import sine
-from ism_dask.engines import ENGINES, Problem, choose
+from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.refinement import refined
@@ -156,16 +156,52 @@ def test_any_solver_takes_more_starts(solver):
     assert model.converged_
 
 
-def test_the_cap_is_for_all_starts_together():
+def test_the_cap_is_for_all_starts_together(monkeypatch):
+    solved: list[float | None] = []
+
+    def counted(*arguments, **named):
+        solved.append(arguments[2].max_seconds)
+        return solve(*arguments, **named)
+
+    monkeypatch.setattr("ism_dask.search.solve", counted)
     search = Search("auto", Stopping(tol=1e-12, max_seconds=1e-9), n_init=1000)
     _, found = search.run(_problem(Polynomial(3)), 2)
     assert found.status is Status.OVER_CAP
+    assert solved == [0.0]
+
+
+def test_the_cap_is_for_the_last_steps_too():
+    rough = Stopping(tol=1e-12, max_iter=2)
+    engine = choose("exact", _problem(Gaussian(0.5)), 2)
+    solution = solve(engine, 2, rough)
+    kept = refined(engine, solution, Stopping(max_seconds=1e-9))
+    assert kept.status is Status.OVER_CAP
+    np.testing.assert_array_equal(kept.W, solution.W)
+    search = Search("exact", Stopping(tol=1e-12, max_seconds=1e-9), refine=True)
+    assert search.run(_problem(Gaussian(0.5)), 2)[1].status is Status.OVER_CAP
 
 
 def test_where_an_engine_declines_the_next_one_begins_anew():
-    problem = _problem(Gaussian(0.02))
-    engine, _ = Search("auto", Stopping(), n_init=2).run(problem, 2)
-    assert engine.name in ENGINES
+    X, y = load_digits(return_X_y=True)
+    X = np.vstack([X] * 3)[:5000] + np.random.default_rng(0).normal(size=(5000, 64))
+    problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:5000])
+    engine, found = Search("auto", Stopping(max_iter=1), n_init=2).run(problem, 2)
+    assert engine.name == "exact"
+    assert "landmarks declined" in engine.note
+    assert found.W.shape == (64, 2)
+
+
+def test_a_step_to_no_number_is_not_taken():
+    class Cliff(Quadratic):
+        def gradient(self, W):
+            found = super().gradient(W)
+            return found if np.allclose(W, start) else replace(found, objective=np.nan)
+
+    operator = Cliff(np.array([5.0, 4.0, 1.0, 0.5, -2.0]))
+    start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
+    like = solve(Quadratic(np.array([5.0, 4.0, 1.0, 0.5, -2.0])), 2, Stopping())
+    # But for a step so short that it is none.
+    assert sine(refined(operator, replace(like, W=start)).W, start) < 1e-4
 
 
 @pytest.mark.parametrize(
