@@ -104,7 +104,10 @@ class PointwiseKernel(Kernel):
         """Return f''(beta), elementwise: zeros, where the slope is constant."""
         if self.constant_slope:
             return np.zeros_like(beta)
-        raise NotImplementedError(f"{type(self).__name__} does not tell its second derivative")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no `bend`, the second derivative of f, which steps of the "
+            "second order need: define it, or do without `refine` and the solver 'grassmann'"
+        )
 
     @property
     @abstractmethod
