@@ -81,16 +81,7 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
     status = Status.OVER_CAP if over else solution.status
     if relative_residual(ritz.W, ritz.product) <= _AT_REST:
         status = Status.CONVERGED
-    return replace(
-        solution,
-        W=ritz.W,
-        eigenvalues=ritz.eigenvalues,
-        eigengap=ritz.gap,
-        objective=ritz.objective,
-        error=ritz.error,
-        product=ritz.product,
-        status=status,
-    )
+    return replace(solution, **vars(ritz), status=status)
 
 
 def _climb(operator: Capped, W: Array) -> Iterator[Array]:

@@ -14,7 +14,7 @@ from ism_dask.typing import Array
 
 @dataclass(frozen=True)
 class Ritz:
-    """A subspace and what Phi does in it and beside it.
+    """A subspace and what Phi does in it and beside it: fields as those of a `Solution`.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Ritz:
         Turned so that `W^T Phi W` is diagonal.
     eigenvalues : (q,) array
         Its diagonal, falling.
-    gap : float
+    eigengap : float
         The smallest of them minus the largest eigenvalue of Phi outside of W. Negative where the
         iteration would leave W.
     objective, error : float
@@ -33,7 +33,7 @@ class Ritz:
 
     W: Array
     eigenvalues: Array
-    gap: float
+    eigengap: float
     objective: float
     error: float
     product: Array
@@ -48,7 +48,7 @@ class Ritz:
         return cls(
             W=W,
             eigenvalues=values,
-            gap=float(values[-1]) - _largest_outside(phi, W),
+            eigengap=float(values[-1]) - _largest_outside(phi, W),
             objective=evaluation.objective,
             error=evaluation.error,
             product=phi @ W,

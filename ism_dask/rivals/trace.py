@@ -130,12 +130,7 @@ class Trace:
         kept = self.state.current if last else self.state.best
         ritz = Ritz.of(self._operator, kept.W)
         return Solution(
-            W=ritz.W,
-            eigenvalues=ritz.eigenvalues,
-            eigengap=ritz.gap,
-            objective=ritz.objective,
-            error=ritz.error,
-            product=ritz.product,
+            **vars(ritz),
             n_iter=self.state.iteration,
             status=status,
             history=self.state.history,
