@@ -24,7 +24,8 @@ _HEAD = """\
 # Benchmarks
 
 Written by `make bench` from what it measured; `python -m benchmarks NAME` measures one figure.
-Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`, `optima` is measured where it is named.
+Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`,
+`optima` is measured where it is named.
 """
 
 
