@@ -131,6 +131,12 @@ def canonical_signs(vectors: Array) -> Array:
     return np.ascontiguousarray(vectors * np.where(signs == 0, 1.0, signs))
 
 
+def nearest_orthonormal(W: Array) -> Array:
+    """Return the (d, q) array with orthonormal columns that is nearest to W (d, q)."""
+    left, _, right = np.linalg.svd(W, full_matrices=False)
+    return np.asarray(left @ right)
+
+
 def sine(V: Array, W: Array) -> float:
     """Return the sine of the largest principal angle between the spans of V and W (d, q).
 

@@ -12,16 +12,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ism_dask.cap import Capped, OverCapError
+from ism_dask.eigen import nearest_orthonormal
 from ism_dask.ritz import Ritz
-from ism_dask.solver import Operator, Solution, Status, Stopping, relative_residual
+from ism_dask.solver import (
+    Evaluation,
+    Operator,
+    Solution,
+    Status,
+    Stopping,
+    at_rest,
+    relative_residual,
+)
 from ism_dask.typing import Array
 
 # Steps at most, and the products with the second derivative that each may take.
 _STEPS, _PRODUCTS = 12, 40
 # There is nothing left to gain below this residual, and this share of J.
 _RESIDUAL, _GAIN = 1e-8, 1e-12
-# The residual below which W counts as settled, as for the rivals.
-_AT_REST = 1e-6
 # Conjugate gradients end when this share of the (squared) slope is left.
 _FORCING = 1e-4
 # Angles: what a step may turn W by at first, and at most.
@@ -71,7 +78,7 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
     """
     W, over = solution.W, False
     try:
-        for better in _climb(Capped(operator, stopping or Stopping()), solution.W):
+        for better in _climb(Capped(operator, stopping or Stopping()), solution):
             W = better
     except OverCapError:
         over = True
@@ -79,14 +86,14 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
         return replace(solution, status=Status.OVER_CAP) if over else solution
     ritz = Ritz.of(operator, W)
     status = Status.OVER_CAP if over else solution.status
-    if relative_residual(ritz.W, ritz.product) <= _AT_REST:
+    if at_rest(ritz.W, ritz.product):
         status = Status.CONVERGED
     return replace(solution, **vars(ritz), status=status)
 
 
-def _climb(operator: Capped, W: Array) -> Iterator[Array]:
+def _climb(operator: Capped, solution: Solution) -> Iterator[Array]:
     """Yield W (d, q) after each step that is taken."""
-    evaluation = operator.gradient(W)
+    W, evaluation = solution.W, Evaluation(solution.objective, solution.product)
     radius = _FIRST_RADIUS
     for _ in range(_STEPS):
         if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
@@ -96,7 +103,7 @@ def _climb(operator: Capped, W: Array) -> Iterator[Array]:
         promised = model.gain(Z, bent)
         if not promised > _GAIN * abs(evaluation.objective):
             return
-        there = _moved(W, Z)
+        there = nearest_orthonormal(W + Z)
         found = operator.gradient(there)
         share = (found.objective - evaluation.objective) / promised
         if not share >= _LEAST:  # so that no number is none
@@ -106,12 +113,6 @@ def _climb(operator: Capped, W: Array) -> Iterator[Array]:
         yield W
         if share > _MOST and at_edge:
             radius = min(2 * radius, _LAST_RADIUS)
-
-
-def _moved(W: Array, Z: Array) -> Array:
-    """Return the subspace (d, q) that W comes to along Z."""
-    left, _, right = np.linalg.svd(W + Z, full_matrices=False)
-    return np.asarray(left @ right)
 
 
 def _step(model: _Model, radius: float) -> tuple[Array, Array, bool]:

@@ -23,6 +23,8 @@ from ism_dask.typing import Array
 _TIE = 1e-4
 # Of the tolerance: eigenvalues nearer to those before last are the same ones again.
 _COMES_ROUND = 0.1
+# The residual at which W is stationary.
+_AT_REST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,11 @@ def relative_residual(W: Array, product: Array) -> float:
     """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 where P is."""
     norm = float(np.linalg.norm(product))
     return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
+
+
+def at_rest(W: Array, product: Array) -> bool:
+    """Say whether W (d, k), with Phi W (d, k), is stationary for all that is asked of a solver."""
+    return relative_residual(W, product) <= _AT_REST
 
 
 def finite(matrix: Array) -> Array:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, Run, say, timed
-from benchmarks.rows import Array, labelled
-from ism_dask import SupervisedIKDR
+from benchmarks.fits import Fit, fit
+from benchmarks.measure import Figure, say
+from benchmarks.rows import Array, Labelled, labelled
 from ism_dask.kernels import Gaussian, Kernel, Multiquadric, Polynomial
 from storage import ingest
 
@@ -83,11 +81,11 @@ def _lines(name: str, kernel: str) -> Iterator[Figure]:
     folds = StratifiedKFold(10, shuffle=True, random_state=0).split(rows.X, rows.y)
     measured: list[dict[str, Figure]] = []
     for _, (train, test) in zip(range(_FOLDS), folds, strict=False):
-        known, asked = (rows.X[train], rows.y[train]), (rows.X[test], rows.y[test])
+        known, asked = (Labelled(rows.X[part], rows.y[part]) for part in (train, test))
         made = _KERNELS[kernel](np.asarray(rows.X[train], dtype=float))
         measured.append(
             {
-                variant: _measured(SupervisedIKDR(q, kernel=made, **options), known, asked)
+                variant: _measured(fit(known, made, q, **options), known, asked)
                 for variant, options in _capped().items()
             }
         )
@@ -103,17 +101,13 @@ def _capped() -> dict[str, dict[str, Any]]:
     }
 
 
-def _measured(
-    model: SupervisedIKDR, known: tuple[Array, Array], asked: tuple[Array, Array]
-) -> Figure:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        run: Run[Any] = timed(lambda: model.fit(*known))
-    svm = SVC().fit(model.transform(known[0]), known[1])
+def _measured(fitted: Fit, known: Labelled, asked: Labelled) -> Figure:
+    model = fitted.model
+    svm = SVC().fit(model.transform(known.X), known.y)
     return {
         "J": model.objective_,
-        "accuracy": svm.score(model.transform(asked[0]), asked[1]),
-        "seconds": run.seconds,
+        "accuracy": svm.score(model.transform(asked.X), asked.y),
+        "seconds": fitted.seconds,
         "residual": model.residual_,
         "settled": model.converged_,
     }

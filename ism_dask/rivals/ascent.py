@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from ism_dask.eigen import nearest_orthonormal
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -91,16 +92,10 @@ def _curve(W: Array, P: Array) -> Callable[[float], Array]:
         mix = np.linalg.solve(np.eye(len(inner)) - 0.5 * length * inner, across)
         point = W + length * (U @ mix)
         if np.abs(point.T @ point - np.eye(point.shape[1])).max() > _ROUNDING:
-            point = _orthonormal(point)
+            point = nearest_orthonormal(point)
         return point
 
     return at
-
-
-def _orthonormal(point: Array) -> Array:
-    # The factor of the polar decomposition: the nearest, and of the same signs.
-    left, _, right = np.linalg.svd(point, full_matrices=False)
-    return np.asarray(left @ right)
 
 
 def _next_length(step: Array, change: Array, length: float, *, longer: bool) -> float:

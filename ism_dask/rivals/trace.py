@@ -19,16 +19,15 @@ from ism_dask.solver import (
     State,
     Status,
     Stopping,
+    at_rest,
     finite,
     relative_change,
-    relative_residual,
 )
 from ism_dask.typing import Array
 
-# `||Phi W - W (W^T Phi W)|| / ||Phi W||` at which a rival has arrived ...
-_RESIDUAL = 1e-6
-# ... and what J changes by, relatively and as a mean of some steps, below which it gets nowhere,
-# whatever the residual: of rows in single precision, or of a J that is all but flat, that is more.
+# Beside a residual that is small: what J changes by, relatively and as a mean of some steps, below
+# which a rival gets nowhere, whatever the residual: of rows in single precision, or of a J that is
+# all but flat, that is more.
 _GAIN, _STEPS = 1e-9, 5
 
 
@@ -111,7 +110,7 @@ class Trace:
 
     def settled(self, product: Array, W: Array) -> bool:
         """Say whether W (d, k), where half the slope of J is `product` (d, k), is an end."""
-        return relative_residual(W, product) <= _RESIDUAL or self._stalls
+        return at_rest(W, product) or self._stalls
 
     @property
     def _stalls(self) -> bool:
