@@ -127,5 +127,4 @@ class _Run:
 
 def _at(W: Array) -> State:
     """Return the state that begins with W (d, q), of which nothing is known."""
-    start = Candidate(W, np.zeros(W.shape[1]), 0.0, -np.inf)
-    return State(iteration=0, current=start, best=start, history=())
+    return State.begun(Candidate(W, np.zeros(W.shape[1]), 0.0, -np.inf))

@@ -144,6 +144,11 @@ class State:
     best: Candidate
     history: tuple[Record, ...]
 
+    @classmethod
+    def begun(cls, start: Candidate) -> State:
+        """Return the state that begins with a candidate."""
+        return cls(iteration=0, current=start, best=start, history=())
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -239,13 +244,13 @@ def begin(operator: Operator, q: int) -> State:
     spectrum = leading(finite(operator.phi0()), q)
     W = spectrum.vectors if spectrum.null.all() else spectrum.determined
     start = Candidate(W, spectrum.values, spectrum.gap, -np.inf)
-    return State(iteration=0, current=start, best=start, history=())
+    return State.begun(start)
 
 
 def resumed(solution: Solution) -> State:
     """Return the state that begins with the W of a solution of a problem that has changed."""
     start = Candidate(solution.W, solution.eigenvalues, solution.eigengap, -np.inf)
-    return State(iteration=0, current=start, best=start, history=())
+    return State.begun(start)
 
 
 def _over(state: State, stopping: Stopping) -> bool:

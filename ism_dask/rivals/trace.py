@@ -68,8 +68,7 @@ class Trace:
         # It is there whatever time there is: some W has to be returned.
         self.evaluation = operator.gradient(self.start)
         finite(self.evaluation.matrix)
-        now = _candidate(self.start, self.evaluation)
-        self.state = State(iteration=0, current=now, best=now, history=())
+        self.state = State.begun(_candidate(self.start, self.evaluation))
         self._last = self.evaluation
 
     def evaluate(self, W: Array) -> Evaluation:
