@@ -23,6 +23,7 @@ from flows.commands import (
     report,
     runs,
     show,
+    tables,
     transform,
     up,
 )
@@ -51,6 +52,7 @@ for _module in (
     crossval,
     fit,
     cluster,
+    tables,
     transform,
     check_cluster,
     runs,

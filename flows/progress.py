@@ -166,3 +166,13 @@ class Part:
     def until(self, share: float) -> Part:
         """Return the part of this one that ends at `share` of it."""
         return Part(self.start, self.start + share * (self.stop - self.start), self.name)
+
+    def cut(self, count: int) -> list[Part]:
+        """Return so many parts of this one, alike and one after the other."""
+        width = (self.stop - self.start) / count
+        edges = [self.start + number * width for number in range(count)]
+        return [Part(edge, edge + width, self.name) for edge in edges]
+
+    def named(self, name: str) -> Part:
+        """Return the same part under another name."""
+        return Part(self.start, self.stop, name)

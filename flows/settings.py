@@ -7,6 +7,7 @@ UI a field, and a saved model keeps it. Importing this module is cheap, for `--h
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,34 @@ def _engine_names() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class FlowSettings(ABC):
+    """What any flow is asked to do."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What the run is called."""
+
+    @property
+    @abstractmethod
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by: the tags of a run, and the names of what it shows."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the form of the Prefect UI, which asks by way of pydantic."""
+        return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(FlowSettings):
     """Which data."""
 
     dataset: str = setting(
@@ -53,7 +81,7 @@ class DataSettings:
     split: str | None = setting(None, about="Part of the data set. Default: its first.", early=True)
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        super().__post_init__()
         _known().check_name(self.dataset, self.split)
 
     @property
@@ -63,17 +91,8 @@ class DataSettings:
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by: the tags of a run, and the names of what it shows."""
+        """What runs are told apart by."""
         return (self.dataset,)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the form of the Prefect UI, which asks by way of pydantic."""
-        return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +240,16 @@ class KeptSettings(Settings):
 class SearchSettings(Settings):
     """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
 
-    n_init: int = setting(
-        1,
-        about="Starts of a fit: the spectral one, and so many less one drawn at random.",
+    tol: float = setting(
+        1e-6,
+        about="Stop when the eigenvalues change by less; 0.01 is the published rule.",
+        title="Tolerance",
+        gt=0,
+    )
+    n_init: int | None = setting(
+        None,
+        about="Starts of a fit: the spectral one, and so many less one drawn at random. Default: 5 "
+        "for polynomials, whose J has many maxima, else 1.",
         title="Starts",
         ge=1,
     )

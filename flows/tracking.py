@@ -27,7 +27,7 @@ from flows.interrupts import asked_to_end, interrupts_insist
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
 from flows.services.up import report_url
-from flows.settings import DataSettings
+from flows.settings import FlowSettings
 from storage import report_path
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
@@ -132,7 +132,7 @@ class Tracked:
 
 
 @contextmanager
-def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
+def tracked(kind: str, settings: FlowSettings) -> Iterator[Tracked]:
     """Show the run of the block as it goes on, and see to it that its end is known."""
     settle_all()
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
@@ -156,7 +156,7 @@ def tracked(kind: str, settings: DataSettings) -> Iterator[Tracked]:
         raise
 
 
-def run_flow(flow: Flow[..., dict[str, Any]], settings: DataSettings) -> dict[str, Any]:
+def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[str, Any]:
     """Run a flow here; a server that goes away takes nothing of what has been done."""
     outcome = Outcome()
     token = _OUTCOME.set(outcome)

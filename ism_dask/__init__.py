@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ism_dask import kernels
+    from ism_dask.estimators.alignment import aligned_sum
     from ism_dask.estimators.alternative import AlternativeIKDR
     from ism_dask.estimators.criterion import hsic
     from ism_dask.estimators.semisupervised import SemiSupervisedIKDR
+    from ism_dask.estimators.spectral import spectral_clusters
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
 
@@ -25,8 +27,10 @@ __all__ = [
     "SupervisedIKDR",
     "UnsupervisedIKDR",
     "__version__",
+    "aligned_sum",
     "hsic",
     "kernels",
+    "spectral_clusters",
 ]
 
 _ROOMS = {
@@ -34,7 +38,9 @@ _ROOMS = {
     "SemiSupervisedIKDR": "semisupervised",
     "SupervisedIKDR": "supervised",
     "UnsupervisedIKDR": "unsupervised",
+    "aligned_sum": "alignment",
     "hsic": "criterion",
+    "spectral_clusters": "spectral",
 }
 
 

@@ -23,6 +23,7 @@ from storage.errors import (
 from storage.home import data_folder, home, resolve_under, safe_name
 from storage.info import DatasetInfo
 from storage.ingestion import ingest, picture_pixels
+from storage.ledger import Ledger
 from storage.loaders import RawData
 from storage.models import Model, Sample, load_model, model_path, picture_path, save_model
 from storage.raw import RawFile
@@ -51,6 +52,7 @@ __all__ = [
     "DatasetNotFound",
     "DatasetSpec",
     "DownloadError",
+    "Ledger",
     "Model",
     "RawData",
     "RawFile",

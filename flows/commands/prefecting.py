@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.console import Output
 from flows.errors import FlowError
-from flows.settings import DataSettings
+from flows.settings import FlowSettings
 
 if TYPE_CHECKING:
     from flows.services.records import Record
@@ -31,7 +31,7 @@ class Work:
     plain: str
     flow: str
 
-    def carried_out(self, settings: DataSettings, output: Output, *, plain: bool) -> dict[str, Any]:
+    def carried_out(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Do the work, showing people how far it is, and return its summary."""
         if not plain:
             with_prefect(output)

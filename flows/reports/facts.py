@@ -33,18 +33,22 @@ class Kind:
 
     Attributes
     ----------
-    title : str
-        What such a run does.
-    count : callable
-        Returns q or k, with its letter.
+    key : str
+        What the metrics of every such run have.
+    subject, short : callable
+        Return what a run was made of from the metrics, in a line; in a few words.
     headline, glance : callable
         Return the main figure from the metrics; the figures to begin with.
+    fitted : bool
+        Whether it is of one W, or the folds of one, so that there is an account of the fit.
     """
 
-    title: str
-    count: Callable[[Mapping[str, Any]], str]
+    key: str
+    subject: Callable[[Mapping[str, Any]], str]
+    short: Callable[[Mapping[str, Any]], str]
     headline: Callable[[Mapping[str, Any]], str]
     glance: Callable[[Mapping[str, Any]], list[Fact]]
+    fitted: bool = True
 
 
 def kind_of(run: Run) -> Kind:
@@ -59,17 +63,12 @@ def kind_of(run: Run) -> Kind:
 
 def is_told_of(run: Run) -> bool:
     """Say whether a run is of a kind that is known here, with its figures."""
-    return run.kind in KINDS and "dataset" in run.metrics
+    return run.kind in KINDS and KINDS[run.kind].key in run.metrics
 
 
 def subject(run: Run) -> str:
     """Return what a run was made of, in a line."""
-    title, told, split = kind_of(run).title, run.metrics, run.metrics.get("split")
-    data = told["dataset"] if split in (None, "all") else f"{told['dataset']} ({split})"
-    return (
-        f"{title} {data}: {told['rows']:,} rows, {told['columns']:,} columns, "
-        f"{told['kernel']} kernel, q = {told['n_components']}"
-    )
+    return kind_of(run).subject(run.metrics)
 
 
 def glance(run: Run) -> list[Fact]:
@@ -79,6 +78,8 @@ def glance(run: Run) -> list[Fact]:
 
 def trust(run: Run) -> list[Fact]:
     """Return how W was computed and how far it can be trusted; of folds, the worst."""
+    if not kind_of(run).fitted:
+        return []
     account = _account(run.metrics)
     return [
         Fact("Settled", *_settled(account, run.config)),
@@ -219,16 +220,55 @@ def _accuracy(told: Mapping[str, Any]) -> str:
     return f"accuracy {told['mean']['accuracy']:.3f}"
 
 
-def _q(told: Mapping[str, Any]) -> str:
-    return f"q={told['n_components']}"
+def _of_data(title: str) -> Callable[[Mapping[str, Any]], str]:
+    def subject(told: Mapping[str, Any]) -> str:
+        split = told.get("split")
+        data = told["dataset"] if split in (None, "all") else f"{told['dataset']} ({split})"
+        return (
+            f"{title} {data}: {told['rows']:,} rows, {told['columns']:,} columns, "
+            f"{told['kernel']} kernel, q = {told['n_components']}"
+        )
+
+    return subject
 
 
-def _k(told: Mapping[str, Any]) -> str:
-    return f"k={told['n_clusters']}"
+def _with_q(told: Mapping[str, Any]) -> str:
+    return f"{told['dataset']} {told['kernel']} q={told['n_components']}"
+
+
+def _with_k(told: Mapping[str, Any]) -> str:
+    return f"{told['dataset']} {told['kernel']} k={told['n_clusters']}"
+
+
+def _of_paper(_told: Mapping[str, Any]) -> str:
+    return (
+        'Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
+        'Reduction" (NeurIPS 2019), measured anew beside what was published'
+    )
+
+
+def _paper_headline(told: Mapping[str, Any]) -> str:
+    return wording.counted(len(told["cells"]), "cell")
+
+
+def _paper_glance(told: Mapping[str, Any]) -> list[Fact]:
+    cells = told["cells"]
+    lost = [cell for cell in cells if cell["lost"]]
+    return [
+        Fact("Cells", f"{len(cells):,}"),
+        Fact("Folds", f"{sum(cell['folds'] for cell in cells):,}"),
+        Fact("Lines and pictures", f"{len(told['others']):,}"),
+        Fact("Cells with something lost", f"{len(lost):,}"),
+    ]
 
 
 KINDS = {
-    "fit": Kind("W of all rows of", _q, _objective, _fit_glance),
-    "cluster": Kind("Clusters of", _k, _nmi, _cluster_glance),
-    "crossval": Kind("Cross-validation of", _q, _accuracy, _crossval_glance),
+    "fit": Kind("dataset", _of_data("W of all rows of"), _with_q, _objective, _fit_glance),
+    "cluster": Kind("dataset", _of_data("Clusters of"), _with_k, _nmi, _cluster_glance),
+    "crossval": Kind(
+        "dataset", _of_data("Cross-validation of"), _with_q, _accuracy, _crossval_glance
+    ),
+    "tables": Kind(
+        "cells", _of_paper, lambda _: "paper", _paper_headline, _paper_glance, fitted=False
+    ),
 }

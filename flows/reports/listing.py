@@ -22,8 +22,7 @@ def cells(run: Run) -> list[str]:
     if not is_told_of(run):
         return [run.name, run.kind, "", "", when, size(run.bytes)]
     kind, told = kind_of(run), run.metrics
-    subject = f"{told['dataset']} {told['kernel']} {kind.count(told)}"
-    return [run.name, run.kind, subject, kind.headline(told), when, size(run.bytes)]
+    return [run.name, run.kind, kind.short(told), kind.headline(told), when, size(run.bytes)]
 
 
 def line(run: Run) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flows.reports import figures
+from flows.reports import figures, paper
 from flows.reports.facts import FOLD_COLUMNS, Fact, fold_rows, glance, subject, trust
 from flows.reports.figures import Figure
 from flows.reports.svg import escape
@@ -31,7 +31,7 @@ def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     told = view.metrics
     sizes = [(str(k), f"{size:,}") for k, size in enumerate(told["sizes"])]
     agreement = [(name, f"{value:.3f}") for name, value in told["nmi"].items()]
-    tables = [_table(("label", "NMI"), agreement), _table(("cluster", "rows"), sizes)]
+    tables = [table(("label", "NMI"), agreement), table(("cluster", "rows"), sizes)]
     shown = [*figures.kept_pictures(view), *_fitted_figures(view)]
     return _page(view, [*tables, _features(view)], shown, links)
 
@@ -39,18 +39,48 @@ def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
 def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     """Return a page of a cross-validation that was kept; `links` are addresses by title."""
     view = View.of(summary["run"])
-    folds = _table(FOLD_COLUMNS, fold_rows(view.metrics))
+    folds = table(FOLD_COLUMNS, fold_rows(view.metrics))
     return _page(view, [folds], [figures.accuracy(view)], links)
+
+
+def tables_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
+    """Return a page of the paper's tables; `links` are addresses by title."""
+    view = View.of(summary["run"])
+    tables = [_paper_table(each) for each in paper.tables(view.metrics)]
+    drawn = [figure for _, part in paper.shown(view.metrics) for figure in part]
+    return _page(view, tables, drawn, links)
+
+
+def table_files(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paper's tables and drawings as files, by name."""
+    made = paper.tables(metrics)
+    texts = {}
+    for part in dict.fromkeys(each.part for each in made):
+        own = [_paper_table(each) for each in made if each.part == part]
+        texts[f"{part}.md"] = "\n\n".join(own) + "\n"
+    return {**texts, **{f"{name}.svg": text for name, text in paper.drawings(metrics).items()}}
+
+
+def _paper_table(made: paper.PaperTable) -> str:
+    lost = "\n".join(f"- {words(line)}" for line in made.lost)
+    parts = [
+        f"## {made.title}",
+        words(made.about),
+        table(made.columns, made.rows),
+        "Where ISM loses:" if lost else "",
+        lost,
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def ingest_page(summary: Mapping[str, Any]) -> str:
     """Return a page of a data set that was stored."""
     labels = [(name, str(classes or "numbers")) for name, classes in summary["labels"].items()]
     parts = [
-        f"# {_words(summary['dataset'])} ({_words(summary['split'])})",
+        f"# {words(summary['dataset'])} ({words(summary['split'])})",
         f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
-        _table(("label", "classes"), labels),
-        f"Stored in {_words(summary['path'])}, with the hash {summary['data_hash']}.",
+        table(("label", "classes"), labels),
+        f"Stored in {words(summary['path'])}, with the hash {summary['data_hash']}.",
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -63,19 +93,19 @@ def _page(view: View, tables: Sequence[str], shown: Sequence[Figure], links: Lin
     known = [(fact.name, fact.value) for fact in (*glance(view.run), *trust(view.run))]
     parts = [
         f"# {view.run.name}",
-        _words(subject(view.run)),
-        _table(("", ""), known),
-        _words(_note(trust(view.run))),
+        words(subject(view.run)),
+        table(("", ""), known),
+        words(_note(trust(view.run))),
         *tables,
-        *_pictures(shown),
-        *(f"- [{_words(title)}]({address})" for title, address in (links or {}).items()),
+        *pictures(shown),
+        *(f"- [{words(title)}]({address})" for title, address in (links or {}).items()),
     ]
     return "\n\n".join(filter(None, parts))
 
 
 def _note(facts: Iterable[Fact]) -> str:
     """Return what the engine had to note."""
-    return next(fact.meaning for fact in facts if fact.name == "Engine")
+    return next((fact.meaning for fact in facts if fact.name == "Engine"), "")
 
 
 def _features(view: View) -> str:
@@ -89,10 +119,10 @@ def _features(view: View) -> str:
         )
         for number, value in enumerate(view.model.eigenvalues)
     ]
-    return _table(("new feature", "eigenvalue", "largest weights"), rows)
+    return table(("new feature", "eigenvalue", "largest weights"), rows)
 
 
-def _pictures(shown: Sequence[Figure]) -> list[str]:
+def pictures(shown: Sequence[Figure]) -> list[str]:
     """Return pictures as long as there is room, and tell of those for which there is none."""
     parts, room, left = [], _ROOM, []
     for figure in shown:
@@ -101,23 +131,23 @@ def _pictures(shown: Sequence[Figure]) -> list[str]:
             left.append(figure.title)
             continue
         room -= len(address)
-        picture = f"![{_words(figure.picture.alt)}]({address})"
-        parts.append(f"## {figure.title}\n\n{picture}\n\n{_words(figure.caption)}")
+        picture = f"![{words(figure.picture.alt)}]({address})"
+        parts.append(f"## {figure.title}\n\n{picture}\n\n{words(figure.caption)}")
     if left:
         parts.append(f"Not shown here, but in the report of the run: {', '.join(left)}.")
     return parts
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table, or nothing where it has no rows."""
-    lines = [f"| {' | '.join(map(_words, row))} |" for row in rows]
+    lines = [f"| {' | '.join(map(words, row))} |" for row in rows]
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *lines]) if lines else ""
 
 
-def _words(words: str) -> str:
+def words(text: str) -> str:
     """Return words as Markdown shows them: whatever they are, they are no markup."""
-    safe = escape(words)
+    safe = escape(text)
     for mark in "\\`*[]|":
         safe = safe.replace(mark, f"\\{mark}")
     return safe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flows.reports import figures
+from flows.reports import figures, paper
 from flows.reports.facts import (
     FOLD_COLUMNS,
     Fact,
@@ -138,9 +138,26 @@ def _components(view: View) -> str:
     return _section("New features", f"<p>{told}{more}</p>", _shown(shown, kind))
 
 
+def _paper(view: View) -> str:
+    if view.run.kind != "tables":
+        return ""
+    tables = "\n".join(
+        _section(each.title, _numbers(escape(each.about), each.columns, each.rows), _list(each))
+        for each in paper.tables(view.metrics)
+    )
+    shown = "\n".join(_section(title, _shown(drawn)) for title, drawn in paper.shown(view.metrics))
+    return f"{tables}\n{shown}"
+
+
+def _list(table: paper.PaperTable) -> str:
+    """Return what is lost in a table."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in table.lost)
+    return f"<p>Where ISM loses:</p><ul>{items}</ul>" if items else ""
+
+
 def _trust(view: View) -> str:
     told = "".join(map(_told, trust(view.run)))
-    return _section("How far to trust it", f'<dl class="trust">{told}</dl>')
+    return _section("How far to trust it", f'<dl class="trust">{told}</dl>') if told else ""
 
 
 def _told(fact: Fact) -> str:
@@ -169,6 +186,7 @@ def _use(view: View) -> str:
 
 
 _SECTIONS: tuple[Callable[[View], str], ...] = (
+    _paper,
     _folds,
     _clusters,
     _findings,

@@ -29,6 +29,12 @@ def drawn(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
     return {name: _png(image) for name, image in made.items() if image is not None}
 
 
+def whole_picture(data: Dataset) -> bytes:
+    """Return the picture whose colours the rows are as a PNG; nothing where there is none."""
+    pixels = picture_pixels(data.info.name)
+    return b"" if pixels is None else _png(Image.fromarray(pixels.astype(np.uint8), "RGB"))
+
+
 def component(weights: Array, shape: tuple[int, ...]) -> bytes:
     """Draw a component (d,) of images as a PNG: grey is 0, white or black the largest weight."""
     return _png(_weights(weights, shape))

@@ -89,6 +89,42 @@ def course(
     return Drawing(alt, _WIDTH, _HEIGHT, "".join(parts))
 
 
+def lines(
+    alt: str,
+    groups: Sequence[Group],
+    names: tuple[str, str],
+    *,
+    logarithmic: tuple[bool, bool] = (False, False),
+) -> Drawing:
+    """Draw lines through points, each in the colour of its group, with their names below.
+
+    Parameters
+    ----------
+    alt : str
+    groups : sequence of Group
+        Points in the order in which they are joined.
+    names : tuple of str
+        Of the two axes.
+    logarithmic : tuple of bool
+        Which axes are; they take positive values only.
+    """
+    points = [point for group in groups for point in group.points]
+    x, y = (
+        (decades if log else linear)(part)
+        for log, part in zip(logarithmic, zip(*points, strict=True), strict=True)
+    )
+    frame = _framed(x, y, names, height=_WIDTH - 120)
+    parts = [frame.body]
+    for group in groups:
+        placed = [(frame.x.place(a), frame.y.place(b)) for a, b in group.points]
+        route = " ".join(f"{a:.1f},{b:.1f}" for a, b in placed)
+        look = f'fill="none" stroke="{group.colour}" stroke-width="2"'
+        parts.append(f'<polyline points="{route}" {look}/>')
+        parts.append(dots(placed, group.colour, 6))
+    legend, height = _legend([(group.name, group.colour) for group in groups], _WIDTH - 110)
+    return Drawing(alt, _WIDTH, _WIDTH - 110 + height, "".join([*parts, legend]))
+
+
 def spectrum(alt: str, values: Sequence[float], following: float | None) -> Drawing:
     """Draw eigenvalues as bars, and the next one with the gap before it."""
     known = [*values, *([] if following is None else [following])]

@@ -48,14 +48,17 @@ class Drawing:
         return f'<svg {self._frame} role="img" aria-label="{escape(self.alt)}">{self.body}</svg>'
 
     def address(self) -> str:
-        """Return the drawing as a data URI, on paper of its own."""
+        """Return the drawing as a data URI."""
+        return _uri("image/svg+xml", self.document().encode())
+
+    def document(self) -> str:
+        """Return the drawing as a file of its own, on paper."""
         told = f"<title>{escape(self.alt)}</title>"
         paper = f'<rect width="100%" height="100%" fill="{_PAPER}"/>'
         size = f'width="{self.width:g}" height="{self.height:g}"'
         look = f'color="{_INK}" font-family="{_FONT}"'
         name = 'xmlns="http://www.w3.org/2000/svg"'
-        text = f"<svg {name} {self._frame} {size} {look}>{told}{paper}{self.body}</svg>"
-        return _uri("image/svg+xml", text.encode())
+        return f"<svg {name} {self._frame} {size} {look}>{told}{paper}{self.body}</svg>"
 
     @property
     def _frame(self) -> str:

@@ -101,15 +101,15 @@ class Summary:
         )
 
 
-def plan_folds(labelled: Labelled, settings: CrossvalSettings) -> list[FoldPlan]:
+def plan_folds(labelled: Labelled, folds: int, seed: int) -> list[FoldPlan]:
     """Deal the rows into folds that have the classes in the same shares."""
     smallest = int(labelled.class_sizes.min())
-    if smallest < settings.folds:
+    if smallest < folds:
         raise SettingsError(
-            f"`folds` is {settings.folds}, but the smallest class of {labelled.data.name} has "
+            f"`folds` is {folds}, but the smallest class of {labelled.data.name} has "
             f"{smallest} rows and each fold needs one; expected at most {smallest}"
         )
-    dealer = StratifiedKFold(settings.folds, shuffle=True, random_state=settings.seed)
+    dealer = StratifiedKFold(folds, shuffle=True, random_state=seed)
     dealt = dealer.split(np.empty((len(labelled.y), 0)), labelled.y)
     return [FoldPlan(number, *parts) for number, parts in enumerate(dealt, start=1)]
 
@@ -146,7 +146,7 @@ def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
     """Run one fold of a stored data set, telling the watchers how far it is."""
     labelled = open_labelled(settings)
     refuse_existing(_name(settings, labelled), settings, _replaced(settings))
-    plan = plan_folds(labelled, settings)[number - 1]
+    plan = plan_folds(labelled, settings.folds, settings.seed)[number - 1]
     count = len(settings.numbers)
     part = Part((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
     part.report(0.0)

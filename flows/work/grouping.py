@@ -66,6 +66,11 @@ def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
     return k
 
 
+def agreement(known: Any, found: Any) -> float:
+    """Return the normalised mutual information by the geometric mean, as the paper has it."""
+    return float(normalized_mutual_info_score(known, found, average_method="geometric"))
+
+
 def cluster_plain(settings: ClusterSettings) -> dict[str, Any]:
     """Ingest if needed, cluster and save, without Prefect."""
     ensure_stored(settings.dataset, settings.split)
@@ -111,7 +116,7 @@ def _facts(settings: ClusterSettings, data: Dataset, model: ClusteringIKDR) -> d
         "n_clusters": int(model.n_clusters),
         "n_components": len(model.components_),
         "data_hash": data.data_hash,
-        "nmi": {name: _nmi(y, model.labels_) for name, y in codes.items()},
+        "nmi": {name: agreement(y, model.labels_) for name, y in codes.items()},
         "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "rounds": [
             {
@@ -125,8 +130,3 @@ def _facts(settings: ClusterSettings, data: Dataset, model: ClusteringIKDR) -> d
         ],
         "settings": settings.to_json(),
     }
-
-
-def _nmi(known: Any, found: Any) -> float:
-    """Return the normalised mutual information by the geometric mean, as the paper has it."""
-    return float(normalized_mutual_info_score(known, found, average_method="geometric"))

@@ -6,7 +6,7 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,15 @@ _SAMPLED, _ROWS = 2000, 4096
 _APART = ("settings", "loadings")
 
 
-def refuse_existing(run: str, settings: KeptSettings, replaces: str = "") -> None:
+class Replacing(Protocol):
+    """Settings that say whether a run may be replaced."""
+
+    @property
+    def force(self) -> bool:
+        """Whether it may."""
+
+
+def refuse_existing(run: str, settings: Replacing, replaces: str = "") -> None:
     """Raise an error where a run of that name would be lost without `force`, or cannot be kept.
 
     A run in a folder called `replaces` may be lost.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows.errors import FlowError, SettingsError
+from flows.reports.markdown import table_files
 from flows.reports.page import page_of
 from flows.reports.view import View
 from flows.work.matrices import replacing
@@ -21,13 +22,26 @@ def view_of(name: str) -> View:
 
 def write_report(name: str, out: Path | None = None) -> Path:
     """Write the report of a run, whole or not at all, and return where."""
-    page = page_of(view_of(name))
     path = report_path(name) if out is None else out
+    _write(path, page_of(view_of(name)).encode(), "-o")
+    return path
+
+
+def write_tables(name: str, folder: Path) -> list[Path]:
+    """Write the paper's tables of a run into a folder: Markdown, drawings, the page."""
+    view = view_of(name)
+    files = {**table_files(view.metrics), "tables.html": page_of(view)}
+    for file, content in files.items():
+        _write(folder / file, content.encode(), "--out")
+    return [folder / file for file in files]
+
+
+def _write(path: Path, content: bytes, option: str) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as handle:
-            handle.write(page.encode())
+            handle.write(content)
     except OSError as error:
         raise FlowError(
-            f"cannot write {path}: {error.strerror or error}; name another place with -o"
+            f"cannot write {path}: {error.strerror or error}; name another place with {option}"
         ) from error
-    return path

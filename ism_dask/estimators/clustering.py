@@ -11,17 +11,16 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClusterMixin
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, assert_all_finite, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.alternation import Outcome, Round, alternate
-from ism_dask.blas import single_threaded_blas, single_threaded_loops
+from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.centres import nearest, told_apart
+from ism_dask.estimators.centres import grouped, nearest
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
@@ -35,9 +34,6 @@ from ism_dask.watching import Plan, fit_watcher, told
 
 # Where none is given.
 _SEED = 0
-# Starts of k-means up to so many rows. With twenty clusters of some thirty faces the best of ten
-# was another for every seed, of fifty for none.
-_FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
 # Rows whose cluster is told at a time.
 _ROWS_AT_ONCE = 8_192
 
@@ -183,25 +179,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     def _cluster(self, rows: Array, guide: Guide) -> None:  # noqa: ARG002  some know of clusters
         """Cluster rows (n, k) of the embedding, told by their direction."""
         seed = _SEED if self.random_state is None else self.random_state
-        with warnings.catch_warnings():
-            # Fewer different rows than clusters: some clusters then have no rows.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            means = KMeans(self.n_clusters, n_init=self._starts(len(rows)), random_state=seed)
-            with single_threaded_loops(len(rows) <= _FEW_ROWS):
-                means.fit(rows)
-        # Clusters are numbered as they come up: k-means numbers them by its draws.
-        centres = told_apart(means.cluster_centers_)
-        labels = nearest(rows, centres)
-        _, first = np.unique(labels, return_index=True)
-        order = labels[np.sort(first)]
-        absent = np.setdiff1d(np.arange(self.n_clusters), order)
-        self.cluster_centers_ = centres[np.concatenate([order, absent])]
-        self.labels_ = nearest(rows, self.cluster_centers_)
-
-    def _starts(self, n: int) -> int:
-        if isinstance(self.n_init, str):
-            return _MANY_STARTS if n <= _FEW_ROWS else _STARTS
-        return self.n_init
+        starts = None if isinstance(self.n_init, str) else self.n_init
+        found = grouped(rows, self.n_clusters, seed=seed, starts=starts)
+        self.cluster_centers_, self.labels_ = found
 
     def _clusters_of(self, X: Array) -> Array:
         # A block of a lazy array has been looked at by nobody.

@@ -26,6 +26,7 @@ COMMANDS = (
     "crossval",
     "fit",
     "cluster",
+    "tables",
     "transform",
     "runs",
     "show",

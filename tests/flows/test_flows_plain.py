@@ -46,7 +46,7 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     ensure_stored("wine", None)
     labelled = open_labelled(WINE)
-    plan = plan_folds(labelled, WINE)[0]
+    plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
     assert cross_fold(WINE, 1).cost == pytest.approx(-model.objective_, rel=1e-12)
@@ -58,9 +58,7 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
 def test_the_seed_deals_the_folds() -> None:
     ensure_stored("wine", None)
     labelled = open_labelled(WINE)
-    first, again, other = (
-        plan_folds(labelled, replace(WINE, seed=seed))[0].test for seed in (0, 0, 1)
-    )
+    first, again, other = (plan_folds(labelled, WINE.folds, seed)[0].test for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 

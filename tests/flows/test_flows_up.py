@@ -167,7 +167,7 @@ def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
 
 
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
-    for name in ("fit/nightly-mnist", *(f"crossval/weekly-{name}" for name in _WEEKLY)):
+    for name in ("fit/nightly-mnist", "tables/weekly-tables"):
         found = up.asked("GET", f"deployments/name/{name}").json()
         assert found["description"].endswith("UTC.")
         assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
@@ -320,9 +320,6 @@ def test_nothing_runs(here: Command) -> None:
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop", "--json").answer == {"command": "up", "stopped": []}
     assert running() is None
-
-
-_WEEKLY = ("wine", "breast-cancer", "face")
 
 
 def _up(*options: object) -> Kept:

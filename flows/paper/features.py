@@ -1,0 +1,91 @@
+"""Accuracy against the number of new features: why the few that ISM finds are worth having."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sklearn.svm import SVC
+
+from flows.paper.methods import Asked, Learned, gaussian_of, learned
+from flows.paper.names import ISM
+from flows.paper.rows import drawn, rows_of
+from flows.paper.settings import TablesSettings
+from flows.paper.strands import Result, Strand
+from flows.progress import Part
+from flows.work.data import Array
+
+_DATA, _SPLIT = "mnist", "test"
+# So many are learned from, the others judge.
+_ROWS = 5000
+_COUNTS = (1, 2, 3, 5, 9, 10, 20)
+# LDA has no more: one less than there are classes.
+_LDA_COUNTS = _COUNTS[:5]
+_SECONDS = 120.0
+
+_Learn = Callable[[Asked, Array, Array], Learned]
+
+
+def _narrow(share: float, asked: Asked, X: Array, y: Array) -> Learned:
+    """Learn by ISM under a gaussian of a share of the median distance."""
+    narrow = Asked(asked.q, gaussian_of(X, share), asked.cap, asked.seed)
+    return learned(ISM, narrow, X, y)
+
+
+_LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
+    "PCA": (partial(learned, "pca"), _COUNTS),
+    "LDA": (partial(learned, "lda"), _LDA_COUNTS),
+    "NCA": (partial(learned, "nca"), _COUNTS),
+    "ISM, sigma the median distance": (partial(_narrow, 1.0), _COUNTS),
+    "ISM, sigma a half of it": (partial(_narrow, 0.5), _COUNTS),
+    "ISM, sigma a quarter of it": (partial(_narrow, 0.25), _COUNTS),
+}
+
+
+@dataclass(frozen=True)
+class FeatureLine(Strand):
+    """A line of the figure, point by point."""
+
+    line: str
+    settings: TablesSettings
+
+    part = "features"
+    # What was over its cap has features as well.
+    ends_over_cap = False
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """Its name."""
+        return {"line": self.line}
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Numbers of new features."""
+        return _LINES[self.line][1]
+
+    @property
+    def effort(self) -> float:
+        """Alike."""
+        return float(_ROWS)
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """The data set."""
+        return _DATA, _SPLIT
+
+    def measure(self, step: int, part: Part) -> Result:
+        """Learn so many features, and judge them on rows that were not seen."""
+        X, y = rows_of(_DATA, _SPLIT)
+        train, test = drawn(_DATA, _SPLIT, _ROWS, self.settings.seed)
+        asked = Asked(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
+        with part.lasting(0.0, f"{self.line}, {step} features"):
+            found = _LINES[self.line][0](asked, X[train], y[train])
+            judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])
+            score = judge.score(found.model.transform(X[test]), y[test])
+        return {"count": step, "score": float(score), **found.account}
+
+
+def features(settings: TablesSettings) -> Iterator[Strand]:
+    """Return the lines."""
+    return (FeatureLine(line, settings) for line in _LINES)

@@ -1,0 +1,217 @@
+"""The methods of the tables, as estimators."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA, KernelPCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, METHODS, RIVALS
+from flows.paper.strands import OVER_CAP
+from flows.work.data import Array
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
+from ism_dask.kernels import Gaussian, Kernel
+from ism_dask.kernels.widths import median_distance
+
+# Rows that the width of kernel PCA is taken from, as those of our kernels are.
+_SAMPLE = 5000
+_SETTLED = "converged"
+_WARM_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a method is asked for.
+
+    Attributes
+    ----------
+    q : int
+    kernel : str or Kernel
+        Of the tables, or nothing for reference points.
+    cap : float
+        Seconds.
+    seed : int
+    """
+
+    q: int
+    kernel: str | Kernel
+    cap: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """New features that were learned, and how long it took."""
+
+    model: Any
+    seconds: float
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """How it ended, in plain JSON."""
+        last = self.model[-1] if isinstance(self.model, Pipeline) else self.model
+        status = getattr(last, "status_", _SETTLED)
+        told = {"seconds": self.seconds, "status": getattr(status, "value", status)}
+        if hasattr(self.model, "objective_"):
+            told |= {
+                "objective": float(self.model.objective_),
+                "iterations": int(self.model.n_iter_),
+                "residual": float(self.model.residual_),
+                "engine": self.model.engine_,
+            }
+        return told
+
+
+def learned(method: str, asked: Asked, X: Array, y: Array) -> Learned:
+    """Learn new features of rows X (n, d) with classes y (n,), looking at the clock."""
+    if not METHODS[method].solver:
+        return _timed(lambda: _REFERENCES[method](asked).fit(X, y))
+    _warm(_OPTIONS[method].get("solver", ISM))
+    if asked.kernel == ALIGNED:
+        summed = aligned_sum(["gaussian", "polynomial"], X, y, random_state=asked.seed)
+        asked = replace(asked, kernel=summed)
+    return fitted(asked, X, y, _OPTIONS[method])
+
+
+def fitted(asked: Asked, X: Array, y: Array, options: Mapping[str, Any]) -> Learned:
+    """Fit W to rows X (n, d) with classes y (n,), with options of the estimator."""
+    model = SupervisedIKDR(
+        asked.q,
+        kernel=asked.kernel,
+        max_seconds=asked.cap,
+        random_state=asked.seed,
+        **options,
+    )
+    return _timed(lambda: model.fit(X, y))
+
+
+def clustered(method: str, asked: Asked, X: Array) -> Learned:
+    """Learn clusters of rows X (n, d), and the features they show in."""
+    if method == ISM_PUBLISHED:
+        raise ValueError("the clusterers have the published delta as it is")
+    _warm(method)
+    model = UnsupervisedIKDR(
+        asked.q,
+        kernel=asked.kernel,
+        solver=method,
+        max_seconds=asked.cap,
+        random_state=asked.seed,
+    )
+    return _timed(lambda: model.fit(X))
+
+
+@cache
+def _warm(solver: str) -> None:
+    """Let a solver run once before it is timed: the first fit of a process loads libraries."""
+    X, y = load_iris(return_X_y=True)
+    _timed(lambda: SupervisedIKDR(2, solver=solver, max_seconds=_WARM_SECONDS).fit(X, y))
+
+
+def _timed(fit: Callable[[], Any]) -> Learned:
+    with warnings.catch_warnings():
+        # Every result says how it ended.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        started = time.perf_counter()
+        model = fit()
+        return Learned(model, time.perf_counter() - started)
+
+
+# What ISM does by default, and what the paper has it do; its rivals have one start, as there.
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    ISM: {},
+    ISM_PUBLISHED: {"tol": DELTA, "n_init": 1},
+    **{name: {"solver": name, "n_init": 1} for name in RIVALS},
+}
+
+
+class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+    """Neighbourhood components analysis that ends when its time is up."""
+
+    def __init__(self, n_components: int, max_seconds: float, random_state: int) -> None:
+        self.n_components = n_components
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def fit(self, X: Array, y: Array) -> Self:
+        """Learn the components."""
+        until = time.perf_counter() + self.max_seconds
+        self.status_ = _SETTLED
+
+        def look(_components: Array, _iteration: int) -> None:
+            if time.perf_counter() > until:
+                self.status_ = OVER_CAP
+                raise StopIteration
+
+        self._nca = NeighborhoodComponentsAnalysis(
+            self.n_components, callback=look, random_state=self.random_state
+        ).fit(X, y)
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """Return the new features (n, q)."""
+        return np.asarray(self._nca.transform(X))
+
+
+class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Kernel PCA with a gaussian of the median distance."""
+
+    def __init__(self, n_components: int, random_state: int) -> None:
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def fit(self, X: Array, _y: object = None) -> Self:
+        """Learn the components."""
+        random = np.random.default_rng(self.random_state)
+        sample = X[np.sort(random.choice(len(X), min(len(X), _SAMPLE), replace=False))]
+        rate = 0.5 / median_distance(sample) ** 2
+        self._pca = KernelPCA(
+            self.n_components, kernel="rbf", gamma=rate, random_state=self.random_state
+        ).fit(X)
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """Return the new features (n, q)."""
+        return np.asarray(self._pca.transform(X))
+
+
+class _Lda(LinearDiscriminantAnalysis):  # type: ignore[misc]
+    """LDA with as many components as there can be, where more are asked for."""
+
+    def fit(self, X: Array, y: Array) -> Self:
+        self.n_components = min(self.n_components, len(np.unique(y)) - 1)
+        return super().fit(X, y)  # type: ignore[no-any-return]
+
+
+def _scaled(step: Any) -> Any:
+    return make_pipeline(StandardScaler(), step)
+
+
+_REFERENCES: Mapping[str, Callable[[Asked], Any]] = {
+    "none": lambda _: make_pipeline(StandardScaler()),
+    "pca": lambda asked: _scaled(PCA(asked.q, random_state=asked.seed)),
+    "kernel-pca": lambda asked: _scaled(MedianKernelPCA(asked.q, asked.seed)),
+    "lda": lambda asked: _scaled(_Lda(n_components=asked.q)),
+    "nca": lambda asked: _scaled(CappedNCA(asked.q, asked.cap, asked.seed)),
+    # Which is ISM with the linear kernel, whose Phi does not depend on W: one eigenproblem.
+    "supervised-pca": lambda asked: SupervisedIKDR(
+        asked.q, kernel="linear", random_state=asked.seed
+    ),
+}
+
+
+def gaussian_of(X: Array, share: float) -> Kernel:
+    """Return the gaussian whose width is a share of the median distance of rows X, scaled."""
+    return Gaussian().resolve(StandardScaler().fit_transform(X)).widened(share)

@@ -1,0 +1,117 @@
+"""Weights of kernels in a sum, by how well each of them alone agrees with y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+
+from ism_dask.engines.product import values_between
+from ism_dask.estimators.preparation import prepare
+from ism_dask.gamma import Dependence, dependence
+from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.typing import Array
+
+# Rows that agreement is measured on; more are sampled. A matrix of them is one tile.
+_ROWS = 2000
+
+
+def aligned_sum(
+    kernels: Sequence[str | Kernel],
+    X: Any,
+    y: Any,
+    *,
+    target: str = "auto",
+    standardize: bool = True,
+    random_state: Any = None,
+) -> Kernel:
+    """Return a sum of kernels with weights by centred alignment.
+
+    The alignment of a kernel is the cosine between its matrix of the rows of X and that of y, both
+    centred (Cortes, Mohri and Rostamizadeh). Each kernel counts by its alignment, once all
+    are brought to the same size: the norm of the centred matrix of the first.
+
+    Parameters
+    ----------
+    kernels : sequence of str or Kernel
+    X : (n, d) array or frame
+        The rows that W will be fitted to. Beyond 2,000 a random choice stands for them.
+    y : (n,) labels, or (n,) or (n, t) numbers
+    target, standardize, random_state
+        As in `SupervisedIKDR`.
+
+    Returns
+    -------
+    A conic sum, for the parameter `kernel` of any estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import SupervisedIKDR, aligned_sum
+    >>> X, y = load_wine(return_X_y=True)
+    >>> kernel = aligned_sum(["gaussian", "polynomial"], X, y)
+    >>> SupervisedIKDR(3, kernel=kernel).fit(X, y).transform(X).shape
+    (178, 3)
+    """
+    known = [as_kernel(kernel) for kernel in kernels]
+    if not known:
+        raise ValueError("`kernels` is empty; expected one kernel or more")
+    rows, told = _sampled(np.asarray(X), np.asarray(y), random_state)
+    of_y = _gamma(dependence(told, target))
+    pairs = [_agreement(kernel, rows, of_y, standardize=standardize) for kernel in known]
+    alignments = np.array([alignment for alignment, _ in pairs])
+    if alignments.max() <= 0:
+        raise ValueError(
+            "no kernel agrees with `y`: all alignments are 0 or less; expected rows whose "
+            "distances have to do with `y`"
+        )
+    shares, first = alignments / alignments.sum(), pairs[0][1]
+    weighted = [
+        float(share * first / size) * kernel
+        for kernel, share, (_, size) in zip(known, shares, pairs, strict=True)
+        if share > 0
+    ]
+    return reduce(add, weighted)
+
+
+def _sampled(X: Array, y: Array, random_state: Any) -> tuple[Array, Array]:
+    check_consistent_length(X, y)
+    y = y if y.ndim == 2 and y.shape[1] > 1 else column_or_1d(y)
+    if len(X) <= _ROWS:
+        return X, y
+    random = check_random_state(random_state or 0)
+    chosen = np.sort(random.choice(len(X), _ROWS, replace=False))
+    return X[chosen], y[chosen]
+
+
+def _gamma(known: Dependence) -> Array:
+    """Return Gamma (n, n) of some rows, which is centred."""
+    double = np.dtype(np.float64)
+    rows = known.gamma.as_rows(known.facts, double)
+    columns = known.gamma.as_columns(known.facts, double)
+    return known.gamma.tile(rows, columns, np.empty((len(rows), len(rows))))
+
+
+def _agreement(
+    kernel: Kernel, rows: Array, of_y: Array, *, standardize: bool
+) -> tuple[float, float]:
+    """Return the centred alignment of a kernel with Gamma, and the norm of its centred matrix."""
+    if any(term.local for _, term in kernel.terms):
+        raise ValueError(
+            f"`kernels` has {type(kernel).__name__}, whose widths are each row's own; expected "
+            "kernels with one width for all rows"
+        )
+    prepared = prepare(rows, kernel, standardize=standardize)
+    points = prepared.shards.rows(np.arange(len(rows))).astype(np.float64)
+    resolved = kernel.carried(prepared.lower).resolve(points)
+    K = values_between(resolved, points, points)
+    K -= K.mean(axis=0)
+    K -= K.mean(axis=1, keepdims=True)
+    size = float(np.linalg.norm(K))
+    if size == 0:
+        raise ValueError(f"{type(kernel).__name__} is the same for all pairs of rows of X")
+    return float(np.vdot(K, of_y)) / (size * float(np.linalg.norm(of_y))), size

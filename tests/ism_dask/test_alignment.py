@@ -1,0 +1,99 @@
+"""Weights by centred alignment against the definition; spectral clusters of rows as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf_kernel
+from sklearn.preprocessing import StandardScaler, scale
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, spectral_clusters
+from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
+
+WINE, CULTIVAR = load_wine(return_X_y=True)
+
+
+def _alignment(K, L):
+    H = np.eye(len(K)) - 1 / len(K)
+    K, L = H @ K @ H, H @ L @ H
+    return (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L), np.linalg.norm(K)
+
+
+def test_weights_are_those_of_the_definition():
+    X = scale(WINE)
+    D = euclidean_distances(X)
+    sigma = np.median(D[np.triu_indices(len(X), 1)])
+    L = np.equal.outer(CULTIVAR, CULTIVAR).astype(float)
+    of_gaussian, gaussian_size = _alignment(rbf_kernel(X, gamma=0.5 / sigma**2), L)
+    of_polynomial, polynomial_size = _alignment(
+        polynomial_kernel(X, degree=3, gamma=1.0, coef0=1.0), L
+    )
+    total = of_gaussian + of_polynomial
+    (one, first), (two, second) = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR).terms
+    assert (first, second) == (Gaussian(), Polynomial())
+    assert one == pytest.approx(of_gaussian / total, rel=1e-9)
+    assert two == pytest.approx(of_polynomial / total * gaussian_size / polynomial_size, rel=1e-9)
+
+
+def test_the_weights_do_not_depend_on_the_scale_of_a_kernel_nor_of_the_labels_names():
+    (one, _), (two, _) = aligned_sum(["gaussian", "linear"], WINE, CULTIVAR).terms
+    names = np.array(["c", "a", "b"])[CULTIVAR]
+    (same, _), (scaled, _) = aligned_sum([Gaussian(), 10.0 * _linear()], WINE, names).terms
+    assert same == pytest.approx(one, rel=1e-12)
+    assert scaled == pytest.approx(two, rel=1e-12)
+
+
+def _linear():
+    from ism_dask.kernels import Linear
+
+    return Linear()
+
+
+def test_many_rows_are_sampled_and_the_sample_repeats():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 4))
+    y = (X[:, 0] > 0).astype(int)
+    one, again, other = (
+        aligned_sum(["gaussian", "linear"], X, y, random_state=seed).terms for seed in (0, 0, 1)
+    )
+    assert one == again
+    assert one != other
+    assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
+
+
+def test_what_cannot_be_weighed_is_told():
+    with pytest.raises(ValueError, match="`kernels` is empty"):
+        aligned_sum([], WINE, CULTIVAR)
+    with pytest.raises(ValueError, match="widths are each row's own"):
+        aligned_sum([RelativeGaussian()], WINE, CULTIVAR)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        aligned_sum(["gaussian"], WINE, CULTIVAR[:-1])
+    with pytest.raises(ValueError, match="one class only"):
+        aligned_sum(["gaussian"], WINE, np.zeros(len(WINE)))
+
+
+def test_a_fit_takes_the_sum():
+    kernel = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR)
+    fitted = SupervisedIKDR(3, kernel=kernel).fit(WINE, CULTIVAR)
+    assert fitted.converged_
+    assert len(fitted.kernel_.terms) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clusters_of_rows_as_they_are_are_those_that_the_estimator_finds_in_them(dtype):
+    fitted = UnsupervisedIKDR(3).fit(WINE.astype(dtype))
+    Z = fitted.transform(WINE.astype(dtype))
+    found = spectral_clusters(Z, 3)
+    assert normalized_mutual_info_score(found, fitted.labels_) > 0.99
+
+
+def test_clusters_need_no_projection_to_be_found():
+    X, species = load_iris(return_X_y=True)
+    found = spectral_clusters(StandardScaler().fit_transform(X), 3)
+    assert normalized_mutual_info_score(species, found) > 0.6
+    _, first = np.unique(found, return_index=True)
+    assert (np.diff(first) > 0).all()
+    with pytest.raises(ValueError, match="`n_clusters` must be a whole number from 1 to 149"):
+        spectral_clusters(X, 150)
