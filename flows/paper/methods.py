@@ -155,14 +155,14 @@ class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklea
                 self.status_ = OVER_CAP
                 raise StopIteration
 
-        self._nca = NeighborhoodComponentsAnalysis(
+        self.nca_ = NeighborhoodComponentsAnalysis(
             self.n_components, callback=look, random_state=self.random_state
         ).fit(X, y)
         return self
 
     def transform(self, X: Array) -> Array:
         """Return the new features (n, q)."""
-        return np.asarray(self._nca.transform(X))
+        return np.asarray(self.nca_.transform(X))
 
 
 class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -177,18 +177,20 @@ class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         random = np.random.default_rng(self.random_state)
         sample = X[np.sort(random.choice(len(X), min(len(X), _SAMPLE), replace=False))]
         rate = 0.5 / median_distance(sample) ** 2
-        self._pca = KernelPCA(
+        self.pca_ = KernelPCA(
             self.n_components, kernel="rbf", gamma=rate, random_state=self.random_state
         ).fit(X)
         return self
 
     def transform(self, X: Array) -> Array:
         """Return the new features (n, q)."""
-        return np.asarray(self._pca.transform(X))
+        return np.asarray(self.pca_.transform(X))
 
 
 class _Lda(LinearDiscriminantAnalysis):  # type: ignore[misc]
     """LDA with as many components as there can be, where more are asked for."""
+
+    n_components: int
 
     def fit(self, X: Array, y: Array) -> Self:
         self.n_components = min(self.n_components, len(np.unique(y)) - 1)
