@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flows.errors import FlowError, SettingsError
@@ -22,8 +24,9 @@ def view_of(name: str) -> View:
 
 def write_report(name: str, out: Path | None = None) -> Path:
     """Write the report of a run, whole or not at all, and return where."""
+    page = page_of(view_of(name))
     path = report_path(name) if out is None else out
-    _write(path, page_of(view_of(name)).encode(), "-o")
+    _write(path, page, "-o")
     return path
 
 
@@ -31,16 +34,23 @@ def write_tables(name: str, folder: Path) -> list[Path]:
     """Write the paper's tables of a run into a folder: Markdown, drawings, the page."""
     view = view_of(name)
     files = {**table_files(view.metrics), "tables.html": page_of(view)}
+    with _written(folder, "--out"):
+        folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
-        _write(folder / file, content.encode(), "--out")
+        _write(folder / file, content, "--out")
     return [folder / file for file in files]
 
 
-def _write(path: Path, content: bytes, option: str) -> None:
+def _write(path: Path, content: str, option: str) -> None:
+    with _written(path, option), replacing(path) as handle:
+        handle.write(content.encode())
+
+
+@contextmanager
+def _written(path: Path, option: str) -> Iterator[None]:
+    """Say of what cannot be written what to do."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as handle:
-            handle.write(content)
+        yield
     except OSError as error:
         raise FlowError(
             f"cannot write {path}: {error.strerror or error}; name another place with {option}"

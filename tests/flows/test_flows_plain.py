@@ -162,8 +162,8 @@ def test_face_by_either_label(reference_data: object) -> None:
 
 
 def test_tolerances_reach_the_fit() -> None:
-    loose = fit_plain(FitSettings(dataset="wine", run="loose"))
-    tight = fit_plain(FitSettings(dataset="wine", run="tight", angle_tol=1e-6))
+    loose = fit_plain(FitSettings(dataset="wine", run="loose", tol=0.01))
+    tight = fit_plain(FitSettings(dataset="wine", run="tight", tol=0.01, angle_tol=1e-6))
     assert tight["iterations"] > loose["iterations"]
     store_own(600)
     rough, fine = (
