@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from flows.progress import Part, repeated
 from ism_dask.alternation import Round
 from ism_dask.progress import settled_share, watching_passes
-from ism_dask.solver import State, Stopping
+from ism_dask.states import State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0

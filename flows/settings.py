@@ -161,7 +161,7 @@ class Settings(DataSettings):
     )
     max_iter: int | None = setting(
         None,
-        about="Stop after so many iterations. Default: 100, more for other solvers than ism.",
+        about="Stop after so many iterations. Default: 200, more for other solvers than ism.",
         title="Iterations at most",
         ge=1,
     )

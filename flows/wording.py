@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-# As `ism_dask.solver.Status` has it, for which `--help` need not wait.
+# As `ism_dask.states.Status` has it, for which `--help` need not wait.
 _SWINGS, _OVER_CAP = "swings", "over the cap"
 # The solver that ends by tolerances.
 _OWN_SOLVER = "ism"

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ism_dask.solver import Solution, Status
 from ism_dask.spectral import Embedding
+from ism_dask.states import Solution, Status
 from ism_dask.typing import Array
 
 _Solved = TypeVar("_Solved")

@@ -20,7 +20,7 @@ from ism_dask.watching import FitWatcher, Plan, watching_fits
 
 if TYPE_CHECKING:
     from ism_dask.alternation import Round
-    from ism_dask.solver import Record, State, Stopping
+    from ism_dask.states import Record, State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0

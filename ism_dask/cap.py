@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ism_dask.solver import Evaluation, Operator, Stopping, finite
+from ism_dask.solver import Evaluation, Operator, finite
+from ism_dask.states import Stopping
 from ism_dask.typing import Array
 
 

@@ -10,7 +10,8 @@ from ism_dask.engines import Engine, Exact
 from ism_dask.engines.factored import Factored
 from ism_dask.engines.tiles import Model, gradient_stripe, projected
 from ism_dask.shards import Piece
-from ism_dask.solver import Solution, relative_residual
+from ism_dask.solver import relative_residual
+from ism_dask.states import Solution
 from ism_dask.typing import Array
 
 # Up to here all pairs of rows are looked at: n^2 max(q, 10), where below ten columns the time

@@ -35,6 +35,11 @@ class Gamma(ABC):
     def breadth(self) -> int:
         """How many numbers a row brings to a tile at most."""
 
+    @property
+    def definite(self) -> bool:
+        """Whether it is positive semi-definite, so that J is a criterion of dependence."""
+        return True
+
     @abstractmethod
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return what the rows of `facts` (b, f) bring to a tile, as a (b, ...) array."""
@@ -145,6 +150,11 @@ class FactorGamma(FactoredGamma):
     def signs(self) -> Array:
         """The weights."""
         return self.weights
+
+    @property
+    def definite(self) -> bool:
+        """Whether no weight is negative."""
+        return bool((self.weights >= 0).all())
 
     @property
     def breadth(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 if TYPE_CHECKING:
-    from ism_dask.solver import State, Stopping
+    from ism_dask.states import State, Stopping
 
 OnTask = Callable[[int, int], None]
 

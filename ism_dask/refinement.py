@@ -14,15 +14,8 @@ import numpy as np
 from ism_dask.cap import Capped, OverCapError
 from ism_dask.eigen import nearest_orthonormal
 from ism_dask.ritz import Ritz
-from ism_dask.solver import (
-    Evaluation,
-    Operator,
-    Solution,
-    Status,
-    Stopping,
-    at_rest,
-    relative_residual,
-)
+from ism_dask.solver import Evaluation, Operator, at_rest, relative_residual
+from ism_dask.states import Solution, Status, Stopping
 from ism_dask.typing import Array
 
 # Steps at most, and the products with the second derivative that each may take.

@@ -16,7 +16,8 @@ import numpy as np
 from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.refinement import refined
 from ism_dask.rivals import SOLVERS, Solver
-from ism_dask.solver import Candidate, Solution, State, Status, Stopping, resumed, solve
+from ism_dask.solver import resumed, solve
+from ism_dask.states import Candidate, Solution, State, Status, Stopping
 from ism_dask.typing import Array
 
 # What eigenvalues may change by where a W is only to begin with.
@@ -129,7 +130,9 @@ class _Run:
             yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
 
     def _left(self, stopping: Stopping) -> Stopping:
-        return stopping.after(self._seconds)
+        # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
+        # rows are unlike does as well. Its maximum is nothing to be sought at all costs.
+        return replace(stopping.after(self._seconds), shifts=self.problem.gamma.definite)
 
     @property
     def _seconds(self) -> float:

@@ -7,22 +7,28 @@ keeps the iterations is a callback.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
 from ism_dask.eigen import Spectrum, leading, sine
+from ism_dask.shift import Shift
+from ism_dask.states import Candidate, Record, Solution, State, Status, Stopping, relative_change
 from ism_dask.typing import Array
 
 # Two J of an approximation are equal where they are closer than a quarter of the bound on their
 # error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
 # thousandth; where the bound is wide it says nothing of that.
 _TIE = 1e-4
-# Of the tolerance: eigenvalues nearer to those before last are the same ones again.
-_COMES_ROUND = 0.1
+# What J may fall by, relatively, by rounding alone.
+_ROUNDING = 1e-12
+# Of a shifted iteration: what J rises by, relatively and as a mean of some steps, below which W is
+# as good as it gets.
+_GAIN, _STEPS = 1e-9, 5
+# Steps of a shift to one of the bare iteration, beyond which J cannot be told to rise.
+_MOST_STRIDES = 1e4
 # The residual at which W is stationary.
 _AT_REST = 1e-6
 
@@ -55,132 +61,6 @@ class Operator(Protocol):
         """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
 
 
-class Status(Enum):
-    """How a solution ended."""
-
-    CONVERGED = "converged"
-    MAX_ITER = "max_iter"
-    SWINGS = "swings"
-    OVER_CAP = "over the cap"
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When to stop: relative eigenvalue change, sine of the largest angle (if any), count, time."""
-
-    tol: float = 0.01
-    angle_tol: float | None = None
-    max_iter: int = 100
-    max_seconds: float | None = None
-
-    def met(self, change: float, angle: float) -> bool:
-        """Say whether the iteration has settled."""
-        return change < self.tol and (self.angle_tol is None or angle < self.angle_tol)
-
-    def after(self, seconds: float) -> Stopping:
-        """Return when to stop what begins so many seconds later."""
-        if self.max_seconds is None:
-            return self
-        return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
-
-    def over_cap(self, seconds: float) -> bool:
-        """Say whether the time is up."""
-        return self.max_seconds is not None and seconds >= self.max_seconds
-
-    def spent(self, iteration: int, seconds: float) -> bool:
-        """Say whether there may be no iteration after this one."""
-        return iteration >= self.max_iter or self.over_cap(seconds)
-
-    def reached(self, record: Record) -> bool:
-        """Say whether the iteration of `record` was the last."""
-        done = self.met(record.change, record.angle)
-        return done or self.spent(record.iteration, record.seconds)
-
-    def swings(self, history: Sequence[Record], values: Array, change: float) -> bool:
-        """Say whether eigenvalues (q,) come round again, those before last, and so it will stay.
-
-        Of two subspaces each may lead to the other: whatever is left to do is done twice.
-        """
-        if len(history) < 3 or min(change, history[-1].change) < self.tol:
-            return False
-        near = _COMES_ROUND * self.tol
-        again = relative_change(values, np.array(history[-2].eigenvalues)) < near
-        before = relative_change(*(np.array(history[i].eigenvalues) for i in (-1, -3))) < near
-        # Slow damping looks alike, but ends.
-        damping = min(1.0, change / history[-2].change)
-        turns_left = (self.max_iter - len(history) - 1) / 2
-        return bool(again and before and change * damping**turns_left >= self.tol)
-
-
-@dataclass(frozen=True)
-class Record:
-    """One line of the history, of the W that the iteration ended with."""
-
-    iteration: int
-    objective: float
-    eigenvalues: tuple[float, ...]
-    change: float
-    angle: float
-    seconds: float
-    ascent: bool
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A subspace with what is known of it."""
-
-    W: Array
-    eigenvalues: Array
-    gap: float
-    objective: float
-
-
-@dataclass(frozen=True)
-class State:
-    """All that the iteration needs to go on from here: the current W and the best so far."""
-
-    iteration: int
-    current: Candidate
-    best: Candidate
-    history: tuple[Record, ...]
-
-    @classmethod
-    def begun(cls, start: Candidate) -> State:
-        """Return the state that begins with a candidate."""
-        return cls(iteration=0, current=start, best=start, history=())
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What came out.
-
-    Attributes
-    ----------
-    W : (d, q) array
-        Orthonormal columns, the best seen by the objective.
-    eigenvalues : (q,) array
-        Of the Phi whose leading eigenvectors W are, falling.
-    eigengap : float
-        The smallest chosen eigenvalue minus the largest not chosen.
-    objective : float
-        J(W).
-    error : float
-        A bound on the relative error of the objective.
-    product : (d, q) array
-        Phi(W) W.
-    """
-
-    W: Array
-    eigenvalues: Array
-    eigengap: float
-    objective: float
-    error: float
-    product: Array
-    n_iter: int
-    status: Status
-    history: tuple[Record, ...]
-
-
 def solve(
     operator: Operator,
     q: int,
@@ -205,34 +85,58 @@ def solve(
     started = time.perf_counter()
     state = state if state is not None else begin(operator, q)
     if state.history and _over(state, stopping):
-        return _solution(operator, state, operator.gradient(state.current.W), stopping)
+        return _solution(operator, state, stopping)
     evaluation = operator.phi(state.current.W)
     if state.iteration == 0:
         state = _with_objective(state, evaluation.objective)
     while True:
-        spectrum = leading(finite(evaluation.matrix), q, guess=state.current.W)
+        spectrum, strides = _next(evaluation, state, q)
         iteration = state.iteration + 1
-        change = relative_change(spectrum.values, state.current.eigenvalues)
-        angle = sine(state.current.W, spectrum.vectors)
+        change = strides * relative_change(spectrum.values, state.current.eigenvalues)
+        angle = min(1.0, strides * sine(state.current.W, spectrum.vectors))
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
-        swings = stopping.swings(state.history, spectrum.values, change)
         spent = stopping.spent(iteration, time.perf_counter() - started)
-        last = stopping.met(change, angle) or swings or spent
-        evaluation = (operator.gradient if last else operator.phi)(spectrum.vectors)
+        last = stopping.met(change, angle) or spent
+        tried = (operator.gradient if last else operator.phi)(spectrum.vectors)
         record = Record(
             iteration=iteration,
-            objective=evaluation.objective,
+            objective=tried.objective,
             eigenvalues=tuple(spectrum.values.tolist()),
             change=change,
             angle=angle,
             seconds=time.perf_counter() - started,
-            ascent=evaluation.objective >= state.current.objective,
+            ascent=tried.objective >= state.current.objective - _slack(tried),
         )
-        state = _advanced(state, spectrum, record, evaluation.error)
+        before, state = state, _advanced(state, spectrum, record, _slack(tried), stopping)
         if on_iteration is not None:
             on_iteration(state)
         if last:
-            return _solution(operator, state, evaluation, stopping)
+            return _solution(operator, state, stopping, (spectrum.vectors, tried))
+        if _stalls(state) or stopping.ends_swinging(state.history):
+            return _solution(operator, state, stopping)
+        evaluation = _at_current(operator, state, (before, evaluation), (spectrum, tried))
+
+
+def _next(evaluation: Evaluation, state: State, q: int) -> tuple[Spectrum, float]:
+    """Return the eigenpairs that W becomes, and how many of such steps make a bare one."""
+    matrix, current = finite(evaluation.matrix), state.current
+    if state.shift is None:
+        return leading(matrix, q, guess=current.W), 1.0
+    return state.shift.leading(matrix, current.W), state.shift.strides(current.eigenvalues)
+
+
+def _at_current(
+    operator: Operator,
+    state: State,
+    before: tuple[State, Evaluation],
+    tried: tuple[Spectrum, Evaluation],
+) -> Evaluation:
+    """Return Phi at the current W, which may be the one that was tried or the one before."""
+    if state.current.W is tried[0].vectors:
+        return tried[1]
+    if state.current.W is before[0].current.W:
+        return before[1]
+    return operator.phi(state.current.W)
 
 
 def begin(operator: Operator, q: int) -> State:
@@ -254,14 +158,29 @@ def resumed(solution: Solution) -> State:
 
 
 def _over(state: State, stopping: Stopping) -> bool:
-    return stopping.reached(state.history[-1]) or _unsettled(state, stopping) is Status.SWINGS
+    ends = _stalls(state) or stopping.ends_swinging(state.history)
+    return ends or stopping.reached(state.history[-1])
+
+
+def _stalls(state: State) -> bool:
+    """Say whether a shifted iteration has come as far as it will: J has all but ceased to rise."""
+    if state.shift is None:
+        return False
+    strides = state.shift.strides(state.current.eigenvalues)
+    if strides > _MOST_STRIDES:
+        # Steps as short as these follow the slope of J: where it falls all the same, that is
+        # rounding.
+        return True
+    risen = [record.objective for record in state.history[state.shift.since :] if record.ascent]
+    gains = np.diff(risen[-_STEPS - 1 :]) * strides
+    return len(gains) == _STEPS and bool(gains.mean() <= _GAIN * abs(risen[-1]))
 
 
 def _unsettled(state: State, stopping: Stopping) -> Status:
-    *before, record = state.history
-    if stopping.swings(before, np.array(record.eigenvalues), record.change):
+    if stopping.ends_swinging(state.history):
         return Status.SWINGS
-    return Status.MAX_ITER if record.iteration >= stopping.max_iter else Status.OVER_CAP
+    spent = state.history[-1].iteration >= stopping.max_iter
+    return Status.MAX_ITER if spent else Status.OVER_CAP
 
 
 def _with_objective(state: State, objective: float) -> State:
@@ -272,24 +191,28 @@ def _with_objective(state: State, objective: float) -> State:
     return replace(state, current=current, best=best)
 
 
-def _advanced(state: State, spectrum: Spectrum, record: Record, error: float) -> State:
-    current = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
+def _advanced(
+    state: State, spectrum: Spectrum, record: Record, slack: float, stopping: Stopping
+) -> State:
+    tried = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
     # Of what an approximation cannot tell apart the later is the better: it is nearer the end.
     highest = max([state.best.objective, *(each.objective for each in state.history)])
-    slack = min(error / 4, _TIE) * abs(current.objective) if np.isfinite(error) else 0.0
-    better = current.objective >= highest - slack
-    return State(
-        iteration=record.iteration,
-        current=current,
-        best=current if better else state.best,
-        history=(*state.history, record),
-    )
+    best = tried if tried.objective >= highest - slack else state.best
+    history = (*state.history, record)
+    if state.shift is None:
+        if not stopping.calls_for_shift(history):
+            return State(record.iteration, tried, best, history)
+        shift = Shift.begun(best.eigenvalues, best.gap, record.iteration)
+        return State(record.iteration, best, best, history, shift)
+    if record.ascent:
+        return State(record.iteration, tried, best, history, state.shift.softer)
+    return State(record.iteration, state.current, best, history, state.shift.harder)
 
 
-def relative_change(values: Array, before: Array) -> float:
-    """Return `||values - before|| / ||values||`, or 0 where values (q,) are."""
-    norm = float(np.linalg.norm(values))
-    return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0
+def _slack(evaluation: Evaluation) -> float:
+    """Return by how much J may be lower and yet be told to be as large."""
+    share = min(evaluation.error / 4, _TIE) if np.isfinite(evaluation.error) else 0.0
+    return (share + _ROUNDING) * abs(evaluation.objective)
 
 
 def relative_residual(W: Array, product: Array) -> float:
@@ -319,10 +242,17 @@ def overflow() -> ValueError:
     )
 
 
-def _solution(operator: Operator, state: State, last: Evaluation, stopping: Stopping) -> Solution:
+def _solution(
+    operator: Operator,
+    state: State,
+    stopping: Stopping,
+    last: tuple[Array, Evaluation] | None = None,
+) -> Solution:
+    """Return the best; `last` is the W that was tried last with its J and Phi W, where known."""
     best, record = state.best, state.history[-1]
-    settled = stopping.met(record.change, record.angle)
-    at_best = last if best is state.current else operator.gradient(best.W)
+    settled = stopping.met(record.change, record.angle) or _stalls(state)
+    known = last is not None and last[0] is best.W
+    at_best = last[1] if last is not None and known else operator.gradient(best.W)
     return Solution(
         W=best.W,
         eigenvalues=best.eigenvalues,

@@ -21,7 +21,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.rivals import as_solver
 from ism_dask.rows import tile_dtype
-from ism_dask.solver import Stopping
+from ism_dask.states import Stopping
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]

@@ -26,7 +26,7 @@ from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
 from ism_dask.search import Search
 from ism_dask.shards import is_dask
-from ism_dask.solver import Solution, State, Status
+from ism_dask.states import Solution, State, Status
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 

@@ -27,8 +27,9 @@ from ism_dask.guides import Guide, unit_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.rows import RowSource, project
 from ism_dask.shards import Shards, is_dask
-from ism_dask.solver import Solution, State, Status, Stopping, resumed
+from ism_dask.solver import resumed
 from ism_dask.spectral import Embedding, Graph
+from ism_dask.states import Solution, State, Status, Stopping
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 

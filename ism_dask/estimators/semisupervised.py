@@ -13,7 +13,7 @@ from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.knowledge import Known, partial_scores
 from ism_dask.guides import Guide, Scores
 from ism_dask.kernels import Kernel
-from ism_dask.solver import State
+from ism_dask.states import State
 from ism_dask.typing import Array
 
 

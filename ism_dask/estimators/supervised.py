@@ -22,7 +22,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
 from ism_dask.search import Search
 from ism_dask.shards import is_dask
-from ism_dask.solver import State
+from ism_dask.states import State
 from ism_dask.typing import Array
 
 
@@ -62,7 +62,7 @@ class SupervisedIKDR(IKDR):
         For "ism": stop only when the sine of the largest angle between successive subspaces is
         below, too.
     max_iter : int, optional
-        Default: 100 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
+        Default: 200 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
     max_seconds : float, optional
         Stop after the iteration that is under way then, and keep the best W so far.
     n_init : int or "auto", default "auto"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ism_dask import solver
 from ism_dask.rivals import grassmann, growth, stiefel
-from ism_dask.solver import Solution, Stopping
+from ism_dask.states import Solution, Stopping
 
 __all__ = ["SOLVERS", "Solver", "as_solver"]
 
@@ -54,7 +54,7 @@ class Solver:
 
 
 SOLVERS: dict[str, Solver] = {
-    "ism": Solver(solver.solve, 100, "the Iterative Spectral Method", by_change=True),
+    "ism": Solver(solver.solve, 200, "the Iterative Spectral Method", by_change=True),
     "stiefel": Solver(stiefel.solve, 2000, "a curvilinear search on the Stiefel manifold"),
     "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
     "dimension-growth": Solver(growth.solve, 1000, "one column at a time"),

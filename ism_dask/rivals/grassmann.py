@@ -9,7 +9,8 @@ import numpy as np
 
 from ism_dask.cap import OverCapError
 from ism_dask.rivals.trace import Trace
-from ism_dask.solver import Evaluation, Operator, Solution, State, Status, Stopping
+from ism_dask.solver import Evaluation, Operator
+from ism_dask.states import Solution, State, Status, Stopping
 from ism_dask.typing import Array
 
 # Of the gradient, by the size of Phi W at the start. The trace looks at the residual before.

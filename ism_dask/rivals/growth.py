@@ -10,7 +10,8 @@ import numpy as np
 from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import Trace, completed
-from ism_dask.solver import Evaluation, Operator, Solution, State, Status, Stopping
+from ism_dask.solver import Evaluation, Operator
+from ism_dask.states import Solution, State, Status, Stopping
 from ism_dask.typing import Array
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import Trace
-from ism_dask.solver import Operator, Solution, State, Status, Stopping
+from ism_dask.solver import Operator
+from ism_dask.states import Solution, State, Status, Stopping
 
 
 def solve(

@@ -10,19 +10,8 @@ import scipy.linalg
 from ism_dask.cap import Capped
 from ism_dask.eigen import leading, sine
 from ism_dask.ritz import Ritz
-from ism_dask.solver import (
-    Candidate,
-    Evaluation,
-    Operator,
-    Record,
-    Solution,
-    State,
-    Status,
-    Stopping,
-    at_rest,
-    finite,
-    relative_change,
-)
+from ism_dask.solver import Evaluation, Operator, at_rest, finite
+from ism_dask.states import Candidate, Record, Solution, State, Status, Stopping, relative_change
 from ism_dask.typing import Array
 
 # Beside a residual that is small: what J changes by, relatively and as a mean of some steps, below

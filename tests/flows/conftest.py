@@ -56,7 +56,7 @@ def apart() -> Command:
 @pytest.fixture
 def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every iteration that has not settled be taken for a swing between two subspaces."""
-    monkeypatch.setattr("ism_dask.solver.Stopping.swings", lambda *_: True)
+    monkeypatch.setattr("ism_dask.states.Stopping.swings", lambda *_: True)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from ism_dask.alternation import Round
 from ism_dask.bar import bar_columns
 from ism_dask.progress import settled_share
 from ism_dask.shards import cut
-from ism_dask.solver import Stopping
+from ism_dask.states import Stopping
 
 STOPPING = Stopping(tol=0.01, max_iter=100)
 

@@ -34,7 +34,8 @@ from ism_dask.kernels import (
 from ism_dask.kernels.features import Monomials
 from ism_dask.progress import watching_passes
 from ism_dask.shards import Piece, cut
-from ism_dask.solver import Stopping, solve
+from ism_dask.solver import solve
+from ism_dask.states import Stopping
 
 
 def _data(n=700, d=6, seed=0):

@@ -24,7 +24,8 @@ from ism_dask.rivals import SOLVERS, as_solver
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import completed
 from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, State, Status, Stopping, relative_residual, resumed
+from ism_dask.solver import Evaluation, relative_residual, resumed
+from ism_dask.states import State, Status, Stopping
 
 RIVALS = [name for name in SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.
@@ -285,7 +286,7 @@ def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
 
 
 def test_rivals_end_by_no_change_of_eigenvalues():
-    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 100, None)
+    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 200, None)
     assert not SOLVERS["stiefel"].stopping(0.1).met(1e-9, 0.0)
     assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
         _solved("ism", _engine(Linear())).objective

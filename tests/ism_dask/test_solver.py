@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.preprocessing import scale
 
 from ism_dask.certificate import relative_residual
 from ism_dask.eigen import sine
@@ -9,7 +14,9 @@ from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian, Linear
 from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, Record, Status, Stopping, begin, solve
+from ism_dask.shift import Shift
+from ism_dask.solver import Evaluation, begin, solve
+from ism_dask.states import Record, Status, Stopping
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(60, 6))
@@ -99,7 +106,7 @@ class _Swinging:
 
 
 def test_the_best_w_is_returned_and_descents_are_noted():
-    solution = solve(_Swinging(), 1, Stopping(tol=1e-9, angle_tol=1e-9, max_iter=5))
+    solution = solve(_Swinging(), 1, Stopping(tol=1e-9, angle_tol=1e-9, max_iter=4))
     assert solution.objective == 5.0
     assert sine(solution.W, np.eye(3)[:, [1]]) == 0.0
     assert [record.ascent for record in solution.history[:3]] == [True, False, False]
@@ -112,9 +119,94 @@ def test_slow_damping_is_no_swing(damping, swinging):
     changes = np.abs(np.diff(values)) / values[1:]
     history = [
         Record(number, 0.0, (value,), change, 0.5, 0.0, True)
-        for number, (value, change) in enumerate(
-            zip(values[1:-1], changes[:-1], strict=True), start=1
-        )
+        for number, (value, change) in enumerate(zip(values[1:], changes, strict=True), start=1)
     ]
-    found = Stopping(tol=0.01).swings(history, values[-1:], changes[-1])
-    assert found == swinging
+    assert Stopping(tol=0.01).calls_for_shift(history) == swinging
+    assert Stopping(tol=0.01, shifts=False).ends_swinging(history) == swinging
+    assert not Stopping(tol=0.01).ends_swinging(history)
+
+
+def test_j_that_falls_again_and_again_is_calls_for_shift():
+    def history(falls):
+        return [
+            Record(number, 0.0, (number + 1.0,), 0.5, 0.5, 0.0, number > falls)
+            for number in range(1, 9)
+        ]
+
+    assert Stopping(tol=0.01).calls_for_shift(history(5))
+    assert not Stopping(tol=0.01).calls_for_shift(history(4))
+    settled = [replace(record, change=1e-3) for record in history(8)]
+    assert not Stopping(tol=0.01).calls_for_shift(settled)
+
+
+NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
+
+
+def _narrow(load, q, share):
+    X, y = load(return_X_y=True)
+    X = scale(X)
+    kernel = Gaussian().resolve(X).widened(share)
+    return choose("exact", Problem.of(cut(X), kernel, dependence(y)), q)
+
+
+@pytest.mark.parametrize(("load", "q", "share"), NARROW)
+def test_where_the_bare_iteration_swings_a_shift_finds_a_maximum(load, q, share):
+    engine = _narrow(load, q, share)
+    states = []
+    solution = solve(engine, q, Stopping(tol=1e-6, max_iter=300), on_iteration=states.append)
+    assert solution.status is Status.CONVERGED
+    begun = next(k for k, state in enumerate(states) if state.shift is not None)
+    assert begun < 100
+    # From then on J rises or stays: a W of which it fell is taken back.
+    kept = [state.current.objective for state in states[begun:]]
+    assert all(two >= one * (1 - 1e-9) for one, two in pairwise(kept))
+    bare = max(state.best.objective for state in states[: begun + 1])
+    assert solution.objective > bare * (1 + 1e-4)
+    assert relative_residual(solution.W, solution.product) < 1e-3
+    np.testing.assert_allclose(solution.W.T @ solution.W, np.eye(q), atol=1e-12)
+    # Nothing nearby is better.
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-2):
+        for _ in range(5):
+            near = np.linalg.qr(solution.W + size * rng.normal(size=solution.W.shape))[0]
+            assert engine.objective(near) <= solution.objective * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(("load", "q", "share"), NARROW[:2])
+def test_a_shifted_iteration_goes_on_bit_for_bit(load, q, share):
+    engine = _narrow(load, q, share)
+    states, stopping = [], Stopping(tol=1e-6, max_iter=300)
+    whole = solve(engine, q, stopping, on_iteration=states.append)
+    begun = next(k for k, state in enumerate(states) if state.shift is not None)
+    taken_back = next(
+        k for k, state in enumerate(states) if state.shift and not state.history[-1].ascent
+    )
+    for k in (begun - 1, begun, begun + 1, taken_back, len(states) - 2, len(states) - 1):
+        again = solve(engine, q, stopping, state=states[k])
+        np.testing.assert_array_equal(again.W, whole.W)
+        assert again.status is whole.status
+        assert again.n_iter == whole.n_iter
+
+
+def test_without_a_shift_what_swings_ends_with_the_best():
+    engine = _narrow(*NARROW[0])
+    solution = solve(engine, 3, Stopping(tol=1e-6, max_iter=300, shifts=False))
+    assert solution.status is Status.SWINGS
+    assert solution.n_iter < 100
+    assert solution.objective == max(record.objective for record in solution.history)
+
+
+def test_a_shift_leaves_what_is_stationary_where_it_is():
+    rng = np.random.default_rng(0)
+    M = rng.normal(size=(6, 6))
+    M = M + M.T
+    values, vectors = np.linalg.eigh(M)
+    for chosen in ([5, 4], [5, 2], [1, 0]):
+        W = vectors[:, chosen]
+        # Large enough, it keeps any invariant subspace; the values are those of the matrix.
+        shift = Shift(size=2 * (values[-1] - values[0]), since=0)
+        found = shift.leading(M, W)
+        assert sine(found.vectors, W) < 1e-7
+        np.testing.assert_allclose(found.values, np.sort(values[chosen])[::-1], atol=1e-10)
+        others = np.delete(values, chosen)
+        assert found.following == pytest.approx(others.max())
