@@ -90,7 +90,7 @@ class SupervisedIKDR(IKDR):
         Of Phi, falling: how much each new feature contributes.
     eigengap_ : float
         The smallest of these minus the next eigenvalue; near zero, the last new feature is one
-        of several as good.
+        of several as good. Below zero, J is largest at a W that the bare iteration would leave.
     objective_ : float
         J = sum_ij Gamma_ij f(beta_ij); see `ism_dask.hsic`.
     residual_ : float
@@ -101,8 +101,7 @@ class SupervisedIKDR(IKDR):
         beyond some seconds of work.
     n_iter_ : int
     status_ : Status
-        How the iteration ended: settled, out of iterations, over the cap of seconds, or found to
-        swing.
+        How the iteration ended: settled, out of iterations, or over the cap of seconds.
     converged_ : bool
     history_ : tuple of Record
         Objective, eigenvalues, change, angle and seconds of each iteration.

@@ -52,6 +52,29 @@ def test_crossval_shows_what_it_computes() -> None:
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
 
+def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
+    from flows.paper.running import tables_plain
+    from flows.paper.settings import TablesSettings
+    from flows.tables import run_tables
+
+    settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
+    summary = run_tables(settings)
+    json.dumps(summary, allow_nan=False)
+    run = _run(summary)
+    assert run.state.is_completed()
+    assert run.name == "tables table-4 wine ism,stiefel"
+    assert set(run.tags) == {"paper"}
+    assert run.parameters == {"settings": settings.to_json()}
+    assert "supervised wine gaussian stiefel" in _task_names(run.id)
+    assert len(_task_names(run.id)) == 8
+    artifacts = artifacts_of(run.id)
+    assert "| wine, gaussian, Stiefel (SM) | 2 of 2 |" in artifacts["tables-paper"].data
+    assert "0.950 ± 0.050" in artifacts["tables-paper"].data
+    assert artifacts["tables-paper-progress"].data == 100
+    # Nothing is measured again, with Prefect or without: not even the seconds differ.
+    assert tables_plain(settings)["cells"] == summary["cells"]
+
+
 def test_ingest_shows_what_is_stored() -> None:
     from flows.ingest import run_ingest
 

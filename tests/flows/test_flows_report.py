@@ -15,9 +15,11 @@ from commandline import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.paper.running import tables_plain
+from flows.paper.settings import TablesSettings
 from flows.reports import plots
 from flows.reports.axes import decades, linear, whole
-from flows.reports.markdown import cluster_page, crossval_page, fit_page
+from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
 from flows.reports.page import render
 from flows.settings import ClusterSettings, CrossvalSettings, FitSettings
 from flows.work.fitting import fit_plain
@@ -29,6 +31,7 @@ from storage import (
     dataset_path,
     run_folder,
     save_model,
+    save_results,
     write_dataset,
 )
 
@@ -278,6 +281,35 @@ def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str)
         assert (sum(map(int, re.findall(r"\d+", found["paper"])[:3])) > 380) is (scheme == "light")
         assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
         assert visit.complaints == []
+
+
+def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
+    asked = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
+    cells = tables_plain(asked)["cells"]
+    name = "<i>line</i>"
+    features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
+    growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]
+    others = [
+        {"part": "features", "subject": {"line": name}, "results": features},
+        {"part": "figure-1b", "subject": {"line": name, "kernel": "k"}, "results": growth},
+    ]
+    metrics = {"cells": cells, "others": others, "problems": []}
+    save_results("paper", "tables", config=asked.to_json(), metrics=metrics, versions={})
+    path = Path(here("report", "paper", "--json").answer["path"])
+    for width in (1200, 400):
+        screen = {"viewport": {"width": width, "height": 800}, "color_scheme": "light"}
+        visit = browser.visit(path.as_uri(), _look, **screen)
+        assert visit.found["drawings"] == 2
+        assert min(visit.found["heights"]) > 150
+        assert visit.found["tables"] >= 4
+        assert visit.found["width"] <= width
+        assert visit.complaints == []
+    page = path.read_text()
+    assert "with three of them: &lt;i&gt;line&lt;/i&gt; 0.30" in page
+    assert "<i>" not in page
+    files = table_files(metrics)
+    assert set(files) == {"table-5.md", "features.svg", "figure-1b.svg"}
+    assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 
 
 def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsing) -> None:
