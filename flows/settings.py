@@ -246,10 +246,9 @@ class SearchSettings(Settings):
         title="Tolerance",
         gt=0,
     )
-    n_init: int | None = setting(
-        None,
-        about="Starts of a fit: the spectral one, and so many less one drawn at random. Default: 5 "
-        "for polynomials, whose J has many maxima, else 1.",
+    n_init: int = setting(
+        1,
+        about="Starts of a fit: the spectral one, and so many less one drawn at random.",
         title="Starts",
         ge=1,
     )

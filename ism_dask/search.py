@@ -22,8 +22,6 @@ from ism_dask.typing import Array
 
 # What eigenvalues may change by where a W is only to begin with.
 _LOOSE = 0.03
-# Starts where a kernel calls for more than one (docs/solvers.md has the measurements).
-_STARTS = 5
 # How much wider kernels are, one after the other, before they are as wide as asked.
 _WIDER = (4.0, 2.0, 1.4)
 
@@ -39,10 +37,9 @@ class Search:
     stopping : Stopping
         Its `max_seconds` are for all of it.
     solver : Solver
-    n_init : int or None
+    n_init : int
         Starts: the spectral one, and so many less one drawn at random. ISM takes all to a loose
-        tolerance, and `solver` the one with the largest J to the end. None: as many as the kernel
-        calls for.
+        tolerance, and `solver` the one with the largest J to the end.
     continuation : bool
         Whether to begin with kernels of larger width.
     refine : bool
@@ -54,7 +51,7 @@ class Search:
     engine: str
     stopping: Stopping
     solver: Solver = SOLVERS["ism"]
-    n_init: int | None = 1
+    n_init: int = 1
     continuation: bool = False
     refine: bool = False
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
@@ -107,25 +104,17 @@ class _Run:
         return refined(engine, solution, self._left(self.search.stopping))
 
     def _best(self, engine: Engine, state: State | None) -> State | None:
-        starts = self._starts
-        if starts == 1:
+        if self.search.n_init == 1:
             return state
         tried = [self.loosely(engine, state)]
-        for start in self._random_starts(starts - 1):
+        for start in self._random_starts():
             if self.search.stopping.over_cap(self._seconds):
                 break
             tried.append(self.loosely(engine, start))
         return resumed(max(tried, key=lambda solution: solution.objective))
 
-    @property
-    def _starts(self) -> int:
-        if self.search.n_init is not None:
-            return self.search.n_init
-        several = any(term.many_maxima for _, term in self.problem.kernel.terms)
-        return _STARTS if several else 1
-
-    def _random_starts(self, count: int) -> Iterator[State]:
-        for number in range(1, count + 1):
+    def _random_starts(self) -> Iterator[State]:
+        for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
             yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
 

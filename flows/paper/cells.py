@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.svm import SVC
 
-from flows.paper.methods import Asked, Learned, clustered, learned
+from flows.paper.methods import Asked, account, clustered, learned
 from flows.paper.names import (
     ALIGNED,
     DATA,
@@ -27,7 +27,7 @@ from flows.paper.rows import labelled, rows_of
 from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
 from flows.progress import Part
-from flows.work.data import Array
+from flows.work.data import Array, Fitted
 from flows.work.folds import FoldPlan, plan_folds
 from flows.work.grouping import agreement
 from ism_dask import spectral_clusters
@@ -117,7 +117,7 @@ class SupervisedCell(_Cell):
         cost = {}
         if METHODS[self.method].solver:
             cost = {"cost": _published_cost(found.model, features, _by_class(y[train]))}
-        return {"score": float(score), **found.account, **cost}
+        return {"score": float(score), **account(found), **cost}
 
     def _fold(self, step: int) -> FoldPlan:
         plans = plan_folds(labelled(self.data), self.settings.folds, self.settings.seed)
@@ -140,7 +140,7 @@ class UnsupervisedCell(_Cell):
         part = part.named(self.title)
         with part.lasting(0.0, ""):
             found, clusters = self._clusters(X, y)
-        told: Result = {"score": agreement(y, clusters), **found.account}
+        told: Result = {"score": agreement(y, clusters), **account(found)}
         if METHODS[self.method].solver:
             weights = np.einsum("ij,ij->i", found.model.embedding_, found.model.embedding_)
             features = found.model.transform(X)
@@ -150,7 +150,7 @@ class UnsupervisedCell(_Cell):
             }
         return told
 
-    def _clusters(self, X: Array, y: Array) -> tuple[Learned, Array]:
+    def _clusters(self, X: Array, y: Array) -> tuple[Fitted, Array]:
         if METHODS[self.method].solver:
             found = clustered(self.method, self._asked, X)
             return found, found.model.labels_

@@ -8,13 +8,13 @@ from functools import partial
 
 from sklearn.svm import SVC
 
-from flows.paper.methods import Asked, Learned, gaussian_of, learned
+from flows.paper.methods import Asked, account, gaussian_of, learned
 from flows.paper.names import ISM
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
 from flows.progress import Part
-from flows.work.data import Array
+from flows.work.data import Array, Fitted
 
 _DATA, _SPLIT = "mnist", "test"
 # So many are learned from, the others judge.
@@ -24,10 +24,10 @@ _COUNTS = (1, 2, 3, 5, 9, 10, 20)
 _LDA_COUNTS = _COUNTS[:5]
 _SECONDS = 60.0
 
-_Learn = Callable[[Asked, Array, Array], Learned]
+_Learn = Callable[[Asked, Array, Array], Fitted]
 
 
-def _narrow(share: float, asked: Asked, X: Array, y: Array) -> Learned:
+def _narrow(share: float, asked: Asked, X: Array, y: Array) -> Fitted:
     """Learn by ISM under a gaussian of a share of the median distance."""
     narrow = Asked(asked.q, gaussian_of(X, share), asked.cap, asked.seed)
     return learned(ISM, narrow, X, y)
@@ -83,7 +83,7 @@ class FeatureLine(Strand):
             found = _LINES[self.line][0](asked, X[train], y[train])
             judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])
             score = judge.score(found.model.transform(X[test]), y[test])
-        return {"count": step, "score": float(score), **found.account}
+        return {"count": step, "score": float(score), **account(found)}
 
 
 def features(settings: TablesSettings) -> Iterator[Strand]:

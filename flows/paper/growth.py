@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.paper.methods import Asked, fitted
+from flows.paper.methods import Asked, account, fitted
 from flows.paper.names import DELTA, RIVALS
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
@@ -89,7 +89,7 @@ class GrowthLine(Strand):
         asked = Asked(_Q, self.line.kernel, min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
             found = fitted(asked, X[chosen], y[chosen], self.line.options)
-        return {"rows": step, **found.account}
+        return {"rows": step, **account(found)}
 
     def ends_with(self, result: Result) -> bool:
         """Say whether twice the rows would take too long."""

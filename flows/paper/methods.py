@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,15 +13,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, METHODS, RIVALS
 from flows.paper.strands import OVER_CAP
-from flows.work.data import Array
+from flows.work.data import Array, Fitted, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
+from ism_dask.estimators.base import IKDR
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
 
@@ -52,33 +51,26 @@ class Asked:
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """New features that were learned, and how long it took."""
-
-    model: Any
-    seconds: float
-
-    @property
-    def account(self) -> dict[str, Any]:
-        """How it ended, in plain JSON."""
-        last = self.model[-1] if isinstance(self.model, Pipeline) else self.model
-        status = getattr(last, "status_", _SETTLED)
-        told = {"seconds": self.seconds, "status": getattr(status, "value", status)}
-        if hasattr(self.model, "objective_"):
-            told |= {
-                "objective": float(self.model.objective_),
-                "iterations": int(self.model.n_iter_),
-                "residual": float(self.model.residual_),
-                "engine": self.model.engine_,
-            }
-        return told
+def account(fitted: Fitted) -> dict[str, Any]:
+    """Return how a method ended, in plain JSON."""
+    model: Any = fitted.model
+    last = model[-1] if isinstance(model, Pipeline) else model
+    status = getattr(last, "status_", _SETTLED)
+    told = {"seconds": fitted.seconds, "status": getattr(status, "value", status)}
+    if isinstance(model, IKDR):
+        told |= {
+            "objective": float(model.objective_),
+            "iterations": int(model.n_iter_),
+            "residual": float(model.residual_),
+            "engine": model.engine_,
+        }
+    return told
 
 
-def learned(method: str, asked: Asked, X: Array, y: Array) -> Learned:
+def learned(method: str, asked: Asked, X: Array, y: Array) -> Fitted:
     """Learn new features of rows X (n, d) with classes y (n,), looking at the clock."""
     if not METHODS[method].solver:
-        return _timed(lambda: _REFERENCES[method](asked).fit(X, y))
+        return timed_fit(_REFERENCES[method](asked), X, y)
     _warm(_OPTIONS[method].get("solver", ISM))
     if asked.kernel == ALIGNED:
         summed = aligned_sum(["gaussian", "polynomial"], X, y, random_state=asked.seed)
@@ -86,7 +78,7 @@ def learned(method: str, asked: Asked, X: Array, y: Array) -> Learned:
     return fitted(asked, X, y, _OPTIONS[method])
 
 
-def fitted(asked: Asked, X: Array, y: Array, options: Mapping[str, Any]) -> Learned:
+def fitted(asked: Asked, X: Array, y: Array, options: Mapping[str, Any]) -> Fitted:
     """Fit W to rows X (n, d) with classes y (n,), with options of the estimator."""
     model = SupervisedIKDR(
         asked.q,
@@ -95,10 +87,10 @@ def fitted(asked: Asked, X: Array, y: Array, options: Mapping[str, Any]) -> Lear
         random_state=asked.seed,
         **options,
     )
-    return _timed(lambda: model.fit(X, y))
+    return timed_fit(model, X, y)
 
 
-def clustered(method: str, asked: Asked, X: Array) -> Learned:
+def clustered(method: str, asked: Asked, X: Array) -> Fitted:
     """Learn clusters of rows X (n, d), and the features they show in."""
     if method == ISM_PUBLISHED:
         raise ValueError("the clusterers have the published delta as it is")
@@ -110,23 +102,14 @@ def clustered(method: str, asked: Asked, X: Array) -> Learned:
         max_seconds=asked.cap,
         random_state=asked.seed,
     )
-    return _timed(lambda: model.fit(X))
+    return timed_fit(model, X, None)
 
 
 @cache
 def _warm(solver: str) -> None:
     """Let a solver run once before it is timed: the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
-    _timed(lambda: SupervisedIKDR(2, solver=solver, max_seconds=_WARM_SECONDS).fit(X, y))
-
-
-def _timed(fit: Callable[[], Any]) -> Learned:
-    with warnings.catch_warnings():
-        # Every result says how it ended.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        started = time.perf_counter()
-        model = fit()
-        return Learned(model, time.perf_counter() - started)
+    timed_fit(SupervisedIKDR(2, solver=solver, max_seconds=_WARM_SECONDS), X, y)
 
 
 # What ISM does by default, and what the paper has it do; its rivals have one start, as there.

@@ -12,7 +12,7 @@ from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
 from flows.progress import Part
 from flows.reports.pictures import drawn, whole_picture
-from flows.work.data import ensure_stored
+from flows.work.data import Array, ensure_stored, timed_fit
 from flows.work.grouping import agreement
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
@@ -26,8 +26,8 @@ _PERSONS, _POSES = 20, 4
 def _flower(data: Dataset, seed: int) -> list[Shown]:
     """Return the picture, its segments, and other segments than those."""
     X = data.X.read(0, len(data.X))
-    first = UnsupervisedIKDR(2, random_state=seed).fit(X)
-    other = AlternativeIKDR(2, random_state=seed).fit(X, first.labels_)
+    first = _fitted(UnsupervisedIKDR(2, random_state=seed), X)
+    other = _fitted(AlternativeIKDR(2, random_state=seed), X, first.labels_)
     apart = agreement(first.labels_, other.labels_)
     pictures = [
         ("The picture", "Each of its colours is a row.", whole_picture(data)),
@@ -44,8 +44,8 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
 def _faces(data: Dataset, seed: int) -> list[Shown]:
     """Return the mean faces of persons, and of what there is beside them."""
     X, identity = rows_of("face")
-    persons = UnsupervisedIKDR(_PERSONS, random_state=seed).fit(X)
-    others = AlternativeIKDR(_POSES, random_state=seed).fit(X, identity)
+    persons = _fitted(UnsupervisedIKDR(_PERSONS, random_state=seed), X)
+    others = _fitted(AlternativeIKDR(_POSES, random_state=seed), X, identity)
     pictures = [
         ("Clusters of faces", persons, f"Mean faces of {_PERSONS} clusters"),
         ("Clusters that are not the persons", others, f"Mean faces of {_POSES} other clusters"),
@@ -55,6 +55,11 @@ def _faces(data: Dataset, seed: int) -> list[Shown]:
         for title, model, told in pictures
         if (content := _picture(data, model, "clusters"))
     ]
+
+
+def _fitted(model: ClusteringIKDR, X: Array, y: Array | None = None) -> ClusteringIKDR:
+    timed_fit(model, X, y)
+    return model
 
 
 def _agreements(data: Dataset, model: ClusteringIKDR) -> str:

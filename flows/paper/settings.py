@@ -19,7 +19,7 @@ _NOT_ASKED = ("parts", "data", "methods", "budget", "run", "force")
 def _list(about: str, names: Iterable[str], title: str) -> Any:
     return setting(
         ALL,
-        about=f"{about}: some of {', '.join(names)}, with commas between. Default: all.",
+        about=f"{about}: some of {', '.join(names)}, with commas between.",
         title=title,
         early=True,
     )

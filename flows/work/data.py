@@ -261,7 +261,7 @@ def fit(settings: SearchSettings, X: Any, y: Array, part: Part) -> Fitted:
     with watched_fit(part, stopping_of(settings)) as on_iteration:
         model = SupervisedIKDR(
             settings.n_components,
-            n_init="auto" if settings.n_init is None else settings.n_init,
+            n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,
             on_iteration=on_iteration,

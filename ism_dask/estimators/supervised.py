@@ -65,11 +65,11 @@ class SupervisedIKDR(IKDR):
         Default: 200 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
     max_seconds : float, optional
         Stop after the iteration that is under way then, and keep the best W so far.
-    n_init : int or "auto", default "auto"
+    n_init : int, default 1
         Starts: the spectral one, and so many less one drawn at random. ISM takes all to a
         loose tolerance, and `solver` the one with the largest J to the end; `history_` and
-        `n_iter_` are of it. "auto" is 5 for polynomials and sums with them, whose J has many
-        maxima, and 1 for other kernels.
+        `n_iter_` are of it. Of polynomials the highest maxima can be those of a few rows far
+        out: docs/solvers.md.
     continuation : bool, default False
         Whether to begin with a kernel of larger width, where it has one, and follow its W.
     refine : bool, default False
@@ -141,7 +141,7 @@ class SupervisedIKDR(IKDR):
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
-        n_init: int | str = "auto",
+        n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
         random_state: Any = None,
@@ -192,15 +192,14 @@ class SupervisedIKDR(IKDR):
     def _search(self) -> Search:
         return replace(
             super()._search,
-            n_init=None if isinstance(self.n_init, str) else self.n_init,
+            n_init=self.n_init,
             continuation=self.continuation,
             refine=self.refine,
         )
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not (isinstance(self.n_init, str) and self.n_init == "auto"):
-            whole("`n_init`", self.n_init, 'or "auto"')
+        whole("`n_init`", self.n_init)
         for name in ("continuation", "refine"):
             if getattr(self, name) not in (True, False):
                 raise ValueError(f"`{name}` must be True or False; got {getattr(self, name)!r}")

@@ -76,15 +76,12 @@ class PointwiseKernel(Kernel):
     definite : bool
         Whether the matrix of `shape` is positive semi-definite on any rows, so that landmarks
         can stand for it.
-    many_maxima : bool
-        Whether J has several maxima on most data, so that more than one start is worth its time.
     """
 
     pairing: ClassVar[Pairing]
     local: ClassVar[bool] = False
     constant_slope: ClassVar[bool] = False
     definite: ClassVar[bool] = False
-    many_maxima: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:

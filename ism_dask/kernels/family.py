@@ -87,11 +87,6 @@ class Polynomial(PointwiseKernel):
             positive("`offset`", self.offset, "or 0")
 
     @property
-    def many_maxima(self) -> bool:  # type: ignore[override]
-        """Of the first degree J is quadratic in W, and has one."""
-        return self.degree > 1
-
-    @property
     def amplitude(self) -> float:
         """`p`."""
         return float(self.degree)

@@ -219,10 +219,10 @@ def test_nca_ends_when_its_time_is_up() -> None:
     X, y = data.X.read(0, 600).astype(float), np.asarray(data.y)[:600]
     asked = methods.Asked(q=3, kernel="", cap=1e-3, seed=0)
     found = methods.learned("nca", asked, X, y)
-    assert found.account["status"] == "over the cap"
+    assert methods.account(found)["status"] == "over the cap"
     assert found.model.transform(X).shape == (600, 3)
     settled = methods.learned("lda", asked, X, y)
-    assert settled.account["status"] == "converged"
+    assert methods.account(settled)["status"] == "converged"
 
 
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.solver])
