@@ -15,6 +15,7 @@ from flows.paper.names import (
     DATA,
     ISM,
     ISM_PUBLISHED,
+    ISM_STARTS,
     METHODS,
     OTHERS,
     PARADIGMS,
@@ -195,7 +196,7 @@ def _sensible(paradigm: str, kernel: str, method: str) -> bool:
     if paradigm == SUPERVISED:
         return True
     labelled_only = METHODS[method].needs_labels or kernel == ALIGNED
-    return not labelled_only and method != ISM_PUBLISHED
+    return not labelled_only and method not in (ISM_PUBLISHED, ISM_STARTS)
 
 
 def _by_class(y: Array) -> Array:

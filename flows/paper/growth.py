@@ -41,7 +41,7 @@ class Line:
     options: Mapping[str, Any]
 
 
-_ISM = {"tol": DELTA, "n_init": 1}
+_ISM = {"tol": DELTA}
 _LINES = (
     Line("ISM, all pairs", "polynomial", False, {**_ISM, "engine": "exact"}),
     *(

@@ -67,13 +67,14 @@ ALIGNED = "gaussian+polynomial"
 OTHERS = ("linear", "squared", "multiquadric", ALIGNED)
 # The published stopping rule: eigenvalues that change by less than delta.
 DELTA = 0.01
-ISM, ISM_PUBLISHED = "ism", "ism-0.01"
+ISM, ISM_PUBLISHED, ISM_STARTS = "ism", "ism-0.01", "ism-5"
 RIVALS = ("stiefel", "grassmann", "dimension-growth")
 # Those that ISM's seconds are held against.
 TIMED = ("stiefel", "grassmann")
 METHODS = {
     ISM: Method("ISM", "ism"),
     ISM_PUBLISHED: Method("ISM, delta 0.01", "ism"),
+    ISM_STARTS: Method("ISM, 5 starts", "ism"),
     "stiefel": Method("Stiefel (SM)", "sm"),
     "grassmann": Method("Grassmann (GM)", "gm"),
     "dimension-growth": Method("Dimension growth (DG)", "dg"),

@@ -209,7 +209,7 @@ def test_a_step_to_no_number_is_not_taken():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_init": 0}, '`n_init` must be a whole number from 1 up or "auto"; got 0'),
+        ({"n_init": 0}, "`n_init` must be a whole number from 1 up; got 0"),
         ({"refine": "yes"}, "`refine` must be True or False; got 'yes'"),
         ({"continuation": 3}, "`continuation` must be True or False; got 3"),
     ],
