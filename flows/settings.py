@@ -241,7 +241,7 @@ class SearchSettings(Settings):
     """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
 
     tol: float = setting(
-        1e-6,
+        1e-5,
         about="Stop when the eigenvalues change by less; 0.01 is the published rule.",
         title="Tolerance",
         gt=0,

@@ -96,7 +96,8 @@ def solve(
         angle = min(1.0, strides * sine(state.current.W, spectrum.vectors))
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
         spent = stopping.spent(iteration, time.perf_counter() - started)
-        last = stopping.met(change, angle) or spent
+        settled = stopping.met(change, angle, evaluation.error)
+        last = settled or spent
         tried = (operator.gradient if last else operator.phi)(spectrum.vectors)
         record = Record(
             iteration=iteration,
@@ -106,6 +107,7 @@ def solve(
             angle=angle,
             seconds=time.perf_counter() - started,
             ascent=tried.objective >= state.current.objective - _slack(tried),
+            settled=settled,
         )
         before, state = state, _advanced(state, spectrum, record, _slack(tried), stopping)
         if on_iteration is not None:
@@ -250,7 +252,7 @@ def _solution(
 ) -> Solution:
     """Return the best; `last` is the W that was tried last with its J and Phi W, where known."""
     best, record = state.best, state.history[-1]
-    settled = stopping.met(record.change, record.angle) or _stalls(state)
+    settled = record.settled or _stalls(state)
     known = last is not None and last[0] is best.W
     at_best = last[1] if last is not None and known else operator.gradient(best.W)
     return Solution(

@@ -55,9 +55,10 @@ class SupervisedIKDR(IKDR):
         told by `engine_error_`; measured errors are far smaller.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
-    tol : float, default 1e-6
-        For "ism": stop when the eigenvalues change by less, relative to their norm. The published
-        0.01 takes a half to a third of the time, and can end where the iteration is only slow.
+    tol : float, default 1e-5
+        For "ism": stop when the eigenvalues change by less, relative to their norm, or by less
+        than half of what bounds the error of an approximate engine. The published 0.01 can end
+        where the iteration is only slow.
     angle_tol : float, optional
         For "ism": stop only when the sine of the largest angle between successive subspaces is
         below, too.
@@ -137,7 +138,7 @@ class SupervisedIKDR(IKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
-        tol: float = 1e-6,
+        tol: float = 1e-5,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,

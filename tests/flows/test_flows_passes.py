@@ -40,7 +40,13 @@ def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
     history = [
-        SimpleNamespace(change=change, angle=angle, iteration=number, seconds=0.0)
+        SimpleNamespace(
+            change=change,
+            angle=angle,
+            iteration=number,
+            seconds=0.0,
+            settled=change < STOPPING.tol and angle < 0.1,
+        )
         for number, change in enumerate(changes, start=1)
     ]
     current = SimpleNamespace(objective=2.0)

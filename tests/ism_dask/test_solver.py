@@ -188,6 +188,27 @@ def test_a_shifted_iteration_goes_on_bit_for_bit(load, q, share):
         assert again.n_iter == whole.n_iter
 
 
+class _Noisy(_Swinging):
+    """What an approximation says of its error, and eigenvalues that vary within it."""
+
+    def phi(self, W):
+        at = self._turned(W)
+        return Evaluation(1.0, np.diag(np.roll([3.001 + 1e-3 * at, 2.0, 1.0], at + 1)), 1e-2)
+
+
+def test_an_approximation_ends_where_its_eigenvalues_vary_within_its_error():
+    solution = solve(_Noisy(), 1, Stopping(tol=1e-9, max_iter=50))
+    assert solution.status is Status.CONVERGED
+    assert solution.n_iter < 4
+    assert solution.history[-1].settled
+    assert solution.history[-1].change > 1e-9
+    # What bounds nothing tells nothing, and what is exact is held to the tolerance.
+    assert not Stopping(tol=1e-9).met(0.02, 0.0, np.inf)
+    assert Stopping(tol=1e-9).met(0.004, 0.0, 0.01)
+    assert not Stopping(tol=1e-9).met(0.004, 0.0)
+    assert not Stopping(tol=1e-9, angle_tol=0.1).met(0.004, 1.0, 0.01)
+
+
 def test_without_a_shift_what_swings_ends_with_the_best():
     engine = _narrow(*NARROW[0])
     solution = solve(engine, 3, Stopping(tol=1e-6, max_iter=300, shifts=False))
