@@ -37,9 +37,9 @@ _LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
     "PCA": (partial(learned, "pca"), _COUNTS),
     "LDA": (partial(learned, "lda"), _LDA_COUNTS),
     "NCA": (partial(learned, "nca"), _COUNTS),
-    "ISM, sigma the median distance": (partial(_narrow, 1.0), _COUNTS),
-    "ISM, sigma a half of it": (partial(_narrow, 0.5), _COUNTS),
-    "ISM, sigma a quarter of it": (partial(_narrow, 0.25), _COUNTS),
+    "ISM, sigma the median": (partial(_narrow, 1.0), _COUNTS),
+    "ISM, a half of that": (partial(_narrow, 0.5), _COUNTS),
+    "ISM, a quarter of that": (partial(_narrow, 0.25), _COUNTS),
 }
 
 

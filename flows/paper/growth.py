@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.paper.methods import Asked, account, fitted
-from flows.paper.names import DELTA, RIVALS
+from flows.paper.names import DELTA, METHODS, RIVALS
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
@@ -45,7 +45,12 @@ _ISM = {"tol": DELTA}
 _LINES = (
     Line("ISM, all pairs", "polynomial", False, {**_ISM, "engine": "exact"}),
     *(
-        Line(f"{name}, all pairs", "polynomial", False, {"solver": name, "engine": "exact"})
+        Line(
+            f"{METHODS[name].published.upper()}, all pairs",
+            "polynomial",
+            False,
+            {"solver": name, "engine": "exact"},
+        )
         for name in RIVALS
     ),
     Line("ISM, features", "polynomial", True, {**_ISM, "engine": "features"}),

@@ -189,7 +189,9 @@ class _Frame:
 
 def _framed(x: Axis, y: Axis, names: tuple[str, str], *, height: float = _HEIGHT) -> _Frame:
     left = 14 + _LETTER * max((len(name) for _, name in y.ticks), default=1)
-    x = replace(x, start=left, stop=_WIDTH - 10)
+    # The name of a tick at the end reaches beyond it.
+    right = max(10.0, 0.5 * _LETTER * max((len(name) for _, name in x.ticks), default=1))
+    x = replace(x, start=left, stop=_WIDTH - right)
     y = replace(y, start=height - 40, stop=26.0)
     parts = [text(4, 14, names[1]), text(x.stop, height - 4, names[0], anchor="end")]
     for unit, name in y.ticks:
