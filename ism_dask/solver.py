@@ -15,7 +15,17 @@ import numpy as np
 
 from ism_dask.eigen import Spectrum, leading, sine
 from ism_dask.shift import Shift
-from ism_dask.states import Candidate, Record, Solution, State, Status, Stopping, relative_change
+from ism_dask.states import (
+    STEPS,
+    Candidate,
+    Record,
+    Solution,
+    State,
+    Status,
+    Stopping,
+    relative_change,
+    stands_still,
+)
 from ism_dask.typing import Array
 
 # Two J of an approximation are equal where they are closer than a quarter of the bound on their
@@ -24,9 +34,6 @@ from ism_dask.typing import Array
 _TIE = 1e-4
 # What J may fall by, relatively, by rounding alone.
 _ROUNDING = 1e-12
-# Of a shifted iteration: what J rises by, relatively and as a mean of some steps, below which W is
-# as good as it gets.
-_GAIN, _STEPS = 1e-9, 5
 # Steps of a shift to one of the bare iteration, beyond which J cannot be told to rise.
 _MOST_STRIDES = 1e4
 # The residual at which W is stationary.
@@ -174,8 +181,8 @@ def _stalls(state: State) -> bool:
         # rounding.
         return True
     risen = [record.objective for record in state.history[state.shift.since :] if record.ascent]
-    gains = np.diff(risen[-_STEPS - 1 :]) * strides
-    return len(gains) == _STEPS and bool(gains.mean() <= _GAIN * abs(risen[-1]))
+    gains = np.diff(risen[-STEPS - 1 :]) * strides
+    return bool(risen) and stands_still(gains, risen[-1])
 
 
 def _unsettled(state: State, stopping: Stopping) -> Status:

@@ -22,11 +22,10 @@ from flows.paper.strands import OVER_CAP
 from flows.work.data import Array, Fitted, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
 from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
 
-# Rows that the width of kernel PCA is taken from, as those of our kernels are.
-_SAMPLE = 5000
 _SETTLED = "converged"
 _WARM_SECONDS = 0.5
 
@@ -157,7 +156,7 @@ class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Array, _y: object = None) -> Self:
         """Learn the components."""
         random = np.random.default_rng(self.random_state)
-        sample = X[np.sort(random.choice(len(X), min(len(X), _SAMPLE), replace=False))]
+        sample = X[np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))]
         rate = 0.5 / median_distance(sample) ** 2
         self.pca_ = KernelPCA(
             self.n_components, kernel="rbf", gamma=rate, random_state=self.random_state

@@ -11,14 +11,12 @@ class Data:
 
     Attributes
     ----------
-    title : str
     rows : int
         Of the tables: of MNIST they have the 10,000 test images.
     classes : int
         q and k are as many.
     """
 
-    title: str
     rows: int
     classes: int
 
@@ -54,10 +52,10 @@ PARTS = {
     "figure-1b": "seconds against the number of rows",
 }
 DATA = {
-    "wine": Data("Wine", 178, 3),
-    "cancer": Data("Cancer", 683, 2),
-    "face": Data("Face", 624, 20),
-    "mnist": Data("MNIST", 10_000, 10),
+    "wine": Data(178, 3),
+    "cancer": Data(683, 2),
+    "face": Data(624, 20),
+    "mnist": Data(10_000, 10),
 }
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 PARADIGMS = (SUPERVISED, UNSUPERVISED)

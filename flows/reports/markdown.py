@@ -31,7 +31,7 @@ def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     told = view.metrics
     sizes = [(str(k), f"{size:,}") for k, size in enumerate(told["sizes"])]
     agreement = [(name, f"{value:.3f}") for name, value in told["nmi"].items()]
-    tables = [table(("label", "NMI"), agreement), table(("cluster", "rows"), sizes)]
+    tables = [_table(("label", "NMI"), agreement), _table(("cluster", "rows"), sizes)]
     shown = [*figures.kept_pictures(view), *_fitted_figures(view)]
     return _page(view, [*tables, _features(view)], shown, links)
 
@@ -39,7 +39,7 @@ def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
 def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     """Return a page of a cross-validation that was kept; `links` are addresses by title."""
     view = View.of(summary["run"])
-    folds = table(FOLD_COLUMNS, fold_rows(view.metrics))
+    folds = _table(FOLD_COLUMNS, fold_rows(view.metrics))
     return _page(view, [folds], [figures.accuracy(view)], links)
 
 
@@ -62,11 +62,11 @@ def table_files(metrics: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _paper_table(made: paper.PaperTable) -> str:
-    lost = "\n".join(f"- {words(line)}" for line in made.lost)
+    lost = "\n".join(f"- {_words(line)}" for line in made.lost)
     parts = [
         f"## {made.title}",
-        words(made.about),
-        table(made.columns, made.rows),
+        _words(made.about),
+        _table(made.columns, made.rows),
         "Where ISM loses:" if lost else "",
         lost,
     ]
@@ -77,10 +77,10 @@ def ingest_page(summary: Mapping[str, Any]) -> str:
     """Return a page of a data set that was stored."""
     labels = [(name, str(classes or "numbers")) for name, classes in summary["labels"].items()]
     parts = [
-        f"# {words(summary['dataset'])} ({words(summary['split'])})",
+        f"# {_words(summary['dataset'])} ({_words(summary['split'])})",
         f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
-        table(("label", "classes"), labels),
-        f"Stored in {words(summary['path'])}, with the hash {summary['data_hash']}.",
+        _table(("label", "classes"), labels),
+        f"Stored in {_words(summary['path'])}, with the hash {summary['data_hash']}.",
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -93,12 +93,12 @@ def _page(view: View, tables: Sequence[str], shown: Sequence[Figure], links: Lin
     known = [(fact.name, fact.value) for fact in (*glance(view.run), *trust(view.run))]
     parts = [
         f"# {view.run.name}",
-        words(subject(view.run)),
-        table(("", ""), known),
-        words(_note(trust(view.run))),
+        _words(subject(view.run)),
+        _table(("", ""), known),
+        _words(_note(trust(view.run))),
         *tables,
-        *pictures(shown),
-        *(f"- [{words(title)}]({address})" for title, address in (links or {}).items()),
+        *_pictures(shown),
+        *(f"- [{_words(title)}]({address})" for title, address in (links or {}).items()),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -119,10 +119,10 @@ def _features(view: View) -> str:
         )
         for number, value in enumerate(view.model.eigenvalues)
     ]
-    return table(("new feature", "eigenvalue", "largest weights"), rows)
+    return _table(("new feature", "eigenvalue", "largest weights"), rows)
 
 
-def pictures(shown: Sequence[Figure]) -> list[str]:
+def _pictures(shown: Sequence[Figure]) -> list[str]:
     """Return pictures as long as there is room, and tell of those for which there is none."""
     parts, room, left = [], _ROOM, []
     for figure in shown:
@@ -131,21 +131,21 @@ def pictures(shown: Sequence[Figure]) -> list[str]:
             left.append(figure.title)
             continue
         room -= len(address)
-        picture = f"![{words(figure.picture.alt)}]({address})"
-        parts.append(f"## {figure.title}\n\n{picture}\n\n{words(figure.caption)}")
+        picture = f"![{_words(figure.picture.alt)}]({address})"
+        parts.append(f"## {figure.title}\n\n{picture}\n\n{_words(figure.caption)}")
     if left:
         parts.append(f"Not shown here, but in the report of the run: {', '.join(left)}.")
     return parts
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table, or nothing where it has no rows."""
-    lines = [f"| {' | '.join(map(words, row))} |" for row in rows]
+    lines = [f"| {' | '.join(map(_words, row))} |" for row in rows]
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *lines]) if lines else ""
 
 
-def words(text: str) -> str:
+def _words(text: str) -> str:
     """Return words as Markdown shows them: whatever they are, they are no markup."""
     safe = escape(text)
     for mark in "\\`*[]|":

@@ -10,14 +10,15 @@ from sklearn.utils import check_array, check_random_state
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole
 from ism_dask.estimators.centres import grouped
+from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.guides import unit_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.shards import cut
 from ism_dask.spectral import Graph
 from ism_dask.typing import Array
 
-# Rows that widths are taken from, and what landmarks may leave of the kernel's trace.
-_SAMPLE, _TOL = 5000, 1e-4
+# What landmarks may leave of the kernel's trace.
+_TOL = 1e-4
 
 
 def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> Array:
@@ -44,7 +45,7 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
             f"`n_clusters` must be a whole number from 1 to {n - 1}; got {n_clusters!r}"
         )
     random = check_random_state(random_state or 0)
-    chosen = np.sort(random.choice(n, min(n, _SAMPLE), replace=False))
+    chosen = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
     sample, seed = rows[chosen], int(random.randint(2**31))
     with single_threaded_blas():
         affinity = Affinity.of(Gaussian(), sample)

@@ -11,13 +11,18 @@ from ism_dask.cap import Capped
 from ism_dask.eigen import leading, sine
 from ism_dask.ritz import Ritz
 from ism_dask.solver import Evaluation, Operator, at_rest, finite
-from ism_dask.states import Candidate, Record, Solution, State, Status, Stopping, relative_change
+from ism_dask.states import (
+    STEPS,
+    Candidate,
+    Record,
+    Solution,
+    State,
+    Status,
+    Stopping,
+    relative_change,
+    stands_still,
+)
 from ism_dask.typing import Array
-
-# Beside a residual that is small: what J changes by, relatively and as a mean of some steps, below
-# which a rival gets nowhere, whatever the residual: of rows in single precision, or of a J that is
-# all but flat, that is more.
-_GAIN, _STEPS = 1e-9, 5
 
 
 class Trace:
@@ -102,10 +107,11 @@ class Trace:
 
     @property
     def _stalls(self) -> bool:
-        last = np.array([record.objective for record in self.state.history[-_STEPS - 1 :]])
+        # Of rows in single precision, or of a J that is all but flat, the residual stays above
+        # what is small.
+        last = [record.objective for record in self.state.history[-STEPS - 1 :]]
         # J may fall for once: there and back again is no standstill.
-        changes = np.abs(np.diff(last))
-        return len(changes) == _STEPS and bool(changes.mean() <= _GAIN * abs(last[-1]))
+        return bool(last) and stands_still(np.abs(np.diff(last)), last[-1])
 
     def ended(self, status: Status, *, last: bool = False) -> Solution:
         """Return the best W that was seen, or the `last`, turned to its own eigenvectors."""
