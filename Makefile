@@ -13,7 +13,7 @@ POOL = local-process
 # Files of tests go beside each other: most of the time they wait for servers and workers to start.
 BESIDE = --numprocesses 2 --dist loadfile
 
-.PHONY: demo test chaos deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo test chaos long deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -31,8 +31,11 @@ demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos'
 
-chaos: $(READY)  ## Run the long tests: servers and processes are killed, networks cut into three
-	$(BIN)/python -m pytest $(BESIDE) -m chaos
+chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (half an hour)
+	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
+
+long: $(READY)  ## Run those of them that take no more than a minute
+	$(BIN)/python -m pytest $(BESIDE) -m 'chaos and not minutes'
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.context import SettingsContext, get_settings_context
 from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
@@ -18,6 +20,7 @@ from prefect.settings import (
 )
 
 from flows.errors import FlowError
+from flows.services.server import not_admitted, without_password
 
 # A page with pictures takes a server with much to do some seconds.
 _SECONDS = 20.0
@@ -44,9 +47,13 @@ def talking() -> Iterator[SyncPrefectClient]:
     except httpx.TransportError as error:
         raise ServerAway(f"the Prefect server at {address()} does not answer") from error
     except httpx.HTTPStatusError as error:
+        if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+            given = bool(PREFECT_API_AUTH_STRING.value())
+            raise FlowError(not_admitted(address(), given=given)) from error
         if not error.response.is_server_error:
             raise
-        raise ServerAway(f"the Prefect server at {address()} has trouble: {error}") from error
+        said = without_password(str(error))
+        raise ServerAway(f"the Prefect server at {address()} has trouble: {said}") from error
 
 
 @contextmanager
@@ -56,9 +63,15 @@ def without_heartbeats() -> Iterator[None]:
         yield
 
 
+def check_admitted() -> None:
+    """Raise FlowError where the server in use wants another password than Prefect has."""
+    with talking() as client:
+        client.hello()
+
+
 def address() -> str:
     """Return where the server in use answers; nothing where Prefect has one inside."""
-    return PREFECT_API_URL.value() or ""
+    return without_password(PREFECT_API_URL.value() or "")
 
 
 def _connection() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands import (
+    check,
     check_cluster,
     cluster,
     crossval,
@@ -21,6 +22,7 @@ from flows.commands import (
     fit,
     ingest,
     report,
+    resume,
     runs,
     show,
     tables,
@@ -31,6 +33,7 @@ from flows.errors import FlowError, Interrupted, SettingsError
 from flows.exits import leave
 from flows.interrupts import asked_to_end, end_when_asked, interrupts_insist
 from flows.options import expanded
+from flows.wording import printable
 
 _DEBUG = "ISM_DASK_DEBUG"
 # What Typer raises for a wrong command line; it exports but one of the kinds.
@@ -53,7 +56,9 @@ for _module in (
     fit,
     cluster,
     tables,
+    resume,
     transform,
+    check,
     check_cluster,
     runs,
     show,
@@ -123,7 +128,7 @@ def _message(error: Exception) -> str:
 def _failed(message: str, status: int) -> int:
     if os.environ.get(_DEBUG):
         traceback.print_exc()
-    print("ism-dask:", " ".join(message.split()), file=sys.stderr)
+    print("ism-dask:", printable(" ".join(message.split())), file=sys.stderr)
     return status
 
 

@@ -10,13 +10,19 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import cluster_page
 from flows.settings import ClusterSettings
-from flows.steps import ingest_step
+from flows.steps import RETRIED, ingest_step
 from flows.tracking import rename_run, run_flow, tracked
 from flows.work.grouping import cluster_and_save, count_clusters
 from storage import open_dataset
 
 
-@task(name="cluster", task_run_name="cluster rows", cache_policy=NO_CACHE, persist_result=False)
+@task(
+    name="cluster",
+    task_run_name="cluster rows",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    **RETRIED,
+)
 def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
     """Find the clusters and save the run."""
     return cluster_and_save(settings)

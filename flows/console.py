@@ -17,6 +17,7 @@ from rich.table import Column, Table
 
 from flows.fields import setting
 from flows.progress import TimeLeft, watching
+from flows.wording import printable
 from ism_dask.bar import bar_columns
 
 
@@ -45,7 +46,8 @@ class Output:
     def say(self, text: str) -> None:
         """Print a line for people."""
         if not self.silent:
-            _console().print(text, soft_wrap=True, highlight=False, markup=False)
+            shown = "\n".join(map(printable, text.split("\n")))
+            _console().print(shown, soft_wrap=True, highlight=False, markup=False)
 
     def table(self, columns: Sequence[str], *sections: Sequence[Sequence[str]], left: int) -> None:
         """Print sections of rows for people, all but the `left` first columns flush right."""
@@ -58,7 +60,7 @@ class Output:
             table.add_column(column, justify=justify, no_wrap=index == 0)
         for rows in sections:
             for row in rows:
-                table.add_row(*row)
+                table.add_row(*map(printable, row))
             table.add_section()
         _console().print(table, markup=False)
 

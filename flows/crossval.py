@@ -11,9 +11,9 @@ from prefect.cache_policies import NO_CACHE
 from flows.compute.joining import joined
 from flows.reports.markdown import crossval_page
 from flows.settings import CrossvalSettings
-from flows.steps import begin
+from flows.steps import RETRIED, begin
 from flows.tracking import run_flow, tracked
-from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise
+from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise, undertaken
 
 
 @task(
@@ -21,6 +21,7 @@ from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise
     task_run_name="fold {number} of {settings.folds}",
     cache_policy=NO_CACHE,
     persist_result=False,
+    **RETRIED,
 )
 def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
     """Fit W and the classifier to all but one fold, and judge them on it."""
@@ -41,9 +42,10 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with tracked("crossval", settings) as run:
         begin(settings)
-        with joined(settings.scheduler):
-            results = [fold_step(settings, number) for number in settings.numbers]
-        summary = aggregate_step(settings, results)
+        with undertaken(settings):
+            with joined(settings.scheduler):
+                results = [fold_step(settings, number) for number in settings.numbers]
+            summary = aggregate_step(settings, results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             summary,

@@ -12,9 +12,12 @@ class FlowError(Exception):
     ----------
     status : int
         Exit status of the command.
+    transient : bool
+        Whether the same may well go right after a while.
     """
 
     status: ClassVar[int] = 1
+    transient: ClassVar[bool] = False
 
 
 class SettingsError(FlowError, ValueError):

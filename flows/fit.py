@@ -9,12 +9,12 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import fit_page
 from flows.settings import FitSettings
-from flows.steps import begin
+from flows.steps import RETRIED, begin
 from flows.tracking import run_flow, tracked
 from flows.work.fitting import fit_and_save
 
 
-@task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False)
+@task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRIED)
 def fit_step(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows and save the model."""
     return fit_and_save(settings)

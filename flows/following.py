@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 from uuid import UUID
 
+from prefect import get_run_logger
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.exceptions import MissingContextError
 
 from flows.api import ServerAway, talking
 from flows.interrupts import interrupt
@@ -37,6 +40,8 @@ class Follower:
         What the artifact says before there is anything to say.
     tags : set of str
         What to tag the run with.
+    beat : callable
+        Called as long as the run goes on, every few seconds.
 
     Attributes
     ----------
@@ -46,9 +51,11 @@ class Follower:
         The page of the Dask cluster that computes, if one does.
     """
 
-    def __init__(self, run: UUID, key: str, title: str, tags: set[str]) -> None:
+    def __init__(
+        self, run: UUID, key: str, title: str, tags: set[str], beat: Callable[[], None]
+    ) -> None:
         self.cancelled = False
-        self._run, self._key, self._tags = run, key, tags
+        self._run, self._key, self._tags, self._beat = run, key, tags, beat
         self._share, self._text = 0.0, title
         self._left = TimeLeft()
         self.dashboard, self._linked = "", False
@@ -78,13 +85,16 @@ class Follower:
         """Do nothing: whoever reads the artifact is there."""
 
     def noted(self, text: str) -> None:
-        """Do nothing: it is said of the server, which is away."""
+        """Let the log of the run have it."""
+        with suppress(MissingContextError):  # a thread of its own
+            get_run_logger().warning(text)
 
     def _follow(self) -> None:
         while True:
             with suppress(ServerAway):
                 self._follow_with_one_client()
                 return
+            self._beat()
             if self._ended.wait(_AWAY_SECONDS):
                 return
 
@@ -99,6 +109,7 @@ class Follower:
 
     def _look(self, client: SyncPrefectClient) -> None:
         """Show how far the run is, and ask after it."""
+        self._beat()
         self._show(client, self._left.after(self._text))
         self._show_dashboard(client)
         self._obey(client)

@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
 from flows.settings import IngestSettings
+from flows.steps import RETRIED
 from flows.tracking import run_flow, tracked
 from flows.work.storing import store
 
@@ -18,6 +19,7 @@ from flows.work.storing import store
     task_run_name="store {settings.dataset}",
     cache_policy=NO_CACHE,
     persist_result=False,
+    **RETRIED,
 )
 def store_step(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files, check them, and store the rows."""

@@ -10,6 +10,7 @@ from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS
 from ism_dask.rivals import SOLVERS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
+from storage.workspace import settle
 
 if TYPE_CHECKING:
     from flows.settings import Settings
@@ -40,7 +41,7 @@ def check_data(settings: Settings) -> None:
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
     try:
-        stored = dataset_path(safe_name(dataset, "dataset"), split).exists()
+        stored = settle(dataset_path(safe_name(dataset, "dataset"), split))
     except (LookupError, UnsafeName) as error:
         raise SettingsError(str(error)) from error
     if split is not None and dataset not in DATASETS:

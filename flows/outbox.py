@@ -6,8 +6,9 @@ has missed; who finds one whose process has died without a word tells the server
 
 from __future__ import annotations
 
-import json
+import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,9 +23,14 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
 from flows.api import ServerAway, address, talking
-from flows.services.records import began, living
-from storage import home
-from storage.durable import write_synced
+from flows.services.records import PRIVATE, began, living
+from storage import DamagedStore, home
+from storage.durable import explained, replace_synced
+from storage.kinds import check_kinds
+from storage.sealed import read_sealed, sealed
+
+# Seconds after which a run of another machine that has not been heard of is over.
+_OVER_AFTER = 120.0
 
 
 @dataclass(frozen=True)
@@ -89,8 +95,10 @@ class Slip:
     @classmethod
     def read(cls, path: Path) -> Slip:
         """Read a slip."""
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**record, "pages": tuple(Page(**page) for page in record["pages"])})
+        record = read_sealed(path, "what is known of a flow run")
+        slip = cls(**{**record, "pages": tuple(Page(**page) for page in record["pages"])})
+        check_kinds(slip)
+        return slip
 
     def over(self, ended: StateType, message: str, *pages: Page) -> Slip:
         """Return the slip of the run when it is over."""
@@ -98,12 +106,19 @@ class Slip:
 
     def keep(self) -> None:
         """Write it down."""
-        _folder().mkdir(parents=True, exist_ok=True)
-        write_synced(self._path, json.dumps(asdict(self)))
+        with explained(_folder()):
+            _folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        replace_synced(self._path, sealed(asdict(self)))
+
+    def beat(self) -> None:
+        """Show other machines that its process lives."""
+        with suppress(OSError):
+            os.utime(self._path)
 
     def drop(self) -> None:
         """Forget it: the server knows."""
-        self._path.unlink(missing_ok=True)
+        with explained(self._path):
+            self._path.unlink(missing_ok=True)
 
     def hand_pages(self) -> Slip:
         """Give the server the pages that it has not; return what is left to tell."""
@@ -148,7 +163,11 @@ class Slip:
 
     @property
     def _alive(self) -> bool:
-        return living(self.pid, self.created) is not None
+        if self.host == platform.node():
+            return living(self.pid, self.created) is not None
+        with suppress(OSError):
+            return time.time() - self._path.stat().st_mtime < _OVER_AFTER
+        return True  # whoever has removed it knows
 
     @property
     def _path(self) -> Path:
@@ -156,9 +175,9 @@ class Slip:
 
 
 def settle_all() -> None:
-    """Tell the server in use what it has missed of the runs of this machine."""
+    """Tell the server in use what it has missed of the runs of this home."""
     for slip in _slips():
-        if (slip.api, slip.host) == (address(), platform.node()):
+        if slip.api == address():
             with suppress(ServerAway):
                 slip.settle()
 
@@ -174,7 +193,7 @@ def _end(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -
 def _slips() -> Iterator[Slip]:
     for path in sorted(_folder().glob("*.json")):
         # One that cannot be read was not written by us, or is gone by now.
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, DamagedStore, ValueError, TypeError, KeyError):
             yield Slip.read(path)
 
 

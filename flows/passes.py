@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flows.progress import Part, repeated
-from ism_dask.alternation import Round
 from ism_dask.progress import settled_share, watching_passes
-from ism_dask.states import State, Stopping
+from ism_dask.states import Round, State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _RUN = "run:"
 # Of clusters that are told something of the rows, where it is not said.
 MU, SCORES_SHARE = 1.0, 0.1
+# What a run is called, where it is computed and how it is kept does not change its result.
+_INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
@@ -229,11 +231,35 @@ class KeptSettings(Settings):
         None, about="Name to keep the run under. Default: such as wine-gaussian-q3."
     )
     force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
+    afresh: bool = setting(
+        False,
+        about="Begin anew where an earlier run of that name was cut off.",
+        flags=("--afresh",),
+    )
+    checkpoint: float = setting(
+        1.0,
+        about="Keep how far a fit is after an iteration, but not more often than every so many "
+        "seconds; 0: after each.",
+        title="Seconds between checkpoints",
+        ge=0,
+    )
+    stall: float = setting(
+        600.0,
+        about="With --scheduler: take a cluster for lost on which no task was done for so many "
+        "seconds.",
+        title="Seconds without a task",
+        ge=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.run is not None:
             _known().check_run_name(self.run)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result: runs that are alike in it can go on from each other."""
+        return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,12 +26,13 @@ from flows.following import Follower
 from flows.interrupts import asked_to_end, interrupts_insist
 from flows.outbox import Page, Slip, settle_all
 from flows.progress import link, note, watching
+from flows.services.server import without_password
 from flows.services.up import report_url
 from flows.settings import FlowSettings
-from storage import report_path
+from storage import StorageError, report_path
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
-_PATIENCE, _EVERY = 60.0, 1.0
+_PATIENCE, _EVERY = 180.0, 1.0
 
 
 @dataclass
@@ -109,7 +110,9 @@ class Tracked:
     def failed(self, error: Exception) -> None:
         """Take note of an error, which Prefect tells the server if there is one."""
         self._outcome.error = error
-        self._outcome.slip = self._kept(StateType.FAILED, f"{type(error).__name__}: {error}")
+        said = without_password(f"{type(error).__name__}: {error}")
+        with suppress(StorageError):  # of a full disk the error itself tells
+            self._outcome.slip = self._kept(StateType.FAILED, said)
         with suppress(ServerAway), talking() as client:
             client.hello()
             return
@@ -121,7 +124,8 @@ class Tracked:
             raise Abort("interrupted when all was done")
         how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
         self._outcome.error = Interrupted(how)
-        self._outcome.slip = self._kept(StateType.CANCELLED, f"The run was {how}.")
+        with suppress(StorageError):
+            self._outcome.slip = self._kept(StateType.CANCELLED, f"The run was {how}.")
         _tell(self._outcome)
         raise Abort(how)
 
@@ -142,7 +146,7 @@ def tracked(kind: str, settings: FlowSettings) -> Iterator[Tracked]:
     if url is not None:
         link(url)
     tags = {*flow_run.tags, *settings.subject}
-    follower = Follower(run, key, f"{kind} {settings.title}", tags)
+    follower = Follower(run, key, f"{kind} {settings.title}", tags, slip.beat)
     this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
     try:
         with interrupts_insist(), follower, watching(follower):
@@ -166,7 +170,8 @@ def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[st
             flow(settings)
     except (Abort, httpx.HTTPError) as left:
         if not outcome.known:
-            raise FlowError(f"Prefect ended the run: {left or type(left).__name__}") from left
+            said = without_password(str(left)) or type(left).__name__
+            raise FlowError(f"Prefect ended the run: {said}") from left
         _tell(outcome)
     except Exception:
         _forget(outcome)
@@ -194,7 +199,8 @@ def rename_run(name: str) -> None:
 def current_run() -> dict[str, str | None]:
     """Return the id and the page of the current run; a server without pages has none."""
     identity = UUID(str(flow_run.id))
-    return {"id": str(identity), "url": url_for("flow-run", obj_id=identity)}
+    url = url_for("flow-run", obj_id=identity)
+    return {"id": str(identity), "url": url and without_password(url)}
 
 
 def _report(run: str) -> str:

@@ -73,3 +73,8 @@ def _short(number: float) -> str:
     if number >= 0.01:
         return f"{number:.2g}"
     return re.sub(r"e([+-])0+", r"e\1", f"{number:.1e}")
+
+
+def printable(words: str) -> str:
+    """Return words without what moves a cursor, rings a bell or does more to a terminal."""
+    return "".join(each if each.isprintable() else " " for each in words)

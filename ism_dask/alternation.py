@@ -5,55 +5,25 @@ Like `solver`, it knows neither Dask nor storage: how to embed and how to solve 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from ism_dask.journal import Journal
 from ism_dask.spectral import Embedding
-from ism_dask.states import Solution, Status
+from ism_dask.states import Round, Solution, Standing, Status
 from ism_dask.typing import Array
 
-_Solved = TypeVar("_Solved")
+_Solved_co = TypeVar("_Solved_co", covariant=True)
 
 # Eigenvalues below this share of the largest may change as they like: they are rounding.
 _NULL = 1e-6
 
 
-@dataclass(frozen=True)
-class Round:
-    """One turn of both.
-
-    Attributes
-    ----------
-    number : int
-    objective : float
-        J of W, under the embedding that it was fitted to.
-    affinity : float
-        What the embedding of X W maximises: the sum of its eigenvalues.
-    eigenvalues : tuple of float
-        Those, falling.
-    change : float
-        The largest of an eigenvalue, relative to itself, against the round before.
-    iterations : int
-        What it took to find W.
-    seconds : float
-        Since the beginning.
-    """
-
-    number: int
-    objective: float
-    affinity: float
-    eigenvalues: tuple[float, ...]
-    change: float
-    iterations: int
-    seconds: float
-
-
 @dataclass(frozen=True, eq=False)
-class Pair(Generic[_Solved]):
+class Pair(Generic[_Solved_co]):
     """A W and the embedding of X W.
 
     Attributes
@@ -64,31 +34,43 @@ class Pair(Generic[_Solved]):
     embedding : Embedding
     """
 
-    solved: _Solved
+    solved: _Solved_co
     solution: Solution
     embedding: Embedding
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Generic[_Solved]):
+class Outcome(Generic[_Solved_co]):
     """The best pair, and how it was come by."""
 
-    best: Pair[_Solved]
+    best: Pair[_Solved_co]
     rounds: tuple[Round, ...]
     converged: bool
     over_cap: bool = False
 
 
+class Turns(Protocol[_Solved_co]):
+    """How to embed, and how to solve."""
+
+    def begin(self) -> Embedding:
+        """Return the embedding of all features, or of a first W."""
+
+    def solve(self, embedding: Embedding, last: Solution | None) -> tuple[_Solved_co, Solution]:
+        """Return W under an embedding, from the last solution on, if there is one."""
+
+    def embed(self, solution: Solution) -> Embedding:
+        """Return the embedding of X W."""
+
+
 def alternate(
-    begin: Embedding,
-    solve: Callable[[Embedding, Solution | None], tuple[_Solved, Solution]],
-    embed: Callable[[Solution], Embedding],
+    turns: Turns[_Solved_co],
+    journal: Journal,
     *,
     tol: float,
     max_outer: int,
     comparable: bool,
     on_round: Callable[[Round], None] | None = None,
-) -> Outcome[_Solved]:
+) -> Outcome[_Solved_co]:
     """Take turns until the eigenvalues of the embedding change by less than `tol`.
 
     Where they settle, the last pair is the answer. Where they do not, that with the highest J is,
@@ -97,12 +79,9 @@ def alternate(
 
     Parameters
     ----------
-    begin : Embedding
-        Of all features, or of a first W.
-    solve : callable
-        Takes an embedding, and the last solution to start from, if any.
-    embed : callable
-        Takes a solution.
+    turns : Turns
+    journal : Journal
+        Which may know of rounds already.
     tol : float
     max_outer : int
         Rounds at most.
@@ -111,38 +90,55 @@ def alternate(
     on_round : callable, optional
         Called after each round.
     """
-    started = time.perf_counter()
-    embedding, solution = begin, None
-    rounds: list[Round] = []
-    best: Pair[_Solved] | None = None
+    standing = journal.standing
+    embedding = turns.begin() if standing is None else turns.embed(standing.last)
+    best: Pair[_Solved_co] | None = None
     while True:
-        last = solution
-        solved, solution = solve(embedding, last)
-        following = embed(solution)
+        rounds, last = ((), None) if standing is None else (standing.rounds, standing.last)
+        solved, solution = turns.solve(embedding, last)
+        following = turns.embed(solution)
         change = _change(following.values, embedding.values)
         embedding = following
-        rounds.append(
-            Round(
-                number=len(rounds) + 1,
-                objective=solution.objective,
-                affinity=float(embedding.values.sum()),
-                eigenvalues=tuple(embedding.values.tolist()),
-                change=change,
-                iterations=solution.n_iter,
-                seconds=time.perf_counter() - started,
-            )
-        )
+        rounds = (*rounds, _round(len(rounds) + 1, solution, embedding, change, journal.seconds))
         if on_round is not None:
             on_round(rounds[-1])
         # A W that was given back as it came has found nothing to settle at: so would the next.
         stalled = solution.status is not Status.CONVERGED and _same(solution, last)
         settled = change < tol and not stalled
-        better = best is None or solution.objective >= best.solution.objective
-        if best is None or settled or better or not comparable:
+        better = standing is None or solution.objective >= standing.best.objective
+        if standing is None or settled or better or not comparable:
             best = Pair(solved, solution, embedding)
+            standing = Standing(rounds, solution, solution, last)
+        else:
+            standing = replace(standing, rounds=rounds, last=solution)
         over = solution.status is Status.OVER_CAP
         if settled or stalled or over or len(rounds) >= max_outer:
-            return Outcome(best, tuple(rounds), settled and not over, over)
+            # The best may be of a round before the fit was cut off.
+            best = _again(turns, standing) if best is None else best
+            return Outcome(best, rounds, settled and not over, over)
+        journal.rest(standing)
+
+
+def _round(
+    number: int, solution: Solution, embedding: Embedding, change: float, seconds: float
+) -> Round:
+    return Round(
+        number=number,
+        objective=solution.objective,
+        affinity=float(embedding.values.sum()),
+        eigenvalues=tuple(embedding.values.tolist()),
+        change=change,
+        iterations=solution.n_iter,
+        seconds=seconds,
+    )
+
+
+def _again(turns: Turns[_Solved_co], standing: Standing) -> Pair[_Solved_co]:
+    """Return the best pair, of whose round only the solutions are known."""
+    before = standing.before
+    embedding = turns.begin() if before is None else turns.embed(before)
+    solved, solution = turns.solve(embedding, before)
+    return Pair(solved, solution, turns.embed(solution))
 
 
 def _same(solution: Solution, last: Solution | None) -> bool:

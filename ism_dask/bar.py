@@ -19,8 +19,7 @@ from ism_dask.progress import settled_share, shrunk, watching_passes
 from ism_dask.watching import FitWatcher, Plan, watching_fits
 
 if TYPE_CHECKING:
-    from ism_dask.alternation import Round
-    from ism_dask.states import Record, State, Stopping
+    from ism_dask.states import Record, Round, State, Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0

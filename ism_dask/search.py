@@ -6,7 +6,6 @@ steps of the second order to end with.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from ism_dask.engines import Engine, Problem, attempt, candidates
+from ism_dask.journal import Journal
 from ism_dask.refinement import refined
 from ism_dask.rivals import SOLVERS, Solver
 from ism_dask.solver import resumed, solve
@@ -56,9 +56,15 @@ class Search:
     refine: bool = False
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
-    def run(self, problem: Problem, q: int, state: State | None = None) -> tuple[Engine, Solution]:
-        """Return W (d, q), from `state` on if there is one, and the engine that it came by."""
-        run = _Run(self, problem, q, time.perf_counter())
+    def run(
+        self, problem: Problem, q: int, state: State | None = None, journal: Journal | None = None
+    ) -> tuple[Engine, Solution]:
+        """Return W (d, q), from `state` on if there is one, and the engine that it came by.
+
+        The `journal` takes each run of a solver as a leg.
+        """
+        journal = Journal() if journal is None else journal
+        run = _Run(self, problem, q, journal, journal.seconds)
         for wider in self._wider(problem):
             _, solution = run.attempted(wider, partial(run.loosely, state=state))
             state = resumed(solution)
@@ -74,11 +80,12 @@ class Search:
 
 @dataclass(frozen=True)
 class _Run:
-    """One search, which began at some time by the clock."""
+    """One search, which began so many seconds after the fit."""
 
     search: Search
     problem: Problem
     q: int
+    journal: Journal
     began: float
 
     def attempted(
@@ -91,17 +98,38 @@ class _Run:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
         stopping = self._left(self.search.stopping)
         loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=stopping.max_seconds)
-        return solve(engine, self.q, loose, state=state)
+        return self.journal.leg(
+            lambda known, tell: solve(
+                engine, self.q, loose, on_iteration=tell, state=known or state
+            )
+        )
 
     def to_the_end(self, engine: Engine, state: State | None) -> Solution:
-        state, tell = self._best(engine, state), self.search.on_iteration
+        state = self._best(engine, state)
         stopping = self._left(self.search.stopping)
-        solution = self.search.solver.solve(
-            engine, self.q, stopping, on_iteration=tell, state=state
-        )
+        solution = self.journal.leg(partial(self._followed, engine, stopping, state))
         if not self.search.refine or solution.status is Status.OVER_CAP:
             return solution
         return refined(engine, solution, self._left(self.search.stopping))
+
+    def _followed(
+        self,
+        engine: Engine,
+        stopping: Stopping,
+        state: State | None,
+        known: State | None,
+        tell: Callable[[State], None],
+    ) -> Solution:
+        """Return what the solver comes to, from where it is known to have been if it can."""
+        solver, watcher = self.search.solver, self.search.on_iteration
+
+        def told(state: State) -> None:
+            if solver.resumes:
+                tell(state)
+            if watcher is not None:
+                watcher(state)
+
+        return solver.solve(engine, self.q, stopping, on_iteration=told, state=known or state)
 
     def _best(self, engine: Engine, state: State | None) -> State | None:
         if self.search.n_init == 1:
@@ -125,7 +153,7 @@ class _Run:
 
     @property
     def _seconds(self) -> float:
-        return time.perf_counter() - self.began
+        return self.journal.seconds - self.began
 
 
 def _at(W: Array) -> State:

@@ -89,8 +89,10 @@ def solve(
     state : State, optional
         Where an earlier run was; the answer is then the same, bit for bit.
     """
-    started = time.perf_counter()
     state = state if state is not None else begin(operator, q)
+    # The time before a run was cut off counts.
+    earlier = state.history[-1].seconds if state.history else 0.0
+    started = time.perf_counter() - earlier
     if state.history and _over(state, stopping):
         return _solution(operator, state, stopping)
     evaluation = operator.phi(state.current.W)

@@ -188,6 +188,86 @@ class Solution:
     history: tuple[Record, ...]
 
 
+@dataclass(frozen=True)
+class Round:
+    """One turn of W and the embedding, of a fit that goes in rounds.
+
+    Attributes
+    ----------
+    number : int
+    objective : float
+        J of W, under the embedding that it was fitted to.
+    affinity : float
+        What the embedding of X W maximises: the sum of its eigenvalues.
+    eigenvalues : tuple of float
+        Those, falling.
+    change : float
+        The largest of an eigenvalue, relative to itself, against the round before.
+    iterations : int
+        What it took to find W.
+    seconds : float
+        Since the beginning.
+    """
+
+    number: int
+    objective: float
+    affinity: float
+    eigenvalues: tuple[float, ...]
+    change: float
+    iterations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All that rounds need to go on from here; embeddings are made of W again, to the same bits.
+
+    Attributes
+    ----------
+    rounds : tuple of Round
+    last : Solution
+        Of the last round.
+    best : Solution
+        What would be returned if no later round were better.
+    before : Solution or None
+        Of the round before the best, from which that began; None where it is the first.
+    """
+
+    rounds: tuple[Round, ...]
+    last: Solution
+    best: Solution
+    before: Solution | None
+
+
+# A run of a solver: how it ended, how far it is, or nothing where it cannot go on from anywhere.
+Leg = State | Solution | None
+
+
+@dataclass(frozen=True)
+class Journey:
+    """How far a fit has come.
+
+    Attributes
+    ----------
+    standing : Standing or None
+        After the last whole round, of a fit that goes in rounds.
+    legs : tuple of Leg
+        Since then, in their order.
+    """
+
+    standing: Standing | None = None
+    legs: tuple[Leg, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """How far it is, for people."""
+        rounds = 0 if self.standing is None else len(self.standing.rounds)
+        last = self.legs[-1] if self.legs else None
+        done = 0 if last is None else len(last.history)
+        words = [f"round {rounds + 1}"] if rounds else []
+        return ", ".join([*words, f"iteration {done + 1}"])
+
+
 def stands_still(changes: Array, objective: float) -> bool:
     """Say whether what J, now `objective`, changed by in the last steps is nothing in the mean."""
     return len(changes) == STEPS and bool(changes.mean() <= _GAIN * abs(objective))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
-    from ism_dask.alternation import Round
-    from ism_dask.states import State, Stopping
+    from ism_dask.states import Round, State, Stopping
 
 
 @dataclass(frozen=True)

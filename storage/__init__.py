@@ -1,5 +1,6 @@
 """Data sets and runs on disk: raw files in, checked Zarr groups out."""
 
+from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
     StoredDataset,
@@ -25,7 +26,15 @@ from storage.info import DatasetInfo
 from storage.ingestion import ingest, picture_pixels
 from storage.ledger import Ledger
 from storage.loaders import RawData
-from storage.models import Model, Sample, load_model, model_path, picture_path, save_model
+from storage.models import (
+    Model,
+    Sample,
+    load_model,
+    model_path,
+    picture_path,
+    pictures_of,
+    save_model,
+)
 from storage.raw import RawFile
 from storage.registry import DATASETS, DatasetSpec, Split
 from storage.rows import ZarrRows
@@ -33,6 +42,7 @@ from storage.runs import (
     RESULTS,
     Run,
     kept_at,
+    lease_path,
     list_runs,
     open_run,
     report_path,
@@ -40,11 +50,13 @@ from storage.runs import (
     runs_folder,
     save_results,
 )
+from storage.verifying import Kept, Problem, kept, kept_named
 from storage.write import write_dataset
 
 __all__ = [
     "DATASETS",
     "RESULTS",
+    "Checkpoints",
     "ChecksumMismatch",
     "DamagedStore",
     "Dataset",
@@ -52,8 +64,10 @@ __all__ = [
     "DatasetNotFound",
     "DatasetSpec",
     "DownloadError",
+    "Kept",
     "Ledger",
     "Model",
+    "Problem",
     "RawData",
     "RawFile",
     "RawFileError",
@@ -72,7 +86,10 @@ __all__ = [
     "home",
     "ingest",
     "is_complete",
+    "kept",
     "kept_at",
+    "kept_named",
+    "lease_path",
     "list_datasets",
     "list_runs",
     "load_model",
@@ -81,6 +98,7 @@ __all__ = [
     "open_run",
     "picture_path",
     "picture_pixels",
+    "pictures_of",
     "report_path",
     "resolve_under",
     "run_folder",

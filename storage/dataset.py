@@ -10,10 +10,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from storage.durable import explained
 from storage.errors import DatasetNotFound, StorageError
 from storage.groups import get_array, open_checked
 from storage.home import home, resolve_under
-from storage.info import DatasetInfo, folder_name
+from storage.info import DatasetInfo, check_labels, folder_name
 from storage.manifest import Manifest, check_presence, damaged, read_manifest
 from storage.registry import DATASETS
 from storage.rows import ZarrRows
@@ -158,7 +159,7 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
 
 def list_datasets() -> tuple[StoredDataset, ...]:
     """Return what is stored in the home, by folder name; damaged ones say so."""
-    return tuple(_line(path) for path in _stored_folders())
+    return tuple(_line(path) for path in stored_folders())
 
 
 def _visible(path: Path) -> bool:
@@ -169,7 +170,7 @@ def _visible(path: Path) -> bool:
 def _line(path: Path) -> StoredDataset:
     """Describe one stored data set without reading its rows."""
     try:
-        data = open_dataset(path)
+        data = open_dataset(resolve_under(path.parent, path.name))
         manifest = read_manifest(path)
     except StorageError as error:
         return StoredDataset(path.name, path, None, None, 0, "", str(error))
@@ -187,6 +188,12 @@ def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
     X = ZarrRows.of(path, manifest, "X")
     labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
     mean, scale = get_array(group, "mean"), get_array(group, "scale")
+    if not mean.shape == scale.shape == X.shape[1:]:
+        raise damaged(path, "mean/zarr.json", f"shape {mean.shape} for {X.shape[1]} columns")
+    try:
+        check_labels(info, labels, *X.shape)
+    except StorageError as error:
+        raise damaged(path, "zarr.json", str(error)) from error
     return Dataset(info, X, labels, mean, scale, manifest.data_hash, path)
 
 
@@ -198,7 +205,7 @@ def _label_names(manifest: Manifest) -> list[str]:
 
 def _not_stored(name: str, path: Path) -> DatasetNotFound:
     """Return the error for a data set that is not there."""
-    stored = ", ".join(line.name for line in _stored_folders()) or "nothing yet"
+    stored = ", ".join(line.name for line in stored_folders()) or "nothing yet"
     advice = (
         f"Run `ism-dask ingest {name}` or storage.ingest({name!r}) first."
         if name in DATASETS
@@ -207,7 +214,8 @@ def _not_stored(name: str, path: Path) -> DatasetNotFound:
     return DatasetNotFound(f"no data set {name!r} at {path}; stored: {stored}. {advice}")
 
 
-def _stored_folders() -> list[Path]:
-    """Return the folders of the stored data sets, sorted."""
+def stored_folders() -> list[Path]:
+    """Return the folders of the stored data sets, damaged ones too, sorted."""
     root = datasets_folder()
-    return sorted(filter(_visible, root.iterdir())) if root.is_dir() else []
+    with explained(root, "read"):
+        return sorted(filter(_visible, root.iterdir())) if root.is_dir() else []

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from storage.errors import StorageError
 
 _FULL = "the disk or quota is full: free some space or set ISM_DASK_HOME to a larger disk"
-_DENIED = "writing is not allowed there: change the permissions or set ISM_DASK_HOME elsewhere"
+_DENIED = "{} is not allowed there: change the permissions or set ISM_DASK_HOME elsewhere"
+_DOING = {"read": "reading", "write": "writing"}
 _ADVICE = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -25,14 +27,18 @@ _ADVICE = {
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a StorageError with the path, free space and advice."""
+def explained(path: Path, to: str = "write") -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError with the path, free space and advice.
+
+    `to` says what the block was about to do: read or write.
+    """
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "check the disk and the folder, then try again")
         raise StorageError(
-            f"could not write {path} ({error.strerror or error}; {_free(path)}): {advice}."
+            f"could not {to} {path} ({error.strerror or error}; {_free(path)}): "
+            f"{advice.format(_DOING[to])}."
         ) from error
 
 
@@ -58,6 +64,18 @@ def write_synced(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     sync(path)
     sync(path.parent)
+
+
+def replace_synced(path: Path, text: str) -> None:
+    """Put a text file in place of an earlier one, in one step and through to the disk."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+    with explained(path):
+        try:
+            write_synced(draft, text)
+            draft.replace(path)
+            sync(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -32,7 +32,17 @@ class ChecksumMismatch(StorageError):  # noqa: N818
 
 
 class DamagedStore(StorageError):  # noqa: N818
-    """A file of a stored data set or model is missing, altered or cut short."""
+    """A file of a stored data set or model is missing, altered or cut short.
+
+    Attributes
+    ----------
+    file, what : str
+        The path of the file in its store, where that is known, and what is wrong with it.
+    """
+
+    def __init__(self, message: str, file: str = "", what: str = "") -> None:
+        super().__init__(message)
+        self.file, self.what = file, what or message
 
 
 class DownloadError(StorageError):

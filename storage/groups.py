@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
-from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from storage.durable import explained
-from storage.errors import DamagedStore
+from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
-    AGAIN,
     FileEntry,
     Manifest,
     check_all,
@@ -32,6 +32,8 @@ from storage.manifest import (
 from storage.workspace import settle, workspace
 
 Attributes = dict[str, Any]
+
+_CODECS = (BytesCodec, ZstdCodec, Crc32cCodec)
 
 
 def commit_group(
@@ -90,10 +92,12 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any], longest: int =
 
 def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
     """Read a whole array of a group that `open_checked` gave."""
-    found = group.get(name)
-    if not isinstance(found, zarr.Array):
-        raise DamagedStore(f"`{name}` in {group.store_path} is no Zarr array: {AGAIN}.")
-    return np.asarray(found[...])
+    store = group.store
+    if not isinstance(store, CheckedStore):
+        raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
+    with blamed(store.root, name):
+        found = _checked_array(store, name)
+        return np.asarray(found[...])
 
 
 def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
@@ -110,20 +114,47 @@ def _open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
     manifest = read_manifest(root)
     check_presence(root, manifest)
     check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
-    try:
+    with blamed(root, "zarr.json"):
         store = CheckedStore(root, manifest.files)
         group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-    except FileNotFoundError as error:  # a manifest without a group
-        raise damaged(root, "zarr.json", "it is no Zarr group") from error
     return manifest, group
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
     """Open one array, given the manifest's entries for it."""
+    with blamed(root, name):
+        return _checked_array(CheckedStore(root, files), name)
+
+
+@contextmanager
+def blamed(root: Path, name: str) -> Iterator[None]:
+    """Turn whatever Zarr says of metadata and chunks that it cannot read into a DamagedStore."""
     try:
-        return zarr.open_array(CheckedStore(root, files), path=name, mode="r", zarr_format=3)
-    except FileNotFoundError as error:
-        raise damaged(root, name, "it is no Zarr array") from error
+        yield
+    except StorageError:
+        raise
+    # Of codecs, shapes and types that are none of ours it says so in many ways.
+    except Exception as error:
+        told = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
+        raise damaged(root, name, told) from error
+
+
+def _checked_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
+    """Open an array that is laid out as ours are: of numbers, with our codecs, no chunk missing.
+
+    Others might take any room in memory, or mean what nobody has written.
+    """
+    found = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+    codecs = tuple(type(each) for each in found.metadata.codecs)  # type: ignore[union-attr]
+    chunks = store.count(f"{name}/") - 1
+    if codecs != _CODECS or found.dtype.kind not in "biuf" or found.nchunks != chunks:
+        raise damaged(
+            store.root,
+            f"{name}/zarr.json",
+            f"shape {found.shape} of {found.dtype} in {found.nchunks} chunks by "
+            f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
+        )
+    return found
 
 
 class CheckedStore(LocalStore):
@@ -137,6 +168,10 @@ class CheckedStore(LocalStore):
         super().__init__(root, read_only=True)
         self._files = files
         self._checked: dict[str, tuple[int, ...]] = {}
+
+    def count(self, start: str) -> int:
+        """Return how many files are listed whose names begin so."""
+        return sum(name.startswith(start) for name in self._files)
 
     async def get(
         self,

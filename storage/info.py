@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from storage.errors import StorageError
 from storage.home import safe_name
+from storage.kinds import check_kinds
 
 FORMAT_VERSION = 1
 
@@ -68,7 +69,9 @@ class DatasetInfo:
         for key in ("feature_names", "image_shape"):
             values[key] = None if values[key] is None else tuple(values[key])
         values["class_names"] = {k: tuple(v) for k, v in values["class_names"].items()}
-        return cls(**values)
+        info = cls(**values)
+        check_kinds(info)
+        return info
 
 
 def folder_name(name: str, split: str) -> str:

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
-from storage.digest import sha256_file
+from storage.digest import content_digest, sha256_file
 from storage.errors import ChecksumMismatch, RawFileError
 from storage.info import DatasetInfo
 from storage.loaders import RawData
-from storage.loaders.picture import load_colours, load_pixels
+from storage.loaders.picture import colours_of, load_colours, load_pixels
 from storage.raw import find_raw
 from storage.registry import DATASETS, DatasetSpec, spec_of
+from storage.workspace import tidy
 from storage.write import write_dataset
 
 Progress = Callable[[int, int], None]
@@ -50,6 +51,7 @@ def ingest(
     spec = spec_of(name)
     split = spec.split_name(split)
     target = dataset_path(name, split)
+    tidy(target.parent)
     good = partial(is_complete, data_hash=spec.splits[split].content_sha256)
     if force or not good(target):
         _store(spec, split, target, None if force else good, progress)
@@ -59,16 +61,18 @@ def ingest(
 def picture_pixels(name: str) -> NDArray[np.uint8] | None:
     """Return the picture (height, width, 3) whose colours the data set `name` is, if it is one.
 
-    None as well where the file is no longer at hand: the stored set has the colours only.
+    None as well where the file is no longer at hand, or has other colours by now: the stored set
+    has the colours only.
     """
     spec = DATASETS.get(name)
     if spec is None or spec.load is not load_colours:
         return None
+    part = spec.splits[spec.split_name(None)]
     try:
-        (raw,) = spec.splits[spec.split_name(None)].raw
-        return load_pixels(find_raw(name, raw))
+        pixels = load_pixels(find_raw(name, *part.raw))
     except RawFileError:
         return None
+    return pixels if content_digest(colours_of(pixels), {}) == part.content_sha256 else None
 
 
 def _store(

@@ -22,7 +22,10 @@ def dumps(value: Any) -> str:
 
 def loads(text: str | bytes) -> Any:
     """Return what `dumps` was given; raise ValueError for text that is not JSON."""
-    return json.loads(text, object_hook=_revive)
+    try:
+        return json.loads(text, object_hook=_revive)
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"no JSON of ours: {error}") from error
 
 
 def _revive(found: dict[str, Any]) -> Any:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from storage.durable import write_synced
+from storage.durable import explained, write_synced
 from storage.errors import DamagedStore
 from storage.home import resolve_under
-from storage.jsontext import dumps, loads
+from storage.jsontext import dumps
 from storage.runs import run_folder
+from storage.sealed import read_sealed, sealed
 from storage.workspace import settle, workspace
 
-_ENTRIES = "ledger"
+LEDGER = "ledger"
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ class Ledger:
     @classmethod
     def of_run(cls, name: str) -> Ledger:
         """Return the ledger in the folder of a run, whether or not the run is kept already."""
-        return cls(run_folder(name) / _ENTRIES)
+        return cls(resolve_under(run_folder(name), LEDGER))
 
     def keep(self, piece: str, asked: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Keep the result of a piece, whole or not at all, in place of an earlier one."""
-        entry = {"asked": asked, "result": result}
+        text = sealed({"asked": asked, "result": result})
         with workspace(self._path(piece)) as work:
-            write_synced(work.payload, dumps({**entry, "digest": _digest(entry)}))
+            with explained(self._path(piece)):
+                write_synced(work.payload, text)
             work.publish()
 
     def find(self, piece: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -56,17 +57,15 @@ class Ledger:
         path = self._path(piece)
         if not settle(path):
             return None
-        try:
-            found = loads(path.read_text(encoding="utf-8"))
-            entry = {key: found[key] for key in ("asked", "result")}
-            whole = found["digest"] == _digest(entry)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedStore(f"{path} is not a result that was kept ({error})") from error
-        if not whole:
-            raise DamagedStore(f"{path} has been altered: its digest is another")
+        found = read_entry(path)
         # As JSON has it: tuples come back as lists.
-        same = dumps(entry["asked"]) == dumps(asked)
-        return dict(entry["result"]) if same else None
+        same = dumps(found["asked"]) == dumps(asked)
+        return dict(found["result"]) if same else None
+
+    @property
+    def entries(self) -> list[Path]:
+        """The files of all results that are kept."""
+        return sorted(each for each in self.folder.glob("*.json") if each.name[0] != ".")
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -76,5 +75,13 @@ class Ledger:
         return resolve_under(self.folder, f"{piece}.json")
 
 
-def _digest(entry: Mapping[str, Any]) -> str:
-    return sha256(dumps(entry).encode()).hexdigest()
+def read_entry(path: Path) -> dict[str, Any]:
+    """Return what was asked for, and the result, of a file of a ledger, or raise DamagedStore."""
+    try:
+        found = read_sealed(path, "a result")
+    except FileNotFoundError as error:
+        raise DamagedStore(f"{path} is missing", path.name, "it is missing") from error
+    if not all(isinstance(found.get(key), dict) for key in ("asked", "result")):
+        told = "no result that was kept"
+        raise DamagedStore(f"{path} is damaged: {told}.", path.name, told)
+    return found

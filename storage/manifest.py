@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 from typing import Any
 
 from storage.digest import sha256_file
 from storage.durable import sync, write_synced
 from storage.errors import DamagedStore
-from storage.jsontext import dumps, loads
+from storage.jsontext import loads
+from storage.sealed import seal_of, sealed
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -44,7 +46,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Return the digest of the whole manifest."""
-        return hashlib.sha256(dumps(self._body()).encode()).hexdigest()
+        return seal_of(self._body())
 
     @property
     def total_bytes(self) -> int:
@@ -53,7 +55,7 @@ class Manifest:
 
     def to_text(self) -> str:
         """Return the manifest as JSON with its own digest, so that it vouches for itself too."""
-        return dumps({**self._body(), "digest": self.digest})
+        return sealed(self._body())
 
     def _body(self) -> dict[str, Any]:
         files = {name: asdict(entry) for name, entry in self.files.items()}
@@ -85,15 +87,16 @@ def read_manifest(root: Path) -> Manifest:
         )
         sound = text == manifest.to_text()  # byte for byte, so that no flipped bit passes
     except FileNotFoundError as error:
-        raise DamagedStore(
-            f"{path} is missing; expected the manifest that completes a store. "
-            f"This is no store, or its writing was cut off: {AGAIN}."
+        raise _no_manifest(
+            path,
+            "is missing; expected the manifest that completes a store. This is no store, or its "
+            "writing was cut off",
         ) from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedStore(f"{path} is unreadable ({error}): {AGAIN}.") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _no_manifest(path, f"is unreadable ({error})") from error
     if not sound:
-        raise DamagedStore(
-            f"{path} does not agree with its own digest, or is not of format {FORMAT}: {AGAIN}."
+        raise _no_manifest(
+            path, f"does not agree with its own digest, or is not of format {FORMAT}"
         )
     return manifest
 
@@ -101,8 +104,7 @@ def read_manifest(root: Path) -> Manifest:
 def check_presence(root: Path, manifest: Manifest) -> None:
     """Raise DamagedStore unless every file is there with its right length: cheap, no reading."""
     for name, entry in manifest.files.items():
-        path = root / name
-        found = path.stat().st_size if path.is_file() else None
+        found = _length(root / name)
         if found != entry.bytes:
             raise damaged(root, name, _lengths(found, entry.bytes))
 
@@ -110,8 +112,7 @@ def check_presence(root: Path, manifest: Manifest) -> None:
 def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
     """Read the files and raise DamagedStore for the first that is not as listed."""
     for name, entry in files.items():
-        path = root / name
-        check_bytes(root, name, entry, path.read_bytes() if path.is_file() else None)
+        check_bytes(root, name, entry, bytes_at(root / name))
 
 
 def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> None:
@@ -123,12 +124,35 @@ def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> 
         raise damaged(root, name, "its SHA-256 is not the one in the manifest")
 
 
+def bytes_at(path: Path) -> bytes | None:
+    """Return the content of a file, None for one that cannot be read."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError):  # not there, or no name of a file
+        return None
+
+
 def damaged(root: Path, name: str, what: str) -> DamagedStore:
     """Return the error that names one bad file of a store."""
     return DamagedStore(
         f"`{name}` in {root} is damaged: {what}. "
-        f"If it was replaced since it was opened, open it again; else {AGAIN}."
+        f"If it was replaced since it was opened, open it again; else {AGAIN}.",
+        name,
+        what,
     )
+
+
+def _no_manifest(path: Path, what: str) -> DamagedStore:
+    return DamagedStore(f"{path} {what}: {AGAIN}.", path.name, what)
+
+
+def _length(path: Path) -> int | None:
+    """Return the length of a file, None for one that cannot be read."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # not there, or no name of a file
+        return None
+    return found.st_size if S_ISREG(found.st_mode) else None
 
 
 def _lengths(found: int | None, expected: int) -> str:

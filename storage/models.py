@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
 from storage.groups import built_at, get_array, put_array
 from storage.home import resolve_under
-from storage.manifest import damaged
+from storage.manifest import bytes_at, check_bytes, damaged, read_manifest
 from storage.runs import MODEL, commit_run, kept_at, no_run, read_record, run_folder
 from storage.workspace import settle
 
@@ -183,6 +183,22 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
 def picture_path(model: Path, file: str) -> Path:
     """Return where the model in a folder has a picture of that name, whether or not it does."""
     return resolve_under(model / _PICTURES, file)
+
+
+def pictures_of(model: Path) -> dict[str, bytes]:
+    """Return the content of the pictures of the model in a folder, by their names.
+
+    Raises
+    ------
+    DamagedStore
+        When one is missing or altered.
+    """
+    listed = read_manifest(model).files
+    own = {name: entry for name, entry in listed.items() if name.startswith(f"{_PICTURES}/")}
+    found = {name: bytes_at(model / name) for name in own}
+    for name, entry in own.items():
+        check_bytes(model, name, entry, found[name])
+    return {PurePosixPath(name).name: content or b"" for name, content in found.items()}
 
 
 def load_model(name_or_path: str | Path) -> Model:

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.groups import open_checked_array
+from storage.groups import blamed, open_checked_array
 from storage.manifest import FileEntry, Manifest, check_all, damaged
 
 
@@ -90,11 +90,9 @@ class ZarrRows:
             )
         if start == stop:
             return np.empty((0, self.shape[1]), self.dtype)
-        try:
+        chunks = f"{self.array}/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
+        with blamed(Path(self.root), chunks):
             return np.ascontiguousarray(_open(self)[start:stop])
-        except (ValueError, RuntimeError, OSError) as error:  # a codec met bad bytes
-            chunks = f"{self.array}/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
-            raise damaged(Path(self.root), chunks, str(error)) from error
 
     def verify(self) -> None:
         """Read every file of the array and compare it with the manifest, whatever was cached."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import zarr
 
+from storage.durable import explained
 from storage.errors import RunNotFound, StorageError
 from storage.groups import commit_group, open_checked
 from storage.home import home, resolve_under, safe_name
@@ -23,6 +24,10 @@ from storage.workspace import settle
 FORMAT_VERSION = 1
 # What a run consists of: one of these, in a folder of that name.
 MODEL, RESULTS = "model", "results"
+# What may be beside it: a report made of it, and who computes it.
+REPORT, LEASE = "report.html", "lease.json"
+# Where the state of clusters is kept on which a run has stalled.
+STALLED = "stalled"
 _RECORD = ("config", "metrics", "versions")
 
 
@@ -75,7 +80,12 @@ def run_folder(name: str) -> Path:
 
 def report_path(name: str) -> Path:
     """Return where the report of run `name` is put, whether or not it is there."""
-    return resolve_under(run_folder(name), "report.html")
+    return resolve_under(run_folder(name), REPORT)
+
+
+def lease_path(name: str) -> Path:
+    """Return where it is kept who computes run `name`, whether or not anybody does."""
+    return resolve_under(run_folder(name), LEASE)
 
 
 def kept_at(name: str) -> Path | None:
@@ -107,7 +117,7 @@ def open_run(name: str) -> Run:
 
 def list_runs() -> tuple[Run, ...]:
     """Return the runs that are kept, the newest first; damaged ones say so."""
-    runs = [run for name in _names() if (run := _line(name))]
+    runs = [run for name in run_names() if (run := _line(name))]
     return tuple(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
@@ -145,7 +155,8 @@ def commit_run(
     # What was there of another kind, or was made of it, says nothing of this run.
     for other in {MODEL, RESULTS} - {part}:
         shutil.rmtree(run_folder(name) / other, ignore_errors=True)
-    report_path(name).unlink(missing_ok=True)
+    with explained(target):
+        report_path(name).unlink(missing_ok=True)
     return target
 
 
@@ -160,8 +171,8 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
         )
     try:
         record: dict[str, Any] = loads(str(attributes["record"]))
-        missing = [key for key in _RECORD if key not in record]
-    except (KeyError, TypeError, ValueError) as error:
+        missing = [key for key in _RECORD if not isinstance(record.get(key), dict)]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, "zarr.json", f"not the record of a run ({error})") from error
     if missing:
         raise damaged(path, "zarr.json", f"not the record of a run (it lacks {missing[0]!r})")
@@ -170,16 +181,17 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
 
 def no_run(name: str) -> RunNotFound:
     """Return the error for a run that is not kept, which tells of those that may be meant."""
-    near = get_close_matches(name, _names())
+    near = get_close_matches(name, run_names())
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return RunNotFound(f"no run {name!r} is kept; {meant}`ism-dask runs` lists them")
 
 
-def _names() -> list[str]:
+def run_names() -> list[str]:
+    """Return the names of all folders of runs, whatever is in them."""
     root = runs_folder()
-    if not root.is_dir():
-        return []
-    return sorted(each.name for each in root.iterdir() if each.is_dir() and each.name[0] != ".")
+    with explained(root, "read"):
+        entries = root.iterdir() if root.is_dir() else ()
+        return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
 
 
 def _line(name: str) -> Run | None:

@@ -51,7 +51,7 @@ class Workspace:
 def workspace(target: Path) -> Iterator[Workspace]:
     """Make a workspace for `target` and remove it whatever happens; clear those of dead runs."""
     parent = target.parent
-    folder = parent / f".{target.name}.{uuid.uuid4().hex}"
+    folder = _hidden(target)
     with ExitStack() as held:
         with explained(target):
             parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +71,31 @@ def settle(target: Path) -> bool:
 
     When it seems not to, a swap under way is waited for, and one whose maker died is undone.
     """
-    if not target.exists() and target.parent.is_dir():
-        with suppress(OSError), _gate(target.parent):  # a read-only home has nothing to settle
-            _sweep(target.parent)
-    return target.exists()
+    with explained(target, "read"):
+        if not target.exists():
+            tidy(target.parent)
+        return target.exists()
+
+
+def tidy(parent: Path) -> None:
+    """Clear away what those have left in `parent` who died while they built something there."""
+    with suppress(OSError):  # in a folder that cannot be written nobody has left anything
+        if parent.is_dir():
+            with _gate(parent):
+                _sweep(parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a folder such that at no time a part of it is taken for the whole."""
+    hidden = _hidden(path)
+    with _gate(path.parent):
+        path.rename(hidden)
+    # Whoever dies here leaves what the next workspace beside it clears away.
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _hidden(target: Path) -> Path:
+    return target.parent / f".{target.name}.{uuid.uuid4().hex}"
 
 
 def _gate(parent: Path) -> AbstractContextManager[None]:

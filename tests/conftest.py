@@ -7,11 +7,25 @@ import signal
 from pathlib import Path
 
 import pytest
+from tally import PROPERTY, table
 
 # A suite that is started in the background, or by nohup, ignores what ends a command at a
 # terminal, and so would the commands that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the chaos suite has counted."""
+    # Rows are noted when a test has ended, be it well or not.
+    reports = [each for kind in ("", "error") for each in terminalreporter.stats.get(kind, [])]
+    noted = [pair for each in reports for pair in getattr(each, "user_properties", [])]
+    rows = [value for name, value in noted if name == PROPERTY]
+    if rows:
+        terminalreporter.section("chaos")
+        for line in table(sorted(rows, key=lambda row: row["fault"])):
+            terminalreporter.write_line(line)
+
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -24,6 +24,11 @@ def run(
     output: Output,
 ) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
+    answer(settings, output, plain=plain)
+
+
+def answer(settings: ClusterSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
     summary = _WORK.carried_out(settings, output, plain=plain)
     _show(summary, output)
     output.finish(summary)

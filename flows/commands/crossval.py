@@ -29,6 +29,11 @@ def run(
 
     The last rows of the table are mean and population standard deviation.
     """
+    answer(settings, output, plain=plain)
+
+
+def answer(settings: CrossvalSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
     summary = _WORK.carried_out(settings, output, plain=plain)
     output.say(
         f"{settings.title}: {summary['rows']:,} rows, {summary['columns']:,} columns, "

@@ -24,6 +24,11 @@ def run(
     output: Output,
 ) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
+    answer(settings, output, plain=plain)
+
+
+def answer(settings: FitSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
     summary = _WORK.carried_out(settings, output, plain=plain)
     _show(summary, output)
     output.finish(summary)

@@ -60,7 +60,9 @@ def with_prefect(output: Output) -> str:
         api = ensure_server(Telling(output.say, waiting))
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
+    from flows.api import check_admitted  # noqa: PLC0415
     from flows.outbox import settle_all  # noqa: PLC0415
 
+    check_admitted()
     settle_all()
     return api

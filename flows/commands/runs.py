@@ -9,8 +9,12 @@ HIDDEN = False
 
 
 def run(*, output: Output) -> None:
-    """List the runs that are kept, the newest first, and what is wrong with damaged ones."""
+    """List the runs that are kept, the newest first, and those that were cut off.
+
+    Damaged ones say what is wrong with them.
+    """
     from flows.reports.listing import COLUMNS, cells, line  # noqa: PLC0415
+    from flows.work.lease import list_leases, unfinished_line  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
@@ -21,4 +25,8 @@ def run(*, output: Output) -> None:
     for each in runs:
         if each.problem:
             output.say(each.problem)
-    output.finish({"command": "runs", "runs": [line(each) for each in runs]})
+    unfinished = [unfinished_line(lease) for lease in list_leases()]
+    for told in unfinished:
+        output.say(f"{told['name']}: {told['told']}")
+    answer = {"runs": [line(each) for each in runs], "unfinished": unfinished}
+    output.finish({"command": "runs", **answer})

@@ -64,7 +64,7 @@ def _parsed(file: Path) -> dict[str, Any]:
             f"the cluster file {file} cannot be read: {error.strerror}; expected one like those "
             "in docs/clusters.md"
         ) from error
-    except ValueError as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
         raise SettingsError(f"the cluster file {file} is no TOML: {error}") from error
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from flows.compute.place import ANSWERS_WITHIN, Reached
 from flows.errors import FlowError
 from flows.interrupts import interrupts_held
+from flows.patience import client_settings
 from flows.progress import report
 from flows.wording import counted
 
@@ -34,6 +35,9 @@ _TLS = {
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep Dask from telling, in the block, what our errors tell."""
+    # Imported later it would set these levels anew.
+    import distributed  # noqa: F401, PLC0415
+
     loggers = [logging.getLogger(name) for name in _NOISY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -48,19 +52,24 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def connected(reached: Reached) -> Iterator[Any]:
     """Yield a client of the scheduler, which is the active one in the block."""
-    from distributed import Client  # noqa: PLC0415
+    import dask  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
+
+    from flows.compute.client import EndableClient  # noqa: PLC0415
 
     with ExitStack() as opened:
         try:
             # A port where something else listens would keep the client waiting for ever: it has
             # a time limit for the connection, but none for the greeting that follows.
             asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
-            with interrupts_held(), warnings.catch_warnings():
+            with interrupts_held(), warnings.catch_warnings(), dask.config.set(client_settings()):
                 # Where it matters, our own check refuses.
                 warnings.simplefilter("ignore", VersionMismatchWarning)
-                client = Client(reached.address, security=reached.security, timeout=ANSWERS_WITHIN)
-                opened.enter_context(client)
+                client = EndableClient(
+                    reached.address, security=reached.security, timeout=ANSWERS_WITHIN
+                )
+                # Not entered: as a block it would be the active one of this thread only.
+                opened.callback(client.close)
         except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
             raise FlowError(_why_not(reached, error)) from error
         yield client

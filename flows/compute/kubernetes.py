@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from flows.compute.place import (
-    NO_WORKERS,
     Adapt,
     Plan,
     Reached,
@@ -19,6 +18,7 @@ from flows.compute.place import (
     check_numbers,
 )
 from flows.errors import FlowError
+from flows.patience import scheduler_environment
 from flows.wording import counted
 
 # Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
@@ -115,7 +115,7 @@ class Kubernetes(Started):
             image=self.image,
             n_workers=self.workers.minimum if isinstance(self.workers, Adapt) else self.workers,
             resources=self._resources(1, {}),
-            env={"DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": NO_WORKERS, **self.env},
+            env={**scheduler_environment(), **self.env},
             # Dask no longer has the commands of one word that the operator would take.
             idle_timeout=_IDLE,
             worker_command=["dask", "worker", "--nthreads", str(self.cpu)],

@@ -16,6 +16,7 @@ from flows.compute.place import (
     scheduler_defaults,
 )
 from flows.interrupts import interrupts_held
+from flows.services.certificates import temporary_security
 from flows.wording import counted
 
 HOST = "127.0.0.1"
@@ -33,11 +34,14 @@ class Local(Started):
         In each.
     memory : str, optional
         Of each worker. Default: an equal share of what the machine has.
+    tls : bool
+        Whether it is encrypted, with certificates that are made for the run and stay in it.
     """
 
     workers: int = 1
     threads: int = 2
     memory: str | None = None
+    tls: bool = False
 
     def __post_init__(self) -> None:
         check_numbers(1, workers=self.workers, threads=self.threads)
@@ -47,7 +51,8 @@ class Local(Started):
     def plan(self) -> Plan:
         """Return what would be started."""
         each = "its share of the memory" if self.memory is None else self.memory
-        line = f"{self._count} of {counted(self.threads, 'thread')} and {each} on {HOST}"
+        how = ", encrypted" if self.tls else ""
+        line = f"{self._count} of {counted(self.threads, 'thread')} and {each} on {HOST}{how}"
         return Plan((line,), asdict(self))
 
     @contextmanager
@@ -55,15 +60,19 @@ class Local(Started):
         """Start the processes, and end them with the block."""
         from distributed import LocalCluster  # noqa: PLC0415
 
+        security = temporary_security() if self.tls else None
         with ExitStack() as opened:
-            with scheduler_defaults(), interrupts_held():
+            # Also when the workers come: each connection asks anew how much to remember.
+            opened.enter_context(scheduler_defaults())
+            with interrupts_held():
                 cluster = LocalCluster(
                     n_workers=0,
                     threads_per_worker=self.threads,
                     memory_limit=self.memory or "auto",
                     processes=True,
                     host=HOST,
-                    protocol="tcp",
+                    protocol="tls" if self.tls else "tcp",
+                    security=security,
                     dashboard_address=f"{HOST}:0",
                     # Without one, a worker has a page all the same, on every interface.
                     worker_dashboard_address=f"{HOST}:0",
@@ -73,6 +82,7 @@ class Local(Started):
             cluster.scale(self.workers)
             yield Reached(
                 cluster.scheduler_address,
+                security,
                 workers=self.workers,
                 wait=60.0,
                 awaited=f"{self._count} to start",

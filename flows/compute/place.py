@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from flows.errors import FlowError
+from flows.patience import scheduler_settings
 
-# How long tasks may wait, on schedulers of ours, for a worker when there is none.
-NO_WORKERS = "5 minutes"
 # Seconds in which whatever runs already has to answer.
 ANSWERS_WITHIN = 7.0
 _MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
@@ -127,11 +126,11 @@ def check_memory(memory: str) -> None:
 
 @contextmanager
 def scheduler_defaults() -> Iterator[None]:
-    """Let a scheduler that is started in the block give up tasks that no worker ever takes."""
+    """Let a scheduler that is started in the block be as patient as it should be, and no more."""
     import dask  # noqa: PLC0415
 
     # What is set before its own settings are there would take those along when it is undone.
     import distributed  # noqa: F401, PLC0415
 
-    with dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKERS}):
+    with dask.config.set(scheduler_settings()):
         yield

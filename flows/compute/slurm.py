@@ -23,8 +23,10 @@ from flows.compute.place import (
 from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
 from flows.interrupts import interrupts_kept
+from flows.services.records import PRIVATE
 from flows.wording import counted
 from storage import home
+from storage.durable import explained
 
 # Looks, one a second, that find a job idle before it is ended: another would have to queue.
 _IDLE = 120
@@ -108,7 +110,8 @@ class Slurm(Started):
                 "there is no `sbatch` on this machine; run the command where jobs are submitted, "
                 "such as a login node"
             )
-        self._shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with explained(self._shared):
+            self._shared.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         with self._certificates() as tls, scheduler_defaults(), self._cluster(tls) as cluster:
             if isinstance(self.jobs, Adapt):
                 cluster.adapt(

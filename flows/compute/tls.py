@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from flows.services.certificates import Certificates
+from storage.durable import explained
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,14 @@ class Tls:
 @contextmanager
 def passing_tls(folder: Path) -> Iterator[Tls]:
     """Yield certificates, in files below `folder`, that are gone when the block ends."""
-    from distributed import Security  # noqa: PLC0415
+    with ExitStack() as held:
+        with explained(folder):
+            own = held.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
+            made = Certificates(Path(own, "made"))
+            made.make()
+        yield tls_of(made)
 
-    made = Security.temporary()
-    texts = {"ca_file": made.tls_ca_file, "cert": made.tls_worker_cert, "key": made.tls_worker_key}
-    # For their owner alone, as the folder is that is made for them.
-    with TemporaryDirectory(prefix=".tls-", dir=folder) as own:
-        files = {name: Path(own, f"{name}.pem") for name in texts}
-        for name, text in texts.items():
-            files[name].write_text(text, encoding="ascii")
-        yield Tls(**files)
+
+def tls_of(certificates: Certificates) -> Tls:
+    """Return where certificates of ours are, or raise ValueError where they are not."""
+    return Tls(certificates.ca_file, certificates.cert, certificates.key)

@@ -78,8 +78,8 @@ def _component(view: View, number: int) -> Picture:
 
 def kept_pictures(view: View) -> list[Figure]:
     """Return the pictures that were drawn when all rows were at hand."""
-    known = ((*_KEPT[name], path) for name, path in view.pictures().items() if name in _KEPT)
-    return [Figure(title, told, Pixels(told, path.read_bytes())) for title, told, path in known]
+    known = ((*_KEPT[name], png) for name, png in view.pictures().items() if name in _KEPT)
+    return [Figure(title, told, Pixels(told, png)) for title, told, png in known]
 
 
 def _objective(view: View) -> Figure | None:

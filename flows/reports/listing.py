@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.reports.facts import is_told_of, kind_of, size
 from flows.reports.view import View
-from storage import Run
+from storage import Run, picture_path
 
 COLUMNS = ("name", "kind", "data, kernel", "result", "kept", "size")
 
@@ -53,7 +53,9 @@ def whole(view: View) -> dict[str, Any]:
             ],
             "history": view.history,
             "class_names": model.class_names,
-            "pictures": {name: str(path) for name, path in view.pictures().items()},
+            "pictures": {
+                name: str(picture_path(run.path, f"{name}.png")) for name in view.pictures()
+            },
         }
     return {
         **line(run),

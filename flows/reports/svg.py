@@ -7,6 +7,8 @@ import html
 from dataclasses import dataclass
 from typing import Protocol
 
+from flows.wording import printable
+
 # Of drawings that stand alone; those inside a page take its own.
 _INK, _PAPER, _FONT = "#24292f", "#fff", "system-ui,sans-serif"
 SIZE = 13
@@ -90,7 +92,7 @@ class Pixels:
 
 def escape(words: str) -> str:
     """Return words as HTML and XML can hold them, whatever is in them."""
-    return html.escape("".join(each if each.isprintable() else " " for each in words))
+    return html.escape(printable(words))
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", look: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage import Model, Run, load_model, open_run
+from storage import Model, Run, load_model, open_run, pictures_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +61,10 @@ class View:
         order = np.argsort(-np.abs(weights), kind="stable")[:count]
         return [(self.features[j], float(weights[j])) for j in order]
 
-    def pictures(self) -> dict[str, Path]:
-        """Return the pictures that are kept with the model, by name."""
-        folder = self.run.path / "pictures"
-        return {path.stem: path for path in sorted(folder.glob("*.png"))}
+    def pictures(self) -> dict[str, bytes]:
+        """Return the content of the pictures that are kept with the model, by name."""
+        kept = pictures_of(self.run.path) if self.run.has_model else {}
+        return {Path(file).stem: content for file, content in kept.items()}
 
     def group_name(self, value: int) -> str:
         """Return what the rows of a class or a cluster are called."""

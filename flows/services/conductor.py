@@ -14,9 +14,11 @@ from types import FrameType
 import psutil
 
 from flows.errors import FlowError
+from flows.services.certificates import own_certificates
 from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
 from flows.services.pages import ReportServer
 from flows.services.records import (
+    PRIVATE,
     Record,
     began,
     family,
@@ -26,7 +28,7 @@ from flows.services.records import (
     recorded,
     services_folder,
 )
-from flows.services.server import PrefectServer, others_server, ui_address
+from flows.services.server import PrefectServer, check_admitted, others_server, ui_address
 from flows.services.service import (
     Service,
     Telling,
@@ -128,7 +130,7 @@ def _names() -> list[str]:
 def _gate() -> Iterator[None]:
     """Let one process at a time begin or end services."""
     with explained(services_folder()):
-        services_folder().mkdir(parents=True, exist_ok=True)
+        services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         with locked(log_path(NAME)):
             yield
 
@@ -137,6 +139,7 @@ def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
     """Return the services that run now, in order, or None if another process keeps them up."""
     with _gate():
         if recorded(NAME) is not None:
+            _check_encrypted(wishes)
             return None
         _write_own()
         there = [kind for kind in KINDS if recorded(kind.name)]
@@ -148,13 +151,27 @@ def _begin(wishes: Wishes, telling: Telling) -> list[Service] | None:
             raise
 
 
+def _check_encrypted(wishes: Wishes) -> None:
+    """Raise FlowError where what runs already is less than was asked for."""
+    scheduler = recorded(DaskScheduler.name)
+    if wishes.tls and scheduler and not scheduler.options.get("tls"):
+        raise FlowError(
+            f"a Dask scheduler without TLS runs already, at {scheduler.address}; end it with "
+            "`ism-dask up --stop`, and start it again with --tls"
+        )
+
+
 def _begun(wishes: Wishes, telling: Telling) -> list[Service]:
     others = others_server(wishes.port)
     own = [] if others else [PrefectServer(port=wishes.port)]
-    ports = {"port": wishes.scheduler_port, "dashboard_port": wishes.dashboard_port}
-    first = [*own, ReportServer(port=wishes.report_port), DaskScheduler(**ports)]
-    first = ensure(first, telling)
+    if wishes.tls and recorded(DaskScheduler.name) is None:
+        own_certificates().make()  # restarted services use the same
+    dask = DaskScheduler(
+        port=wishes.scheduler_port, dashboard_port=wishes.dashboard_port, tls=wishes.tls or None
+    )
+    first = ensure([*own, ReportServer(port=wishes.report_port), dask], telling)
     api, scheduler = others or first[0].address, first[-1]
+    check_admitted(api)
     workers = DaskWorkers(
         scheduler=scheduler.address,
         monitor=scheduler.page,
@@ -236,6 +253,8 @@ def _end(kinds: Iterable[type[Service]]) -> None:
     """End services, the last begun first, and this process's part in it."""
     for kind in reversed(list(kinds)):
         end(kind)
+    if recorded(DaskScheduler.name) is None:
+        own_certificates().remove()
     forget(NAME)
 
 

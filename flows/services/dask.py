@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -9,12 +10,15 @@ from urllib.parse import urljoin
 
 import httpx
 
-from flows.services.ports import HOST, Ports
+from flows.patience import scheduler_environment
+from flows.services.certificates import own_certificates
+from flows.services.ports import HOST, HOSTS, Ports
 from flows.services.service import Service
 
 # Of the memory of the machine, for all workers together: the scheduler, the servers and whoever
 # sits in front of it need some, too.
 _SHARE = 0.75
+_ORIGINS = "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
 # Of the workers, in the folder of the records.
 SCRATCH = "dask-space"
 
@@ -28,11 +32,12 @@ class DaskScheduler(Service):
 
     port: int | None = None
     dashboard_port: int | None = None
+    tls: bool | None = None
 
     @property
     def address(self) -> str:
         """Where clients and workers come to."""
-        return f"tcp://{HOST}:{self.port}"
+        return f"{'tls' if self.tls else 'tcp'}://{HOST}:{self.port}"
 
     @property
     def page(self) -> str:
@@ -43,7 +48,15 @@ class DaskScheduler(Service):
         """Return Dask's own command."""
         dashboard = f"{HOST}:{self.dashboard_port}"
         address = ["--host", HOST, "--port", str(self.port), "--dashboard-address", dashboard]
-        return ["distributed.cli.dask_scheduler", *address]
+        return ["distributed.cli.dask_scheduler", *address, *_encrypting(self.address)]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what keeps tasks from waiting for ever, and pages of elsewhere off the dashboard.
+
+        A browser may show such pages.
+        """
+        origins = json.dumps([f"{host}:{self.dashboard_port}" for host in HOSTS])
+        return {**scheduler_environment(), _ORIGINS: origins}
 
     def ready(self) -> bool:
         """Return whether the dashboard, which is up last, knows of the scheduler."""
@@ -79,7 +92,8 @@ class DaskWorkers(Service):
         # A worker without a dashboard has a page all the same, which would listen everywhere.
         pages = ["--no-dashboard", "--dashboard-address", f"{HOST}:0"]
         module = "distributed.cli.dask_worker"
-        return [module, self.address, "--host", HOST, *size, *limits, *pages]
+        encrypting = _encrypting(self.address)
+        return [module, self.address, "--host", HOST, *size, *limits, *pages, *encrypting]
 
     def ready(self) -> bool:
         """Return whether the scheduler counts them all."""
@@ -100,6 +114,11 @@ class DaskWorkers(Service):
             threads=self.threads or 1,
             memory=self.memory or share,
         )
+
+
+def _encrypting(address: str) -> list[str]:
+    """Return what Dask's commands are told to encrypt, where the address asks for it."""
+    return own_certificates().arguments() if address.startswith("tls://") else []
 
 
 def _counts(dashboard: str | None) -> dict[str, Any] | None:

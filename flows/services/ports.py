@@ -12,6 +12,8 @@ import psutil
 from flows.errors import FlowError
 
 HOST = "127.0.0.1"
+# What a browser of this machine may call it.
+HOSTS = (HOST, "localhost")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Cheap to import: commands and computations look here for what is up.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,11 +14,16 @@ from typing import Any
 
 import psutil
 
-from storage import home
-from storage.durable import write_synced
+from storage.durable import replace_synced
+from storage.errors import DamagedStore
+from storage.home import home
+from storage.kinds import check_kinds
+from storage.sealed import read_sealed, sealed
 
 # Every process of a service, and whatever it starts, has this in its environment.
 MARK = "ISM_DASK_SERVICE"
+# Of folders with logs, links and keys: they are their owner's alone.
+PRIVATE = 0o700
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,7 @@ class Record:
 
     def write(self) -> None:
         """Keep the record, at once and whole: others may read it now."""
-        target = record_path(self.name)
-        draft = target.with_suffix(".new")
-        write_synced(draft, json.dumps(asdict(self)))
-        draft.replace(target)
+        replace_synced(record_path(self.name), sealed(asdict(self)))
 
 
 def began(process: psutil.Process) -> float:
@@ -78,8 +79,9 @@ def living(pid: int, created: float) -> psutil.Process | None:
 
 def recorded(name: str) -> Record | None:
     """Return the record of the service `name`, if its process still lives."""
-    with suppress(OSError, ValueError, TypeError):
-        record = Record(**json.loads(record_path(name).read_text(encoding="utf-8")))
+    with suppress(OSError, DamagedStore, ValueError, TypeError):
+        record = Record(**read_sealed(record_path(name), "the record of a service"))
+        check_kinds(record)
         return record if record.process else None
     return None
 

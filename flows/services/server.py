@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from flows.errors import FlowError
-from flows.services.ports import HOST
-from flows.services.records import recorded
+from flows.services.ports import HOST, HOSTS
+from flows.services.records import PRIVATE, recorded
 from flows.services.service import Service, Telling, ensure
 from storage import home
 from storage.durable import explained
@@ -28,6 +31,9 @@ _ENVIRONMENT = {
     # choose to.
     "PREFECT_CLIENT_MAX_RETRIES": "3",
 }
+_AUTH = "PREFECT_API_AUTH_STRING"
+# A name and a password may hold what is no part of an address; whatever they hold, they go.
+_PASSWORD = re.compile(r"(?<=://)[^\s'\"]*@")
 _LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
 
@@ -64,7 +70,9 @@ class PrefectServer(Service):
 
     def environment(self) -> Mapping[str, str]:
         """Return what keeps the server to itself."""
-        return prefect_environment()
+        # Prefect lets any page that a browser shows use the API, and so start processes.
+        origins = ",".join(f"http://{host}:{self.port}" for host in HOSTS)
+        return {**prefect_environment(), "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origins}
 
 
 def prefect_environment() -> dict[str, str]:
@@ -96,7 +104,7 @@ def ensure_server(telling: Telling) -> str:
     """
     folder = Path(prefect_environment()["PREFECT_HOME"])
     with explained(folder):  # Prefect makes no folder but the last, and warns where it cannot
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     api = others_server() or ensure([PrefectServer()], telling)[0].address
     os.environ["PREFECT_API_URL"] = api
     return api
@@ -107,7 +115,7 @@ def others_server(port: int | None = None) -> str | None:
 
     It is the one that `PREFECT_API_URL` names, else one that answers where ours would.
     """
-    configured = os.environ.get("PREFECT_API_URL")
+    configured = _configured()
     if not configured:
         usual = _api(port or _preferred_port())
         return usual if recorded(PrefectServer.name) is None and _answers(usual) else None
@@ -117,6 +125,46 @@ def others_server(port: int | None = None) -> str | None:
             "address ends in /api); start it, or unset the variable to have one started here"
         )
     return configured
+
+
+def check_admitted(api: str) -> None:
+    """Raise FlowError where the server wants a password that the environment has not."""
+    with suppress(httpx.HTTPError):  # who needs it next says so
+        reply = httpx.get(f"{api}/hello", auth=basic_auth(), timeout=20.0)
+        if reply.status_code == HTTPStatus.UNAUTHORIZED:
+            raise FlowError(not_admitted(api, given=basic_auth() is not None))
+
+
+def not_admitted(api: str, *, given: bool) -> str:
+    """Return what to say where the server wants another password than the one that was given."""
+    which = "another than the one that is set" if given else "but none is set"
+    return (
+        f"the Prefect server at {without_password(api)} asks for a {_AUTH}, {which}; set it to "
+        "the PREFECT_SERVER_API_AUTH_STRING of the server, NAME:PASSWORD"
+    )
+
+
+def basic_auth() -> tuple[str, str] | None:
+    """Return name and password that the environment has for the server."""
+    name, _, password = os.environ.get(_AUTH, "").partition(":")
+    return (name, password) if name else None
+
+
+def without_password(text: str) -> str:
+    """Return an address, or a text with addresses, without the passwords in them."""
+    return _PASSWORD.sub("", text)
+
+
+def _configured() -> str | None:
+    """Return the address that `PREFECT_API_URL` names; a password in it moves to its own place.
+
+    There it goes with requests, and is never part of a link, a record or a message.
+    """
+    given = os.environ.get("PREFECT_API_URL")
+    if given and (password := _PASSWORD.search(given)):
+        os.environ[_AUTH] = unquote(password[0].removesuffix("@"))
+        os.environ["PREFECT_API_URL"] = given = without_password(given)
+    return given
 
 
 def ui_address(api: str) -> str:

@@ -19,6 +19,7 @@ from flows.errors import FlowError
 from flows.services.ports import Ports
 from flows.services.records import (
     MARK,
+    PRIVATE,
     Record,
     began,
     family,
@@ -115,7 +116,7 @@ def ensure(asked: Sequence[Service], telling: Telling) -> list[Service]:
     """Return services that are ready, with all their options: found, or started at once."""
     ports = Ports(telling.tell)
     with explained(services_folder()), ExitStack() as held:
-        services_folder().mkdir(parents=True, exist_ok=True)
+        services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         for service in asked:
             held.enter_context(locked(log_path(service.name)))
         found = [_found(service) for service in asked]

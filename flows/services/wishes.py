@@ -9,6 +9,7 @@ from flows.errors import SettingsError
 from flows.fields import check_bounds, setting
 
 POOL = "local-process"
+_UNSAID = (None, False)
 
 
 def _port(what: str, usual: int) -> Any:
@@ -23,6 +24,11 @@ class Wishes:
     threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
     memory: str | None = setting(
         None, about="Memory of each Dask worker, such as 4GB. Default: a fair share."
+    )
+    tls: bool = setting(
+        False,
+        about="Encrypt Dask, with certificates made for it: only who may read them can join.",
+        flags=("--tls",),
     )
     port: int | None = _port("Prefect server", 4200)
     scheduler_port: int | None = _port("Dask scheduler", 8786)
@@ -39,8 +45,12 @@ class Wishes:
 
     def arguments(self) -> list[str]:
         """Return the wishes as they are given on the command line."""
-        given = [(each.name.replace("_", "-"), getattr(self, each.name)) for each in fields(self)]
-        return [f"--{name}={value}" for name, value in given if value is not None]
+        given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        return [_argument(name, value) for name, value in given.items() if value not in _UNSAID]
+
+
+def _argument(name: str, value: Any) -> str:
+    return f"--{name}" if value is True else f"--{name}={value}"
 
 
 def _check_memory(memory: str) -> None:

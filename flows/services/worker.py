@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import httpx
 
 from flows.services.ports import Ports
 from flows.services.records import recorded
-from flows.services.server import prefect_environment
+from flows.services.server import basic_auth, prefect_environment
 from flows.services.service import Service
 from flows.services.wishes import POOL
 
@@ -58,12 +57,11 @@ class PrefectWorker(Service):
         return {**prefect_environment(), "PREFECT_API_URL": str(self.api)}
 
     def _known(self) -> list[dict[str, str]]:
-        user, _, password = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
         try:
             reply = httpx.post(
                 f"{self.api}/work_pools/{self.pool}/workers/filter",
                 json={},
-                auth=(user, password) if user else None,
+                auth=basic_auth(),
                 timeout=5.0,
             )
             return list(reply.json()) if reply.is_success else []

@@ -134,6 +134,11 @@ class Labelled:
             )
         return settings.n_components
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the result of a run depends on, beside its settings, in plain JSON."""
+        return {"data_hash": self.data.data_hash, "label": self.label}
+
     def default_name(self, settings: Settings) -> str:
         """Return what a run is called by default, such as wine-gaussian-q3."""
         kernel = settings.kernel.replace("_", "-")

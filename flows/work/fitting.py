@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from flows.compute.joining import joined
 from flows.progress import Part, report
 from flows.settings import FitSettings, KeptSettings
 from flows.work.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
 from flows.work.keeping import model_of, refuse_existing
+from flows.work.steady import steadily
+from flows.work.undertaking import under_way
 from ism_dask.estimators.base import IKDR
 from storage import Dataset, save_model
 
+KIND = "fit"
 # Loadings that a summary shows of each new feature.
 _SHOWN = 5
 
@@ -33,14 +35,18 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     run = settings.run or labelled.default_name(settings)
     refuse_existing(run, settings)
     report(0.0, f"fit {settings.title}")
-    with joined(settings.scheduler):
+
+    def work() -> Fitted:
         rows = read_rows(labelled.data.X, settings)
-        fitted = fit(settings, rows, labelled.y, Part(stop=0.95))
-    summary = _summary(settings, labelled, fitted)
-    kept = model_of(fitted.model, settings, labelled.data, labelled.y, summary)
-    path = save_model(run, replace(kept, class_names=labelled.class_names))
+        return fit(settings, rows, labelled.y, Part(stop=0.95))
+
+    with under_way(run, KIND, settings, labelled.identity) as this:
+        fitted = steadily(settings, this, work)
+        summary = _summary(settings, labelled, fitted)
+        kept = model_of(fitted.model, settings, labelled.data, labelled.y, summary)
+        path = save_model(run, replace(kept, class_names=labelled.class_names))
     report(1.0, f"saved {run}")
-    return {"command": "fit", "run": run, "path": str(path), **summary}
+    return {"command": KIND, "run": run, "path": str(path), **summary}
 
 
 def fit_plain(settings: FitSettings) -> dict[str, Any]:

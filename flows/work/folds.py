@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ from flows.progress import Part
 from flows.settings import CrossvalSettings
 from flows.work.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
 from flows.work.keeping import figures, refuse_existing, versions
+from flows.work.steady import steadily
+from flows.work.undertaking import current, under_way
 from storage import RESULTS, save_results
 
+KIND = "crossval"
 # What is averaged over the folds.
 MEASURES = ("accuracy", "cost", "seconds", "iterations")
 # How much of a fold is done when W is fitted, and when the classifier is.
@@ -114,6 +119,17 @@ def plan_folds(labelled: Labelled, folds: int, seed: int) -> list[FoldPlan]:
     return [FoldPlan(number, *parts) for number, parts in enumerate(dealt, start=1)]
 
 
+@contextmanager
+def undertaken(settings: CrossvalSettings) -> Iterator[None]:
+    """Let the folds of the block and their summary be a run: those that are known stay so."""
+    labelled = open_labelled(settings)
+    run = _name(settings, labelled)
+    refuse_existing(run, settings, _replaced(settings))
+    plan_folds(labelled, settings.folds, settings.seed)  # an error where there are too many
+    with under_way(run, KIND, settings, labelled.identity):
+        yield
+
+
 def run_fold(
     labelled: Labelled,
     plan: FoldPlan,
@@ -143,15 +159,19 @@ def run_fold(
 
 
 def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
-    """Run one fold of a stored data set, telling the watchers how far it is."""
-    labelled = open_labelled(settings)
-    refuse_existing(_name(settings, labelled), settings, _replaced(settings))
+    """Run one fold of the run that is under way, telling the watchers how far it is."""
+    labelled, this = open_labelled(settings), current()
     plan = plan_folds(labelled, settings.folds, settings.seed)[number - 1]
     count = len(settings.numbers)
     part = Part((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
     part.report(0.0)
-    with joined(settings.scheduler):
-        result = run_fold(labelled, plan, settings, part)
+
+    fold = partial(run_fold, labelled, plan, settings, part)
+
+    def work() -> dict[str, Any]:
+        return asdict(steadily(settings, this, fold, fold=number))
+
+    result = FoldResult(**this.piece("fold", number, work))
     part.report(1.0, f"accuracy {result.accuracy:.3f}")
     return result
 
@@ -160,7 +180,6 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
     """Keep what the run found, and return it as plain JSON."""
     labelled = open_labelled(settings)
     run = _name(settings, labelled)
-    refuse_existing(run, settings, _replaced(settings))
     found = {
         **labelled.facts(settings),
         "folds": settings.folds,
@@ -168,17 +187,18 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
         **asdict(Summary.of(results)),
     }
     path = save_results(
-        run, "crossval", config=settings.to_json(), metrics=figures(found), versions=versions()
+        run, KIND, config=settings.to_json(), metrics=figures(found), versions=versions()
     )
-    return {"command": "crossval", "run": run, "path": str(path), **found}
+    return {"command": KIND, "run": run, "path": str(path), **found}
 
 
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
     """Run the whole cross-validation without Prefect."""
     ensure_stored(settings.dataset, settings.split)
-    with joined(settings.scheduler):
-        results = [cross_fold(settings, number) for number in settings.numbers]
-    return summarise(settings, results)
+    with undertaken(settings):
+        with joined(settings.scheduler):
+            results = [cross_fold(settings, number) for number in settings.numbers]
+        return summarise(settings, results)
 
 
 def _name(settings: CrossvalSettings, labelled: Labelled) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
-from flows.compute.joining import joined
 from flows.errors import SettingsError
 from flows.passes import watched_rounds
 from flows.progress import Part, report
@@ -27,9 +27,13 @@ from flows.work.data import (
 from flows.work.fitting import told_of
 from flows.work.keeping import model_of, refuse_existing
 from flows.work.paradigms import PARADIGMS
-from ism_dask.alternation import Round
+from flows.work.steady import steadily
+from flows.work.undertaking import under_way
 from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.states import Round
 from storage import Dataset, open_dataset, picture_path, save_model
+
+KIND = "cluster"
 
 
 def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
@@ -40,16 +44,17 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     refuse_existing(run, settings)
     report(0.0, f"cluster {settings.title}")
-    with joined(settings.scheduler):
-        fitted, model = _fitted(settings, data, k)
-    summary = {**_facts(settings, data, model), **told_of(fitted, settings, data)}
-    kept = model_of(model, settings, data, model.labels_, summary)
-    pictures = drawn(data, model)
-    contents = {_file(name): content for name, content in pictures.items()}
-    path = save_model(run, replace(kept, labels=model.labels_), contents)
+    y = PARADIGMS[settings.paradigm].told(settings, data)
+    with under_way(run, KIND, settings, _identity(data, k, y)) as this:
+        fitted, model = steadily(settings, this, partial(_fitted, settings, data, k, y))
+        summary = {**_facts(settings, data, model), **told_of(fitted, settings, data)}
+        kept = model_of(model, settings, data, model.labels_, summary)
+        pictures = drawn(data, model)
+        contents = {_file(name): content for name, content in pictures.items()}
+        path = save_model(run, replace(kept, labels=model.labels_), contents)
     report(1.0, f"saved {run}")
     shown = {name: str(picture_path(path, _file(name))) for name in pictures}
-    return {"command": "cluster", "run": run, "path": str(path), **summary, "pictures": shown}
+    return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": shown}
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
@@ -77,9 +82,17 @@ def cluster_plain(settings: ClusterSettings) -> dict[str, Any]:
     return cluster_and_save(settings)
 
 
-def _fitted(settings: ClusterSettings, data: Dataset, k: int) -> tuple[Fitted, ClusteringIKDR]:
+def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:
+    """Return what the clusters depend on beside the settings, in plain JSON."""
+    # What is avoided may be the clusters of a run, which another of that name has replaced.
+    told = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
+    return {"data_hash": data.data_hash, "k": k, "told": told}
+
+
+def _fitted(
+    settings: ClusterSettings, data: Dataset, k: int, y: Any
+) -> tuple[Fitted, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
-    y = paradigm.told(settings, data)
     rows = read_rows(data.X, settings)
     is_last = partial(_is_last, settings)
     with watched_rounds(Part(stop=0.95), stopping_of(settings), is_last) as progress:

@@ -34,7 +34,8 @@ def read_matrix(path: Path) -> Matrix:
     read = _by_suffix("file", path, _READERS)
     try:
         matrix = read(path)
-    except (OSError, ValueError, MemoryError, csv.Error) as error:
+    # Of files that are not what they claim to be NumPy complains in a dozen ways.
+    except Exception as error:
         reason = getattr(error, "strerror", None) or error
         raise FlowError(f"cannot read {path}: {reason}") from error
     _check_numbers(path, matrix.values)
@@ -102,8 +103,9 @@ def _by_suffix(name: str, path: Path, known: Mapping[str, _Format]) -> _Format:
 
 
 def _read_npy(path: Path) -> Matrix:
-    with path.open("rb") as handle:
-        return Matrix(np.lib.format.read_array(handle, allow_pickle=False))
+    # Mapped first: what a header claims is compared with the file, not asked of the memory.
+    with np.errstate(over="raise"):
+        return Matrix(np.array(np.lib.format.open_memmap(path, mode="r")))
 
 
 def _read_csv(path: Path) -> Matrix:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -18,9 +17,10 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.eigen import canonical_signs
-from ism_dask.engines import Engine, Problem
+from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
+from ism_dask.journal import journal_of_fit
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
@@ -159,19 +159,12 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
         resolved, problem = prepared.problem(kernel, dependence, self.engine_tol, self.random_state)
-        engine, solution = self._solved(problem, q)
+        engine, solution = self._search.run(problem, q, journal=journal_of_fit())
         self._keep(solution, prepared)
         # What a kernel keeps of the rows is told in the features of the user.
         self.kernel_ = resolved.carried(prepared.lift)
         self._keep_engine(engine, solution)
         return solution
-
-    def _solved(
-        self, problem: Problem, q: int, state: State | None = None, spent: float = 0.0
-    ) -> tuple[Engine, Solution]:
-        """Return W and the engine it came by; `spent` seconds of those allowed are over."""
-        search = self._search
-        return replace(search, stopping=search.stopping.after(spent)).run(problem, q, state)
 
     @property
     def _search(self) -> Search:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, assert_all_finite, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask.alternation import Outcome, Round, alternate
+from ism_dask.alternation import Outcome, alternate
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
@@ -24,12 +23,13 @@ from ism_dask.estimators.centres import grouped, nearest
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare
 from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Guide, unit_rows
+from ism_dask.journal import Journal, journal_of_fit
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.rows import RowSource, project
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import resumed
 from ism_dask.spectral import Embedding, Graph
-from ism_dask.states import Solution, State, Status, Stopping
+from ism_dask.states import Round, Solution, State, Status, Stopping
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 
@@ -131,11 +131,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state)
         affinity = Affinity.of(kernel.carried(prepared.lower), drawn.sample)
         graph = Graph.of(prepared.shards, affinity, self.engine, **drawn.approximation)
-        work = _Work(self, prepared.shards, drawn=drawn, graph=graph, guide=guide, q=q)
+        journal = journal_of_fit()
+        work = _Work(
+            self, prepared.shards, drawn=drawn, graph=graph, guide=guide, q=q, journal=journal
+        )
         outcome = alternate(
-            work.begin(),
-            work.solve,
-            work.embed,
+            work,
+            journal,
             tol=self.outer_tol,
             max_outer=self.max_outer,
             comparable=guide.steady,
@@ -292,10 +294,10 @@ class _Work:
         graph: Graph,
         guide: Guide,
         q: int,
+        journal: Journal,
     ) -> None:
         self._model, self._shards, self._drawn = model, shards, drawn
-        self._graph, self._guide, self._q = graph, guide, q
-        self._started = time.perf_counter()
+        self._graph, self._guide, self._q, self._journal = graph, guide, q, journal
 
     def begin(self) -> Embedding:
         """Return the embedding of X, or of the first W that the guide asks for."""
@@ -320,5 +322,6 @@ class _Work:
         drawn = self._drawn
         shards = self._shards.sharing(known)
         problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.approximation)
-        spent = time.perf_counter() - self._started
-        return self._model._solved(problem, self._q, state, spent)
+        search = self._model._search
+        left = replace(search, stopping=search.stopping.after(self._journal.seconds))
+        return left.run(problem, self._q, state, self._journal)

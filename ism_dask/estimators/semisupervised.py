@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ism_dask.alternation import Round
 from ism_dask.checks import positive
 from ism_dask.estimators.centres import seeded_means
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.knowledge import Known, partial_scores
 from ism_dask.guides import Guide, Scores
 from ism_dask.kernels import Kernel
-from ism_dask.states import State
+from ism_dask.states import Round, State
 from ism_dask.typing import Array
 
 

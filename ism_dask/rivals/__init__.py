@@ -32,12 +32,15 @@ class Solver:
     by_change : bool
         Whether it ends by what the eigenvalues change by. With small steps that is little from
         the first: the others end by the residual.
+    resumes : bool
+        Whether it goes on from any of its states as if it had never been cut off.
     """
 
     solve: Callable[..., Solution]
     max_iter: int
     about: str
     by_change: bool = False
+    resumes: bool = False
 
     def stopping(
         self,
@@ -54,7 +57,7 @@ class Solver:
 
 
 SOLVERS: dict[str, Solver] = {
-    "ism": Solver(solver.solve, 200, "the Iterative Spectral Method", by_change=True),
+    "ism": Solver(solver.solve, 200, "the Iterative Spectral Method", by_change=True, resumes=True),
     "stiefel": Solver(stiefel.solve, 2000, "a curvilinear search on the Stiefel manifold"),
     "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
     "dimension-growth": Solver(growth.solve, 1000, "one column at a time"),

@@ -21,8 +21,12 @@ def load_colours(path: Path) -> RawData:
     RawData
         X of shape (n, 3), uint8: red, green, blue. No labels.
     """
-    colours = np.unique(load_pixels(path).reshape(-1, 3), axis=0)
-    return RawData(X=colours, feature_names=("red", "green", "blue"))
+    return RawData(X=colours_of(load_pixels(path)), feature_names=("red", "green", "blue"))
+
+
+def colours_of(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the distinct colours (n, 3) of pixels (height, width, 3), sorted."""
+    return np.unique(pixels.reshape(-1, 3), axis=0)
 
 
 def load_pixels(path: Path) -> NDArray[np.uint8]:

@@ -62,7 +62,7 @@ def scheduler(
     """Keep a scheduler during the block; yield its address."""
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
-    where = ("--host", host, "--port", 0, "--no-dashboard", "--dashboard-address", f"{host}:0")
+    where = scheduler_options(0, host)
     with process(*dask("scheduler", *where, "--scheduler-file", file, *options, within=within)):
         yield _address(file)
 
@@ -76,10 +76,20 @@ def worker(
     **environment: str,
 ) -> Iterator[None]:
     """Keep a worker during the block."""
-    size = ("--nthreads", 1, "--memory-limit", "1GiB", "--no-dashboard")
-    where = ("--host", host, "--dashboard-address", f"{host}:0")
-    with process(*dask("worker", address, *where, *size, *options, within=within), **environment):
+    started = dask("worker", address, *worker_options(host), *options, within=within)
+    with process(*started, **environment):
         yield
+
+
+def scheduler_options(port: int, host: str = "127.0.0.1") -> list[object]:
+    """Return what a scheduler is told that is only here."""
+    return ["--host", host, "--port", port, "--no-dashboard", "--dashboard-address", f"{host}:0"]
+
+
+def worker_options(host: str = "127.0.0.1") -> list[object]:
+    """Return what a worker of one thread is told that is only here."""
+    size = ["--nthreads", 1, "--memory-limit", "1GiB", "--no-dashboard"]
+    return ["--host", host, "--dashboard-address", f"{host}:0", *size]
 
 
 def _address(file: Path) -> str:

@@ -13,6 +13,9 @@ from typing import Any
 import httpx
 import psutil
 
+# How often a server may be too busy to answer.
+_TRIES = 10
+
 
 class Serving:
     """A server that can be started more than once, on the same port and database.
@@ -79,7 +82,13 @@ class Serving:
 
     def post(self, what: str, content: Any) -> Any:
         """Send something to the API as the UI does."""
-        return httpx.post(f"{self.api}/{what}", json=content).raise_for_status().json()
+        # While its database is busy the server says so; the UI asks again, too.
+        for _ in range(_TRIES):
+            answer = httpx.post(f"{self.api}/{what}", json=content)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(1)
+        return answer.raise_for_status().json()
 
     @staticmethod
     def until(holds: Any, seconds: float = 60.0) -> None:

@@ -28,6 +28,7 @@ COMMANDS = (
     "cluster",
     "tables",
     "transform",
+    "check",
     "runs",
     "show",
     "report",
@@ -341,7 +342,7 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
     for source, target, message in (
         (tmp_path / "narrow.npy", out, "has 12 columns, but the model was fitted to 13"),
-        (tmp_path / "pickled.npy", out, "allow_pickle=False"),
+        (tmp_path / "pickled.npy", out, "Python objects"),
         (tmp_path / "absent.npy", out, "No such file"),
         ("digits", out, "has 64 columns"),
         ("wine", tmp_path / "absent" / "out.csv", "No such file or directory; choose another"),

@@ -20,6 +20,7 @@ from support import Diary
 
 from flows.compute.clusters import KINDS, place_of
 from flows.compute.joining import joined, joined_place
+from flows.compute.losing import ClusterLost
 from flows.compute.versions import worker_versions
 from flows.errors import FlowError, SettingsError
 from flows.progress import watching
@@ -166,21 +167,49 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
     assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
-def test_a_task_that_ends_its_workers(local: Path) -> None:
-    import dask
-    import distributed  # noqa: F401 - whose settings have to be there first
-
-    said = "one task ended 1 worker of the Dask cluster at tcp://127.0.0.1:.*give each worker more"
+@pytest.mark.chaos
+def test_a_task_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 1)
+    file = tmp_path / "narrow.toml"
+    file.write_text(LOCAL.replace("1 GiB", "400 MiB"))
+    said = (
+        r"one task ended 2 workers of the Dask cluster at tcp://127.0.0.1:\d+ for want of memory: "
+        r"the last had taken \d{3} MiB of its 400 MiB with 1 thread; give each worker more memory"
+    )
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        pytest.raises(FlowError, match=said),
+        pytest.raises(FlowError, match=said) as failed,
+        joined_place(place_of(str(file))) as client,
+    ):
+        client.submit(_hoard).result()
+    assert not isinstance(failed.value, ClusterLost)
+
+
+def _hoard() -> None:
+    held = []
+    while True:  # slowly, for the nanny looks five times a second
+        held.append(b"1" * 2**23)
+        time.sleep(0.02)
+
+
+@pytest.mark.chaos
+def test_workers_that_somebody_else_ends(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 1)
+    with (
+        pytest.raises(
+            ClusterLost, match=r"one task ended 2 workers .* no nanny ended them"
+        ) as lost,
         joined_place(place_of(str(local))) as client,
     ):
-        client.submit(os._exit, 1).result()
+        client.submit(_end_process).result()
+    assert not lost.value.gone
+
+
+def _end_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.compute.place.NO_WORKERS", "1 s")
+    monkeypatch.setattr("flows.patience.NO_WORKERS", "1 s")
     with (
         pytest.raises(FlowError, match="lost all its workers, and none came back"),
         joined_place(place_of(str(local))) as client,

@@ -20,7 +20,7 @@ from flows.settings import CrossvalSettings, FitSettings
 from flows.wording import checked, engine, notes
 from flows.work.data import Picked, ensure_stored, open_labelled
 from flows.work.fitting import fit_plain, top_loadings
-from flows.work.folds import cross_fold, crossval_plain, plan_folds
+from flows.work.folds import cross_fold, crossval_plain, plan_folds, undertaken
 from ism_dask import SupervisedIKDR
 from ism_dask.rows import RowSource
 from storage import load_model
@@ -49,7 +49,8 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    assert cross_fold(WINE, 1).cost == pytest.approx(-model.objective_, rel=1e-12)
+    with undertaken(WINE):
+        assert cross_fold(WINE, 1).cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)

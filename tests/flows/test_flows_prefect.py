@@ -162,7 +162,7 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("flows.progress._SECONDS", 0.0)
     run = _new_run()
-    with Follower(run.id, "key", "title", set()) as follower:
+    with Follower(run.id, "key", "title", set(), lambda: None) as follower:
         for share in (0.1, 0.2):
             follower.tick(share, "text")
         _until(lambda: "left" in _shown(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from commandline import Command
 from flows.services import server
 from flows.services.conductor import stop_all
 from flows.services.records import record_path, recorded, services_folder
+from storage.sealed import sealed
 
 
 @pytest.fixture
@@ -92,8 +94,15 @@ def test_nothing_to_stop(here: Command) -> None:
 def test_a_stale_record_is_not_another_process() -> None:
     services_folder().mkdir(parents=True)
     record = record_path("prefect-server")
-    mine = f'{{"name": "prefect-server", "pid": {os.getpid()}, "created": 1.0, "address": "a"}}'
-    for text in (mine, "{}", "[1]", "no json"):
+    mine = {"name": "prefect-server", "pid": os.getpid(), "created": 1.0, "address": "a"}
+    for text in (
+        sealed(mine),
+        sealed({**mine, "pid": "1"}),
+        json.dumps(mine),
+        "{}",
+        "[1]",
+        "no json",
+    ):
         record.write_text(text)
         assert recorded("prefect-server") is None
     assert stop_all() == []

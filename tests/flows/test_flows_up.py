@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,7 +19,9 @@ import psutil
 import pytest
 import yaml
 from commandline import Command
+from fixtures import free_port
 from support import store_own
+from upkeep import LOOPBACK, Kept, begun, heard, heard_of, kept_up, listened, wait
 
 from flows.errors import FlowError
 from flows.services import conductor
@@ -35,47 +34,6 @@ from storage import report_path
 
 DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
 SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "prefect-worker")
-LOOPBACK = ("127.0.0.1", "::1")
-
-
-@dataclass(frozen=True)
-class Kept:
-    """An `ism-dask up` in the foreground of a terminal."""
-
-    process: subprocess.Popen[str]
-    environment: Mapping[str, str]
-    answer: dict[str, Any]
-
-    @property
-    def members(self) -> list[psutil.Process]:
-        return [psutil.Process(self.process.pid), *family()]
-
-    @property
-    def soon(self) -> str:
-        """The deployment that runs again and again."""
-        return str(self.asked("GET", "deployments/name/fit/soon").json()["id"])
-
-    def asked(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Ask the Prefect server, which may need time while it runs flows."""
-        url = f"{self.answer['api']}/{path}"
-
-        def reply() -> httpx.Response | None:
-            it = httpx.request(method, url, timeout=60, **more)
-            return None if it.status_code == 503 else it
-
-        return _wait(reply)
-
-    def begun(self, **settings: object) -> httpx.Response:
-        """Begin a run of the deployment, with settings of its own."""
-        parameters = {"parameters": {"settings": settings}}
-        return self.asked("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
-
-    def run_that_is(self, state: str) -> Any:
-        """Return the run of the deployment that is in a state, if there is one."""
-        only = {"deployments": {"id": {"any_": [self.soon]}}}
-        runs = self.asked("POST", "flow_runs/filter", json=only).json()
-        assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
-        return next((run for run in runs if run["state_type"] == state), None)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +47,7 @@ def kept(
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
         patch.delenv("PREFECT_HOME", raising=False)
         patch.delenv("PREFECT_API_URL", raising=False)
-        up = _up("--port", _unused(), "--workers", 2, "--memory", "500MB")
+        up = kept_up("--port", free_port(), "--workers", 2, "--memory", "500MB")
         try:
             store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
@@ -125,12 +83,14 @@ def test_all_answer_where_they_say(up: Kept) -> None:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         sizes = [(worker["nthreads"], worker["memory_limit"]) for worker in workers]
         assert sizes == [(1, 500_000_000)] * 2
+        # Tasks that no worker takes are not to wait for ever.
+        assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.no_workers_timeout)
 
 
 def test_all_listen_on_this_machine_only(up: Kept) -> None:
-    heard = {(process.name(), address) for process in up.members for address in _heard(process)}
-    assert len(heard) >= 5
-    assert {address[0] for _, address in heard} <= set(LOOPBACK)
+    found = {(process.name(), address) for process in up.members for address in heard(process)}
+    assert len(found) >= 5
+    assert {address[0] for _, address in found} <= LOOPBACK
 
 
 def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
@@ -142,11 +102,12 @@ def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
     assert all(name in listed.out for name in SERVICES)
     told = here("up", "--status", "--json").answer
     assert told == {name: value for name, value in again.answer.items() if name != "already"}
+    assert "without TLS runs already" in here("up", "--tls").failed(1)
     assert up.process.poll() is None
 
 
 def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
-    _fit_alone("wine", "--plain", "--quiet", "--run", "shown")
+    assert heard_of(begun("fit", "wine", "--plain", "--quiet", "--run", "shown")) <= LOOPBACK
     site = up.answer["reports"]
     listed = httpx.get(site)
     assert '<a href="/shown">shown</a>' in listed.text
@@ -173,7 +134,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
         assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
     refused = up.begun(dataset="wine", n_components="many")
     assert (refused.status_code, "n_components" in refused.text) == (409, True)
-    run = _wait(lambda: up.run_that_is("COMPLETED"))
+    run = wait(lambda: up.run_that_is("COMPLETED"))
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "model").is_dir()
     up.asked("PATCH", f"deployments/{up.soon}", json={"paused": True})
@@ -184,9 +145,9 @@ def test_what_dies_is_started_again(up: Kept) -> None:
     assert before is not None
     assert before.process is not None
     before.process.kill()
-    after = _wait(lambda: _another("reports", before.pid))
+    after = wait(lambda: _another("reports", before.pid))
     assert after.address == before.address
-    _wait(lambda: _answers(after.address))
+    wait(lambda: _answers(after.address))
 
 
 @pytest.mark.chaos
@@ -202,15 +163,15 @@ def test_whatever_is_killed_is_found_or_ended(
         assert tuple(orphans) == ("up", *SERVICES[1:])
         psutil.Process(orphans.pop("up")).kill()
         assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
-        second = _up()
+        second = kept_up()
         found = {each["name"]: each["pid"] for each in second.answer["services"]}
         assert found == {**orphans, "up": second.process.pid}
         assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
         _gone(second)
         assert second.process.returncode == 0
 
-        third = _begun("up")
-        _wait(lambda: recorded("reports"))
+        third = begun("up")
+        wait(lambda: recorded("reports"))
         third.kill()
         assert here("up", "--stop").out.startswith("ended: ")
         third.communicate()
@@ -225,8 +186,8 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
-    process = _begun("up")
-    _wait(lambda: recorded("dask-scheduler"))
+    process = begun("up")
+    wait(lambda: recorded("dask-scheduler"))
     process.send_signal(signal.SIGHUP)
     assert process.communicate()[1] == "ism-dask: interrupted\n"
     assert process.returncode == 130
@@ -235,14 +196,14 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
 
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
     run = up.begun(dataset="own", engine="exact", tol=1e-12, run="long").json()["id"]
-    _wait(lambda: up.run_that_is("RUNNING"))
+    wait(lambda: up.run_that_is("RUNNING"))
     members = up.members
-    ports = {address[1] for process in members for address in _heard(process)}
+    ports = {address[1] for process in members for address in heard(process)}
     up.process.send_signal(signal.SIGINT)
     _gone(up)
     assert up.process.returncode == 0
     assert not [process for process in members if process.is_running() and _works(process)]
-    assert not [port for port in ports if _listened(port)]
+    assert not [port for port in ports if listened(port)]
     database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
     with closing(sqlite3.connect(database)) as connection:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
@@ -252,7 +213,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
     assert report_url("soon").startswith("file:///")
 
 
-def test_a_service_that_ends_again_and_again_is_given_up(
+def test_a_service_that_ends_again_and_again_is_givenkept_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(conductor, "_EVERY", 0.01)
@@ -322,16 +283,6 @@ def test_nothing_runs(here: Command) -> None:
     assert running() is None
 
 
-def _up(*options: object) -> Kept:
-    """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
-    process = _begun("up", *options, "--json")
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise AssertionError(process.communicate())
-    return Kept(process, dict(os.environ), json.loads(line))
-
-
 def _deploy(up: Kept, file: Path) -> None:
     """Register what is deployed as `make deploy` does, and a copy that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
@@ -347,34 +298,12 @@ def _deploy(up: Kept, file: Path) -> None:
     )
 
 
-def _begun(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-    )
-
-
-def _fit_alone(*arguments: str) -> None:
-    """Fit in a process of its own, which is to listen on this machine only, if at all."""
-    heard = set()
-    with _begun("fit", *arguments) as fit:
-        while fit.poll() is None:
-            for process in _living(fit.pid):
-                heard |= set(_heard(process))
-            time.sleep(0.02)
-    assert fit.returncode == 0
-    assert {address[0] for address in heard} <= set(LOOPBACK)
-
-
 def _gone(up: Kept) -> None:
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
     assert _left() == ([], {".log"})
     for link in (up.answer["scheduler"], up.answer["dashboard"], up.answer["reports"]):
-        assert not _listened(urlsplit(link).port or 0)
+        assert not listened(urlsplit(link).port or 0)
 
 
 def _left() -> tuple[list[psutil.Process], set[str]]:
@@ -387,29 +316,8 @@ def _another(name: str, pid: int) -> Record | None:
     return record if record and record.pid != pid else None
 
 
-def _heard(process: psutil.Process) -> list[tuple[str, int]]:
-    try:
-        connections = process.net_connections()
-    except psutil.NoSuchProcess:
-        return []
-    return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
-
-
-def _listened(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def _works(process: psutil.Process) -> bool:
     return process.status() != psutil.STATUS_ZOMBIE
-
-
-def _living(pid: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
 
 
 def _answers(address: str) -> bool:
@@ -417,18 +325,3 @@ def _answers(address: str) -> bool:
         return httpx.get(address).status_code < 400
     except httpx.HTTPError:
         return False
-
-
-def _wait(known: Callable[[], Any], seconds: float = 120) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if (value := known()) not in (None, False):
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds} s")
-
-
-def _unused() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

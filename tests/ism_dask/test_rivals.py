@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.alternation import Round
 from ism_dask.eigen import leading, sine
 from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
@@ -25,7 +24,7 @@ from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import completed
 from ism_dask.shards import cut
 from ism_dask.solver import Evaluation, relative_residual, resumed
-from ism_dask.states import State, Status, Stopping
+from ism_dask.states import Round, State, Status, Stopping
 
 RIVALS = [name for name in SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.

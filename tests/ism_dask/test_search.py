@@ -187,7 +187,7 @@ def test_where_an_engine_declines_the_next_one_begins_anew():
     X, y = load_digits(return_X_y=True)
     X = np.vstack([X] * 3)[:5000] + np.random.default_rng(0).normal(size=(5000, 64))
     problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:5000])
-    engine, found = Search("auto", Stopping(max_iter=1), n_init=2).run(problem, 2)
+    engine, found = Search("auto", Stopping(max_iter=1, max_seconds=5.0), n_init=2).run(problem, 2)
     assert engine.name == "exact"
     assert "landmarks declined" in engine.note
     assert found.W.shape == (64, 2)

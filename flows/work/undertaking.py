@@ -1,0 +1,152 @@
+"""A run that loses nothing: what it has come to is kept on the way, and a later one goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from flows.progress import note
+from flows.settings import KeptSettings
+from flows.work.lease import leased
+from ism_dask.journal import Journal, journaled
+from ism_dask.states import Journey
+from storage import Checkpoints, DamagedStore, Ledger, StorageError
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Undertaking:
+    """A run that is under way.
+
+    Attributes
+    ----------
+    run : str
+    asked : Mapping
+        What decides its result, in plain JSON: what was kept for something else is no use.
+    every : float
+        Seconds between two checkpoints of a fit.
+    """
+
+    run: str
+    asked: Mapping[str, Any]
+    every: float
+
+    @contextmanager
+    def fit(self, **piece: Any) -> Iterator[Keeper]:
+        """Keep how far the fit of the block is, which goes on from where it was cut off.
+
+        `piece` says which one it is, where there are several. Yields who keeps it.
+        """
+        asked = {**self.asked, **piece}
+        checkpoints = Checkpoints.of_run(self.run)
+        known = checkpoints.find(asked, note)
+        if known is not None:
+            which = "".join(f"{name} {value}, " for name, value in piece.items())
+            note(f"going on from {which}{known.told} (--afresh begins anew)")
+        keeper = Keeper(lambda journey: checkpoints.keep(asked, journey), self.every)
+        try:
+            with journaled(Journal(known, keeper.take)):
+                yield keeper
+        except StorageError:
+            raise
+        except BaseException:
+            # Interrupted, or without its cluster: what is known is kept first.
+            keeper.flush()
+            raise
+
+    def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
+        """Return the result of a piece of the run, which `work` makes unless it is known."""
+        ledger, asked = Ledger.of_run(self.run), {**self.asked, name: number}
+        found = None
+        try:
+            found = ledger.find(f"{name}-{number}", asked)
+        except DamagedStore as error:
+            note(f"{error}: it is computed again")
+        if found is None:
+            found = dict(work())
+            ledger.keep(f"{name}-{number}", asked, found)
+        return found
+
+
+class Keeper:
+    """Keeps what it is given, but not more often than every so many seconds.
+
+    Attributes
+    ----------
+    moved : bool
+        Whether the fit has come further than it was.
+    """
+
+    def __init__(self, keep: Callable[[Journey], None], every: float) -> None:
+        self._keep, self._every = keep, every
+        self._pending: Journey | None = None
+        self._last = time.monotonic()
+        self.moved = False
+
+    def take(self, journey: Journey) -> None:
+        """Take note of how far the fit is, and keep that unless it was just done."""
+        self._pending, self.moved = journey, True
+        if time.monotonic() - self._last >= self._every:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep what is not kept yet."""
+        if self._pending is not None:
+            self._keep(self._pending)
+            self._pending, self._last = None, time.monotonic()
+
+
+_CURRENT: ContextVar[Undertaking | None] = ContextVar("undertaking", default=None)
+
+
+@contextmanager
+def under_way(
+    run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any]
+) -> Iterator[Undertaking]:
+    """Hold a run, which nobody else computes, and clear away what was kept of it at its end.
+
+    Parameters
+    ----------
+    run, kind : str
+    settings : KeptSettings
+    known : Mapping
+        What decides the result beside the settings: digests of data, in plain JSON.
+    """
+    asked = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
+    this = Undertaking(run, asked, settings.checkpoint)
+    with leased(run, kind, settings.to_json(), partial(_is_begun, run)) as before:
+        if before is not None:
+            note(f"this run was begun before: {before.told}")
+        if settings.afresh:
+            _clear(run)
+        token = _CURRENT.set(this)
+        try:
+            yield this
+        finally:
+            _CURRENT.reset(token)
+        _clear(run)
+
+
+def current() -> Undertaking:
+    """Return the run that is under way, of which this is a step."""
+    this = _CURRENT.get()
+    if this is None:
+        raise LookupError("a step of a run was asked for where no run is under way")
+    return this
+
+
+def _is_begun(run: str) -> bool:
+    """Say whether there is anything that a later run of that name can go on from."""
+    return bool(Checkpoints.of_run(run).numbers) or Ledger.of_run(run).folder.is_dir()
+
+
+def _clear(run: str) -> None:
+    Checkpoints.of_run(run).clear()
+    Ledger.of_run(run).clear()

@@ -1,0 +1,116 @@
+"""What a fit has come to, leg by leg, for one that is cut off and begun again.
+
+A fit is a chain of legs: runs of a solver one after the other, each of them decided by those
+before. Who has kept the legs of a fit that was cut off hands them to one of the same rows and
+parameters, which is told how the first of them ended instead of running them, goes on where the
+last one was, and comes to the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+
+from ism_dask.states import Journey, Leg, Solution, Standing, State
+
+Run = Callable[[State | None, Callable[[State], None]], Solution]
+
+
+class Journal:
+    """The legs of one fit.
+
+    Parameters
+    ----------
+    known : Journey, optional
+        How far a fit of the same rows and parameters has come that was cut off.
+    keep : callable, optional
+        Called with the journey whenever there is more of it.
+
+    Attributes
+    ----------
+    journey : Journey
+        All that is known.
+    """
+
+    def __init__(
+        self, known: Journey | None = None, keep: Callable[[Journey], None] | None = None
+    ) -> None:
+        self.journey = Journey() if known is None else known
+        self._keep = keep
+        self._next = 0
+        self._earlier = 0.0 if self.standing is None else self.standing.rounds[-1].seconds
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long the fit has taken, with the time before it was cut off."""
+        return self._earlier + time.perf_counter() - self._began
+
+    @property
+    def standing(self) -> Standing | None:
+        """Where rounds have come to, of a fit that goes in rounds."""
+        return self.journey.standing
+
+    def leg(self, run: Run) -> Solution:
+        """Return what the next leg comes to.
+
+        Parameters
+        ----------
+        run : callable
+            Takes the state that it was cut off at, if it was, and whom to tell of each state
+            that it could go on from.
+        """
+        number, self._next = self._next, self._next + 1
+        legs = self.journey.legs
+        known = legs[number] if number < len(legs) else None
+        if isinstance(known, Solution):
+            self._earlier += _seconds(known)
+            return known
+        solution = run(known, partial(self._note, number))
+        self._earlier += 0.0 if known is None else _seconds(known)
+        self._note(number, solution)
+        return solution
+
+    def rest(self, standing: Standing) -> None:
+        """Take a round as over: its legs are not needed any more."""
+        self._next = 0
+        self._write(Journey(standing))
+
+    def _note(self, number: int, leg: State | Solution) -> None:
+        legs: list[Leg] = [*self.journey.legs]
+        # A leg of which nothing could be kept has a place all the same.
+        legs += [None] * (number + 1 - len(legs))
+        legs[number] = leg
+        self._write(replace(self.journey, legs=tuple(legs)))
+
+    def _write(self, journey: Journey) -> None:
+        self.journey = journey
+        if self._keep is not None:
+            self._keep(journey)
+
+
+_HANDED: ContextVar[list[Journal]] = ContextVar("journal", default=[])  # noqa: B039
+
+
+@contextmanager
+def journaled(journal: Journal) -> Iterator[None]:
+    """Let the first fit that begins in the block keep its legs in `journal`, and no other."""
+    token = _HANDED.set([journal])
+    try:
+        yield
+    finally:
+        _HANDED.reset(token)
+
+
+def journal_of_fit() -> Journal:
+    """Return the journal of a fit that begins: the one that was handed to it, or an empty one."""
+    handed = _HANDED.get()
+    return handed.pop() if handed else Journal()
+
+
+def _seconds(leg: State | Solution) -> float:
+    return leg.history[-1].seconds if leg.history else 0.0

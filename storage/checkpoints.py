@@ -1,0 +1,177 @@
+"""How far a run has come, kept while it goes on: whole or not at all, and the newest three."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from storage.durable import explained, replace_synced
+from storage.errors import DamagedStore, StorageError
+from storage.groups import commit_group, get_array, open_checked, put_array
+from storage.home import resolve_under
+from storage.jsontext import dumps, loads
+from storage.manifest import damaged
+from storage.runs import run_folder
+from storage.sealed import read_sealed, sealed
+from storage.workspace import discard, settle
+
+if TYPE_CHECKING:
+    from ism_dask.states import Journey
+
+FORMAT_VERSION = 1
+CHECKPOINTS, NEWEST = "checkpoints", "newest"
+_KEPT = 3
+_NUMBER = re.compile("[0-9]{8}")
+_NUMBERS = "numbers"
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where a run that is cut off can go on from.
+
+    Each is a folder with a number, committed like any store of ours. A pointer that is written
+    last names the newest, so that it is missed where it is gone.
+
+    Attributes
+    ----------
+    folder : Path
+    """
+
+    folder: Path
+
+    @classmethod
+    def of_run(cls, name: str) -> Checkpoints:
+        """Return the checkpoints in the folder of a run, whether or not there are any."""
+        return cls(resolve_under(run_folder(name), CHECKPOINTS))
+
+    def keep(self, asked: Mapping[str, Any], journey: Journey) -> None:
+        """Keep how far what was asked for has come, and let go of all but the newest.
+
+        Raises
+        ------
+        StorageError
+            When it could not be written. What was there before still is.
+        """
+        # What a fit is made of takes a while to import, which a list of runs need not wait for.
+        from storage.journeys import packed  # noqa: PLC0415
+
+        record, numbers = packed(journey)
+        text = dumps({"asked": asked, "journey": record})
+        number = max([*self.numbers, self._pointed() or 0], default=0) + 1
+
+        def fill(group: zarr.Group) -> str:
+            put_array(group, _NUMBERS, numbers)
+            return sha256(text.encode() + numbers.tobytes()).hexdigest()
+
+        attributes = {"format_version": FORMAT_VERSION, "record": text}
+        commit_group(self.path(number), attributes, fill)
+        replace_synced(self.folder / NEWEST, sealed({NEWEST: number}))
+        with explained(self.folder):
+            for old in self.numbers[:-_KEPT]:
+                discard(self.path(old))
+
+    def find(
+        self, asked: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+    ) -> Journey | None:
+        """Return the newest that is whole and of what is asked, None where there is none.
+
+        `tell` is called with what is wrong with newer ones.
+        """
+        for number in self._candidates(tell):
+            try:
+                found, journey = self.read(number)
+            except DamagedStore as error:
+                tell(f"{error} The checkpoint before it is taken")
+                continue
+            # As JSON has it: tuples come back as lists.
+            if dumps(found) == dumps(asked):
+                return journey
+        return None
+
+    def newest(self) -> Journey | None:
+        """Return the newest that is whole, whatever was asked for."""
+        for number in reversed(self.numbers):
+            with suppress(StorageError):
+                return self.read(number)[1]
+        return None
+
+    def read(self, number: int) -> tuple[dict[str, Any], Journey]:
+        """Return what was asked for and how far it had come.
+
+        Raises
+        ------
+        DamagedStore
+            When a file of it is missing or altered.
+        """
+        from storage.journeys import unpacked  # noqa: PLC0415
+
+        path = self.path(number)
+        _, group = open_checked(path)
+        try:
+            attributes = group.attrs.asdict()
+            if attributes["format_version"] != FORMAT_VERSION:
+                raise ValueError(f"`format_version` is {attributes['format_version']!r}")  # noqa: TRY301
+            record = loads(str(attributes["record"]))
+            journey = unpacked(record["journey"], get_array(group, _NUMBERS))
+            return dict(record["asked"]), journey
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise damaged(path, "zarr.json", f"not a checkpoint ({error})") from error
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        with explained(self.folder):
+            if self.folder.exists():
+                discard(self.folder)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of those that are there, rising; the last is the newest."""
+        with explained(self.folder, "read"):
+            entries = self.folder.iterdir() if self.folder.is_dir() else ()
+            return sorted(int(each.name) for each in entries if self.is_number(each.name))
+
+    @staticmethod
+    def is_number(name: str) -> bool:
+        """Say whether a folder of that name is a checkpoint."""
+        return _NUMBER.fullmatch(name) is not None
+
+    @property
+    def pointed(self) -> int | None:
+        """The number that the pointer names; None where there is none.
+
+        DamagedStore where it was altered or cut short.
+        """
+        path = self.folder / NEWEST
+        try:
+            number = read_sealed(path, "a pointer to the newest checkpoint").get(NEWEST)
+        except FileNotFoundError:
+            return None
+        if not isinstance(number, int) or not 0 < number < 10**8:
+            told = "it names no checkpoint"
+            raise DamagedStore(f"{path} is damaged: {told}.", NEWEST, told)
+        return number
+
+    def _pointed(self, tell: Callable[[str], None] = lambda _: None) -> int | None:
+        """Return what the pointer names; one that is damaged is told, and names nothing."""
+        try:
+            return self.pointed
+        except DamagedStore as error:
+            tell(f"{error} The newest checkpoint that is there is taken")
+            return None
+
+    def _candidates(self, tell: Callable[[str], None]) -> Iterator[int]:
+        pointed = self._pointed(tell)
+        if pointed is not None and not settle(self.path(pointed)):
+            tell(f"{self.path(pointed)}, the newest checkpoint, is missing: an older one is taken")
+        yield from reversed(self.numbers)
+
+    def path(self, number: int) -> Path:
+        """Return the folder of a checkpoint, whether or not it is there."""
+        return resolve_under(self.folder, f"{number:08d}")

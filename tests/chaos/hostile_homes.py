@@ -1,0 +1,267 @@
+"""Homes made to do harm: stores whose digests are all right, runs, leases, links, cluster files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hostile_files import PICKLED
+from stock import journey, lease, read_data
+
+from flows.commands import resume
+from flows.console import Output
+from flows.settings import FitSettings
+from flows.work.checking import check
+from flows.work.lease import find_lease
+from flows.work.runs import write_report
+from storage import (
+    Checkpoints,
+    Ledger,
+    StorageError,
+    dataset_path,
+    load_model,
+    model_path,
+    open_dataset,
+    open_run,
+    safe_name,
+)
+from storage.groups import commit_group, put_array
+from storage.journeys import packed
+from storage.jsontext import dumps
+from storage.manifest import MANIFEST, write_manifest
+from storage.sealed import sealed
+
+DEEP = "[" * 50_000
+
+
+def _metadata(**changes: Any) -> Callable[[], object]:
+    """Return what opens a data set whose rows' metadata are others, and all digests right."""
+
+    def reads() -> None:
+        root = dataset_path("small")
+        _rewritten(root / "X" / "zarr.json", **changes)
+        _resealed(root)
+        rows = open_dataset("small").X
+        rows.read(0, len(rows))
+
+    return reads
+
+
+def _rewritten(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _resealed(root: Path, data_hash: str = "0" * 64) -> None:
+    (root / MANIFEST).unlink()
+    write_manifest(root, data_hash)
+
+
+def _grid(*shape: int) -> dict[str, Any]:
+    return {"name": "regular", "configuration": {"chunk_shape": shape}}
+
+
+def _attributes(**changes: Any) -> Callable[[], object]:
+    def reads() -> None:
+        path = dataset_path("small") / "zarr.json"
+        known = json.loads(path.read_text())["attributes"]
+        _rewritten(path, attributes={**known, **changes})
+        _resealed(dataset_path("small"))
+        open_dataset("small")
+
+    return reads
+
+
+def _listed(name: str) -> Callable[[], object]:
+    """Return what opens a data set whose manifest lists that file as well."""
+
+    def reads() -> None:
+        path = dataset_path("small") / MANIFEST
+        known = json.loads(path.read_text())
+        body = {key: value for key, value in known.items() if key != "digest"}
+        files = {**body["files"], name: {"bytes": 1, "sha256": "0" * 64}}
+        path.write_text(sealed({**body, "files": files}))
+        open_dataset("small")
+
+    return reads
+
+
+def _written(file: str, text: str, read: Callable[[], object]) -> Callable[[], object]:
+    def reads() -> None:
+        path = Path("home") / file
+        path.write_text(text)
+        read()
+
+    return reads
+
+
+def _record(text: str) -> Callable[[], object]:
+    def reads() -> None:
+        attributes = {"format_version": 1, "record": text}
+        commit_group(model_path("fitted"), attributes, lambda _: "")
+        load_model("fitted")
+
+    return reads
+
+
+def _values_of_another() -> None:
+    (dataset_path("small") / MANIFEST).unlink()
+    write_manifest(dataset_path("small"), "0" * 64)
+    (checked,) = check(["small"])
+    if checked.problems:
+        raise StorageError(str(checked.problems[0]))
+
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+STORES: dict[str, Callable[[], object]] = {
+    "zarr: a codec that unpickles": _metadata(codecs=[{"name": "numcodecs.pickle"}]),
+    "zarr: a codec of nobody": _metadata(codecs=[BYTES, {"name": "os.system"}]),
+    "zarr: a codec of others": _metadata(codecs=[BYTES, {"name": "gzip"}]),
+    "zarr: objects": _metadata(data_type="object"),
+    "zarr: texts": _metadata(data_type="string"),
+    "zarr: another type": _metadata(data_type="complex128"),
+    "zarr: 1e15 rows": _metadata(shape=[10**15, 3]),
+    "zarr: 1e15 rows in one chunk": _metadata(shape=[10**15, 3], chunk_grid=_grid(10**15, 3)),
+    "zarr: 1e15 rows in three": _metadata(shape=[3 * 10**15, 3], chunk_grid=_grid(10**15, 3)),
+    "zarr: a negative shape": _metadata(shape=[-5, 3]),
+    "zarr: no shape": _metadata(shape=None),
+    "zarr: a group instead": _metadata(node_type="group"),
+    "zarr: no JSON": _written(
+        "datasets/small/X/zarr.json", DEEP, lambda: (_resealed(dataset_path("small")), read_data())
+    ),
+    "attributes: names that are numbers": _attributes(feature_names=[1, 2, 3]),
+    "attributes: a name that is a list": _attributes(name=["x"]),
+    "attributes: a picture of another size": _attributes(image_shape=[10**9, 10**9]),
+    "attributes: classes that are no mapping": _attributes(class_names=[["a"]]),
+    "attributes: more than there are": _attributes(system="rm"),
+    "manifest: a way up": _listed("../../../etc/passwd"),
+    "manifest: an absolute path": _listed("/etc/passwd"),
+    "manifest: a name with a zero": _listed("X/c/\0"),
+    "manifest: nested without end": _written(
+        "datasets/small/manifest.json", DEEP, lambda: open_dataset("small")
+    ),
+    "manifest: a list": _written(
+        "datasets/small/manifest.json", "[1]", lambda: open_dataset("small")
+    ),
+    "manifest: of other values": _values_of_another,
+    "model: a pickle for a record": _record(PICKLED.hex()),
+    "model: a record nested without end": _record(DEEP),
+    "model: a record of other kinds": _record(dumps({"config": 1, "metrics": [], "versions": 0})),
+}
+
+
+def _checkpoint(**changes: Any) -> Callable[[], object]:
+    """Return what reads a checkpoint whose record has other values, and all digests right."""
+
+    def reads() -> None:
+        record, numbers = packed(journey(0))
+        text = dumps({"asked": {}, "journey": {**record, **changes}})
+        checkpoints = Checkpoints.of_run("odd")
+
+        def fill(group: Any) -> str:
+            put_array(group, "numbers", numbers)
+            return ""
+
+        commit_group(checkpoints.path(1), {"format_version": 1, "record": text}, fill)
+        checkpoints.read(1)
+
+    return reads
+
+
+def _leased(**changes: Any) -> Callable[[], object]:
+    """Return what reads a lease with other values, and the digest right."""
+    text = sealed({**asdict(lease()), **changes})
+    return _written("runs/under-way/lease.json", text, lambda: find_lease("under-way"))
+
+
+def _resumed(**changes: Any) -> Callable[[], object]:
+    """Return what goes on with a run whose lease has other settings, and the digest right."""
+
+    def reads() -> None:
+        known = FitSettings(dataset="small", n_components=2).to_json()
+        replace(lease(), settings={**known, **changes}).write()
+        resume.run("under-way", plain=True, output=Output(quiet=True))
+
+    return reads
+
+
+def _linked(link: str, use: Callable[[], object]) -> Callable[[], object]:
+    """Return what uses a folder that is a link to one outside the home."""
+
+    def reads() -> None:
+        outside = Path("outside")
+        outside.mkdir()
+        place = Path("home") / link
+        if place.exists():
+            place.rename(Path("moved"))
+        place.symlink_to(outside.resolve())
+        use()
+
+    return reads
+
+
+def _kept_in_link() -> None:
+    Checkpoints.of_run("under-way").keep({}, journey(0))
+
+
+STATE = packed(journey(0))[0]["legs"][0]
+RUNS: dict[str, Callable[[], object]] = {
+    "name: a run above": lambda: load_model("../x"),
+    "name: a run anywhere": lambda: open_run("/etc"),
+    "name: a report above": lambda: write_report("../../x"),
+    "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
+    "name: a piece above": lambda: Ledger.of_run("own").keep("../x", {}, {}),
+    "name: a data set above": lambda: open_dataset("../x"),
+    "name: one to be checked above": lambda: check(["../x"]),
+    "name: with a zero": lambda: safe_name("a\0b"),
+    "checkpoint: a kind that is code": _checkpoint(kind="os.system"),
+    "checkpoint: a kind that is a list": _checkpoint(kind=["State"]),
+    "checkpoint: another kind": _checkpoint(legs=[{"kind": "Status", "value": "converged"}]),
+    "checkpoint: a text for a number": _checkpoint(legs=[{**STATE, "iteration": "1"}]),
+    "checkpoint: an array without end": _checkpoint(legs=[{"array": [0, 10**300, 10**300]}]),
+    "checkpoint: an array of half rows": _checkpoint(legs=[{"array": [0, 1e300, 1e300]}]),
+    "checkpoint: an array below": _checkpoint(legs=[{"array": [-5, 2]}]),
+    "lease: a list": _written(
+        "runs/under-way/lease.json", sealed({}), lambda: find_lease("under-way")
+    ),
+    "lease: a pickle": _written(
+        "runs/under-way/lease.json", PICKLED.hex(), lambda: find_lease("under-way")
+    ),
+    "lease: a process below": _leased(pid=-1),
+    "lease: a process that is text": _leased(pid="1"),
+    "lease: a time without end": _leased(renewed=1e300),
+    "lease: settings that are no mapping": _leased(settings="rm -rf"),
+    "lease: more than there is": _leased(code="rm -rf"),
+    "lease: a setting that is a list": _resumed(label=[1]),
+    "lease: a setting of nobody": _resumed(preload="evil.py"),
+    "lease: a run above": _resumed(dataset="../x"),
+    "ledger: a pickle": _written(
+        "runs/under-way/ledger/fold-1.json",
+        PICKLED.hex(),
+        lambda: Ledger.of_run("under-way").find("fold-1", {}),
+    ),
+    "ledger: nested without end": _written(
+        "runs/under-way/ledger/fold-1.json",
+        DEEP,
+        lambda: Ledger.of_run("under-way").find("fold-1", {}),
+    ),
+    "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
+    "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),
+    "link: a model outside": _linked("runs/fitted/model", lambda: load_model("fitted")),
+    "link: checkpoints outside": _linked("runs/under-way/checkpoints", _kept_in_link),
+}
+
+
+CLUSTERS = {
+    "nested without end": "a = " + DEEP,
+    "no text": "\udcff\udcfe",
+    "a kind that is a list": "kind = ['local']",
+    "a kind of nobody": "kind = 'os.system'",
+    "workers that are text": "kind = 'local'\nworkers = 'many'",
+    "workers below": "kind = 'local'\nworkers = -3",
+    "a key of nobody": "kind = 'local'\npreload = 'evil.py'",
+    "an address that is none": "kind = 'address'\naddress = 'file:///etc/passwd'",
+    "numbers that are none": "kind = 'local'\nworkers = nan",
+}

@@ -1,0 +1,131 @@
+"""A home with one of everything that is kept, small, and ways to read all of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from flows.work.lease import Lease, find_lease
+from ism_dask.states import Candidate, Journey, Record, State
+from storage import (
+    Checkpoints,
+    DatasetInfo,
+    Ledger,
+    Model,
+    Sample,
+    dataset_path,
+    load_model,
+    open_dataset,
+    open_run,
+    pictures_of,
+    run_folder,
+    save_model,
+    save_results,
+    write_dataset,
+)
+from storage.journeys import packed
+
+ASKED = {"dataset": "small", "tol": 1e-5}
+PIECE = "fold-1"
+
+
+def small_rows(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(50, 3))
+
+
+def store_small(seed: int = 0) -> None:
+    """Store a data set of three chunks."""
+    info = DatasetInfo("small", class_names={"kind": ("a", "b")}, default_label="kind")
+    labels = {"kind": np.arange(50) % 2}
+    write_dataset(dataset_path("small"), info, [small_rows(seed)], labels, chunk_rows=20)
+
+
+def journey(seed: int) -> Journey:
+    rng = np.random.default_rng(seed)
+    best = Candidate(rng.normal(size=(3, 2)), rng.normal(size=2), 0.3, rng.normal())
+    record = Record(1, rng.normal(), (1.5, 0.5), 0.1, 0.1, 0.2, ascent=True)
+    return Journey(None, (State(1, best, best, (record,)),))
+
+
+def same(one: Journey | None, other: Journey) -> bool:
+    """Say whether two journeys are alike to the last bit."""
+    if one is None:
+        return False
+    (record, numbers), (another, others) = packed(one), packed(other)
+    return repr(record) == repr(another) and numbers.tobytes() == others.tobytes()
+
+
+def model(seed: int = 0) -> Model:
+    rng = np.random.default_rng(seed)
+    return Model(
+        components=rng.normal(size=(2, 3)),
+        mean=rng.normal(size=3),
+        scale=np.ones(3),
+        eigenvalues=np.array([2.0, 1.0]),
+        labels=np.arange(6) % 2,
+        sample=Sample(rng.normal(size=(6, 2)).astype(np.float32), np.arange(6) % 2),
+        metrics={"objective": 1.0},
+    )
+
+
+def keep_model(seed: int = 0) -> None:
+    save_model("fitted", model(seed), {"clusters.png": bytes(range(200))})
+
+
+def keep_results(accuracy: float = 0.9) -> None:
+    save_results("judged", "crossval", config={}, metrics={"accuracy": accuracy}, versions={})
+
+
+def lease(run: str = "under-way") -> Lease:
+    """Return the lease of a process that is gone."""
+    return Lease(run, "fit", {"dataset": "small"}, platform.node(), 2**22 + 1, 1.0, 1e9, 1e9)
+
+
+def stock() -> Path:
+    """Fill the home with a data set, a model, results, and a run that was cut off; return it."""
+    store_small()
+    keep_model()
+    keep_results()
+    for seed in range(3):
+        Checkpoints.of_run("under-way").keep(ASKED, journey(seed))
+    Ledger.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.5})
+    lease().write()
+    return Path(os.environ["ISM_DASK_HOME"])
+
+
+def read_data() -> None:
+    rows = open_dataset("small").X
+    rows.read(0, len(rows))
+
+
+def read_model() -> None:
+    load_model("fitted")
+    pictures_of(run_folder("fitted") / "model")
+
+
+def read_under_way() -> None:
+    checkpoints = Checkpoints.of_run("under-way")
+    for number in checkpoints.numbers:
+        checkpoints.read(number)
+    _ = checkpoints.pointed
+    Ledger.of_run("under-way").find(PIECE, ASKED)
+    find_lease("under-way")
+
+
+# How each thing of the home is read, by its name.
+READS: dict[str, Callable[[], object]] = {
+    "small": read_data,
+    "fitted": read_model,
+    "judged": lambda: open_run("judged"),
+    "under-way": read_under_way,
+}
+
+
+def files_below(folder: Path) -> dict[Path, bytes]:
+    """Return the content of all files but locks."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".lease")}

@@ -1,0 +1,61 @@
+"""What chaos does, counted: faults injected, survived, and answers that were wrong."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytest
+
+# What the rows of the table are called in a report of pytest.
+PROPERTY = "tally"
+# Of tests that take minutes: `make chaos` runs them, CI does not.
+LONG = [pytest.mark.chaos, pytest.mark.minutes, pytest.mark.timeout(3600)]
+COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")
+
+
+@dataclass
+class Tally:
+    """A row of the table.
+
+    Attributes
+    ----------
+    fault : str
+    aim : int
+        How many are to be injected.
+    """
+
+    fault: str
+    aim: int
+    injected: int = 0
+    survived: int = 0
+    wrong: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def add(self, *, survived: bool, wrong: bool = False) -> None:
+        """Take note of a fault, and of what came of it."""
+        self.injected += 1
+        self.survived += survived
+        self.wrong += wrong
+
+    def row(self) -> dict[str, Any]:
+        """Return it in plain JSON."""
+        known = asdict(self)
+        return {**known, "seconds": round(time.monotonic() - self.began, 1)}
+
+    def check(self) -> None:
+        """Fail unless all that was to be injected was, and survived, and nothing was wrong."""
+        assert (self.injected, self.survived, self.wrong) == (self.aim, self.aim, 0), self.row()
+
+
+def few_and_many(few: int, many: int) -> pytest.MarkDecorator:
+    """Let a test run with few faults in `make test`, with many in `make chaos`."""
+    long = pytest.param(many, id="many", marks=LONG)
+    return pytest.mark.parametrize("count", [pytest.param(few, id="few"), long])
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the rows in Markdown."""
+    cells = [[str(row[name]) for name in COLUMNS] for row in rows]
+    return ["| " + " | ".join(each) + " |" for each in (COLUMNS, ["---"] * len(COLUMNS), *cells)]

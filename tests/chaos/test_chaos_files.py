@@ -1,0 +1,138 @@
+"""Files are altered, cut and lost, and processes write at once: nothing of it stays unseen."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from stock import ASKED, READS, files_below, journey, same, stock
+from tally import Tally, few_and_many
+
+from flows.errors import FlowError
+from flows.work.checking import check
+from storage import Checkpoints, StorageError, datasets_folder, ingest
+
+Begin = Callable[[str, int], Tally]
+# One that is not there at all was never written, as far as anybody can tell.
+KEPT_OR_NOT = ("lease.json", "fold-1.json")
+
+
+@few_and_many(few=3, many=100)
+def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int) -> None:
+    rng = random.Random(count)
+    row = tally("newest checkpoint cut at a random byte", count)
+    checkpoints = Checkpoints.of_run("own")
+    for seed in range(3):
+        checkpoints.keep(ASKED, journey(seed))
+    files = files_below(checkpoints.path(3))
+    for _ in range(count):
+        path, content = rng.choice([*files.items()])
+        path.write_bytes(content[: rng.randrange(len(content))])
+        told: list[str] = []
+        found = checkpoints.find(ASKED, told.append)
+        row.add(
+            survived=same(found, journey(1)) and len(told) == 1 and "00000003" in told[0],
+            wrong=not same(found, journey(1)),
+        )
+        path.write_bytes(content)
+    assert same(checkpoints.find(ASKED), journey(2))
+
+
+@few_and_many(few=20, many=1_000)
+def test_a_file_is_altered_cut_or_deleted(tally: Begin, count: int) -> None:
+    rng = random.Random(count)
+    home = stock()
+    row = tally("bit flipped, file cut or deleted: data, model, results, checkpoints", count)
+    files = files_below(home)
+    for _ in range(count):
+        path, content = rng.choice([*files.items()])
+        name = path.relative_to(home).parts[1]
+        damaged = _damaged(rng, content, path.name not in KEPT_OR_NOT)
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(damaged)
+        found = [each.path for one in check([name]) for each in one.problems]
+        told = _told(READS[name])
+        # Without the pointer the newest is found all the same.
+        silent = not told and (damaged is not None or path.name != "newest")
+        named = path.name in told
+        row.add(survived=found == [path] and (named or not told), wrong=silent)
+        path.write_bytes(content)
+    assert not any(each.problems for each in check([]))
+    assert not any(map(_told, READS.values()))
+
+
+def _damaged(rng: random.Random, content: bytes, deletable: bool) -> bytes | None:
+    at = rng.randrange(len(content))
+    flipped = bytes([content[at] ^ 1 << rng.randrange(8)])
+    ways = [content[:at] + flipped + content[at + 1 :], content[:at], None]
+    return rng.choice(ways if deletable else ways[:2])
+
+
+def _told(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except (StorageError, FlowError) as error:
+        return str(error)
+    return ""
+
+
+# Waits to be let go with others; ends itself at one of its calls to the disk, if it is told to.
+INGESTS = """
+import os, signal, sys, time
+from pathlib import Path
+from storage import ingest
+import sklearn.datasets
+calls = int(sys.argv[1])
+def hook(event, given):
+    global calls
+    if event.startswith(("os.", "open")) and given and "/datasets/" in str(given[0]):
+        calls -= 1
+        if calls == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hook)
+print("ready", flush=True)
+sys.stdin.readline()
+print(ingest("wine", force=True).data_hash)
+"""
+
+
+@few_and_many(few=1, many=10)
+def test_ingests_at_once_and_one_is_killed(tally: Begin, count: int) -> None:
+    rng = random.Random(count)
+    row = tally("two ingests of one data set at once, a third killed in the middle", count)
+    expected = ingest("wine").data_hash
+    for _ in range(count):
+        calls = [0, 0, rng.randint(1, 60)]
+        running = [_ingesting(each) for each in calls]
+        for each in running:
+            assert each.stdin is not None
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        for each in running:
+            each.stdin.write("go\n")
+            each.stdin.flush()
+        ended = [each.communicate() for each in running]
+        hashes = [out.strip() for out, _ in ended[:2]]
+        codes = [each.returncode for each in running]
+        again = ingest("wine").data_hash
+        whole = not any(each.problems for each in check([]))
+        left = sorted(path.name for path in datasets_folder().iterdir())
+        row.add(
+            survived=codes == [0, 0, -signal.SIGKILL] and whole and left == [".lock", "wine"],
+            wrong={*hashes, again} != {expected},
+        )
+
+
+def _ingesting(calls: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", INGESTS, str(calls)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )

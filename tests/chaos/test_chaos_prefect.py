@@ -1,0 +1,228 @@
+"""Flows whose process is killed, and flows whose server goes away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from fixtures import free_port
+from serving import Serving
+from support import store_own
+from tally import LONG, Tally, few_and_many
+
+from flows.settings import FitSettings
+from flows.work.fitting import fit_and_save
+from flows.work.lease import find_lease
+from storage import Checkpoints, Model, kept_at, load_model
+
+Begin = Callable[[str, int], Tally]
+POOL = "taking-over"
+# What a command sets before it imports Prefect.
+LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
+
+
+def settings(run: str, iterations: int) -> FitSettings:
+    return FitSettings(
+        dataset="own",
+        engine="exact",
+        tol=1e-12,
+        max_iter=iterations,
+        n_components=3,
+        checkpoint=0.0,
+        force=True,
+        run=run,
+    )
+
+
+@few_and_many(few=1, many=10)
+def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
+    tally: Begin, count: int, serving: Serving
+) -> None:
+    store_own(3_500, 20)
+    row = tally("kill -9 the process of a scheduled flow", count)
+    asked = settings("nightly", 40)
+    fit_and_save(replace(asked, run="whole"))
+    whole = load_model("whole")
+    with _worker() as deployment:
+        for number in range(count):
+            mine = replace(asked, run=f"nightly-{number}")
+            first = _scheduled(serving, deployment, mine)
+            known = _killed(str(mine.run))
+            serving.until(lambda run=first: _state(serving, run) == "CRASHED", 90)
+            second = _scheduled(serving, deployment, mine)
+            serving.until(lambda run=second: _state(serving, run) == "COMPLETED", 120)
+            model = load_model(str(mine.run))
+            # What the first one has done was not done again.
+            taken_over = model.history[: len(known)] == known
+            said = any("ended without a word" in text for text in _logged(serving, second))
+            cleared = find_lease(str(mine.run)) is None
+            row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
+
+
+@contextmanager
+def _worker() -> Iterator[str]:
+    """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.flows import EntrypointType
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.fit import fit
+
+    by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH}
+    with temporary_settings({PREFECT_API_URL: os.environ["PREFECT_API_URL"]}):
+        with get_client(sync_client=True) as client:
+            client.create_work_pool(WorkPoolCreate(name=POOL, type="process"), overwrite=True)
+        deployment = str(fit.to_deployment(POOL, work_pool_name=POOL, **by_module).apply())
+    command = ("-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process")
+    with _process(*command, PREFECT_WORKER_QUERY_SECONDS="1"):
+        yield deployment
+
+
+@contextmanager
+def _process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        yield process
+    finally:
+        family = [*psutil.Process(process.pid).children(recursive=True), process]
+        for each in family:
+            each.kill()
+        process.wait()
+
+
+def _scheduled(serving: Serving, deployment: str, asked: FitSettings) -> str:
+    sent = {"parameters": {"settings": asked.to_json()}}
+    return str(serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
+
+
+def _killed(run: str) -> list[dict[str, Any]]:
+    """Kill the process of a run when it has come some way; return the iterations that it kept."""
+    checkpoints = Checkpoints.of_run(run)
+    assert _within(90.0, lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
+    lease = find_lease(run)
+    assert lease is not None
+    psutil.Process(lease.pid).kill()
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.legs[-1] is not None
+    found = newest.legs[-1].history
+    return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in found]
+
+
+def _state(serving: Serving, run: str) -> str:
+    return str(serving.run(run)["state_type"])
+
+
+def _logged(serving: Serving, run: str) -> list[str]:
+    return [each["message"] for each in serving.find("logs", logs={"flow_run_id": {"any_": [run]}})]
+
+
+def _alike(one: Model, other: Model) -> bool:
+    return np.array_equal(one.components, other.components)
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "iterations"),
+    [
+        pytest.param(1, 3.0, 30, id="few"),
+        pytest.param(5, 120.0, 60, id="many", marks=LONG),
+    ],
+)
+def test_the_server_is_away_in_the_middle_of_a_fit(
+    tally: Begin,
+    count: int,
+    seconds: float,
+    iterations: int,
+    prefect_home: Callable[[Path], Path],
+    tmp_path: Path,
+) -> None:
+    store_own(3_500, 20)
+    row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
+    fit_and_save(settings("whole", iterations))
+    whole = load_model("whole")
+
+    def outlived(number: int) -> tuple[bool, bool]:
+        run = f"away-{number}"
+        serving = Serving(prefect_home(tmp_path / run), free_port())
+        serving.start()
+        try:
+            survived = _outlived(serving, run, seconds, iterations)
+        finally:
+            serving.kill()
+        return survived, kept_at(run) is None or not _alike(load_model(run), whole)
+
+    with ThreadPoolExecutor(count) as pool:
+        for survived, wrong in pool.map(outlived, range(count)):
+            row.add(survived=survived, wrong=wrong)
+
+
+def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
+    """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
+    asked = (
+        "fit",
+        "own",
+        "--engine",
+        "exact",
+        "--tol",
+        "1e-12",
+        "-q",
+        "3",
+        "--run",
+        run,
+        "--checkpoint",
+        "0",
+    )
+    environment = {**serving.environment, **dict.fromkeys(LEVELS, "CRITICAL")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *asked, "--max-iter", str(iterations)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            flow_run = process.stdout.readline().strip().rpartition("/")[2]
+            serving.until(lambda: Checkpoints.of_run(run).numbers, 90)
+            serving.kill()
+            time.sleep(seconds)
+            serving.start()
+            told = _within(60.0, lambda: _completed(serving, flow_run))
+            err = process.communicate(timeout=120)[1]
+        finally:
+            process.kill()
+    return told and (process.returncode, err) == (0, "")
+
+
+def _completed(serving: Serving, flow_run: str) -> bool:
+    wanted = {"flow_run_id": {"any_": [flow_run]}, "type": {"any_": ["markdown"]}}
+    return _state(serving, flow_run) == "COMPLETED" and bool(
+        serving.find("artifacts", artifacts=wanted)
+    )
+
+
+def _within(seconds: float, holds: Callable[[], bool], every: float = 0.5) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if holds():
+            return True
+        time.sleep(every)
+    return False

@@ -1,0 +1,249 @@
+"""Whoever has no certificate is turned away from a cluster that encrypts, which goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import Command
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from daskparts import dask, process, scheduler, worker
+from distributed import Client, Security
+from fixtures import free_port
+from tally import Tally, few_and_many
+from tlsparts import cluster_file, made, options
+from upkeep import kept_up
+
+from flows.compute.connecting import quiet
+from flows.compute.tls import Tls, tls_of
+from flows.services.certificates import own_certificates
+from flows.services.conductor import stop_all
+
+Begin = Callable[[str, int], Tally]
+PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A scheduler that encrypts, with one worker.
+
+    Attributes
+    ----------
+    where : str
+        What `--cluster` is told.
+    port : int
+    admitted : Tls
+        Certificates that it takes.
+    authority : tuple of Path
+        A certificate and its key that sign for it.
+    """
+
+    where: str
+    port: int
+    admitted: Tls
+    authority: tuple[Path, Path]
+
+
+@pytest.fixture
+def targets(
+    serving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Target, ...]]:
+    """Keep `ism-dask up --tls`, and a cluster with the certificates of `deploy/tls`."""
+    folder = tmp_path / "tls"
+    assert made(folder).returncode == 0
+    chosen = [word for port in PORTS for word in (port, free_port())]
+    up = kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
+    try:
+        with ExitStack() as kept:
+            address = kept.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
+            kept.enter_context(worker(address, *options(folder, "worker")))
+            monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+            file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
+            client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
+            own = tls_of(own_certificates())
+            yield (
+                Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
+                Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
+            )
+    finally:
+        up.process.kill()
+        up.process.communicate()
+        stop_all()
+
+
+@few_and_many(few=2, many=10)
+def test_whoever_has_no_certificate_is_turned_away(
+    tally: Begin, count: int, targets: tuple[Target, ...], here: Command, tmp_path: Path
+) -> None:
+    row = tally("unauthenticated clients against TLS", count)
+    asked = ("crossval", "wine", "--first", 1, "--plain", "--json")
+    alone = here(*asked).answer["results"][0]["cost"]
+    with ExitStack() as held:
+        assert all(map(_serves, targets))
+        for client in CLIENTS[:count]:
+            refused = [client(target, tmp_path, held) for target in targets]
+            row.add(survived=all(refused), wrong=not all(map(_serves, targets)))
+        costs = [
+            here(*asked, "--cluster", each.where).answer["results"][0]["cost"] for each in targets
+        ]
+    row.wrong += any(cost != pytest.approx(alone, rel=1e-9) for cost in costs)
+
+
+def _serves(target: Target) -> bool:
+    """Say whether those with a certificate are served, by one worker, and nobody else is."""
+    certificates = target.admitted
+    assert _said(target.port, _context(certificates.cert, certificates.key))
+    address = f"tls://127.0.0.1:{target.port}"
+    with Client(address, security=certificates.security(), timeout=30) as client:
+        client.wait_for_workers(1, timeout=60)
+        return len(client.scheduler_info(n_workers=-1)["workers"]) == 1
+
+
+def _plain_dask(target: Target, folder: Path, held: ExitStack) -> bool:
+    return _cannot_join(f"tcp://127.0.0.1:{target.port}", None)
+
+
+def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool:
+    others = folder / "others"
+    if not others.exists():
+        assert made(others).returncode == 0
+    theirs = (others / "client.pem", others / "client-key.pem")
+    # It trusts the scheduler, and is not trusted.
+    mixed = Tls(target.admitted.ca_file, *theirs)
+    joined = not _cannot_join(f"tls://127.0.0.1:{target.port}", mixed.security())
+    return not joined and not _said(target.port, _context(*theirs))
+
+
+def _without_certificate(target: Target, folder: Path, held: ExitStack) -> bool:
+    return not _said(target.port, _context())
+
+
+def _signed_by_itself(target: Target, folder: Path, held: ExitStack) -> bool:
+    return not _said(target.port, _context(*_certificate(folder)))
+
+
+def _expired(target: Target, folder: Path, held: ExitStack) -> bool:
+    signed = _certificate(folder, target.authority, until=-1)
+    return not _said(target.port, _context(*signed))
+
+
+def _browser(target: Target, folder: Path, held: ExitStack) -> bool:
+    return not _said(target.port, None, b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+
+
+def _garbage(target: Target, folder: Path, held: ExitStack) -> bool:
+    return not _said(target.port, None, bytes(range(256)) * 1024)
+
+
+def _silent(target: Target, folder: Path, held: ExitStack) -> bool:
+    """Connect, say nothing, and stay."""
+    connection = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
+    connection.settimeout(1)
+    with contextlib.suppress(TimeoutError):
+        return connection.recv(1024) == b""
+    return True
+
+
+def _plain_worker(target: Target, folder: Path, held: ExitStack) -> bool:
+    return _worker_ends(f"tcp://127.0.0.1:{target.port}")
+
+
+def _worker_of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool:
+    return _worker_ends(f"tls://127.0.0.1:{target.port}", *options(folder / "others", "worker"))
+
+
+CLIENTS: tuple[Callable[[Target, Path, ExitStack], bool], ...] = (
+    _plain_dask,
+    _of_another_authority,
+    _without_certificate,
+    _signed_by_itself,
+    _expired,
+    _browser,
+    _garbage,
+    _silent,
+    _plain_worker,
+    _worker_of_another_authority,
+)
+
+
+def _cannot_join(address: str, security: Security | None) -> bool:
+    try:
+        with quiet(), Client(address, security=security, timeout=3):
+            return False
+    except OSError:
+        return True
+
+
+def _worker_ends(address: str, *more: object) -> bool:
+    size = ("--nthreads", 1, "--host", "127.0.0.1", "--no-nanny", "--death-timeout", 3)
+    pages = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+    with process(*dask("worker", address, *size, *pages, *more)) as started:
+        try:
+            return started.wait(60) is not None
+        except subprocess.TimeoutExpired:
+            return False
+
+
+def _said(port: int, context: ssl.SSLContext | None, sent: bytes = b"") -> bytes:
+    """Return what the scheduler says to a client, but for what TLS says itself."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+            context.wrap_socket(plain) if context else plain as connection,
+        ):
+            connection.sendall(sent)
+            found = connection.recv(1024)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+    alert = context is None and found[:1] == b"\x15"
+    return b"" if alert else found
+
+
+def _context(*certificate: Path) -> ssl.SSLContext:
+    """Return what trusts everybody and shows a certificate, if there is one to show."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate:
+        context.load_cert_chain(*certificate)
+    return context
+
+
+def _certificate(
+    folder: Path, authority: tuple[Path, Path] | None = None, until: int = 30
+) -> tuple[Path, Path]:
+    """Make a certificate, signed by an authority or itself; return the files of it and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dask-internal")])
+    signing: Any = key
+    if authority is not None:
+        issuer = x509.load_pem_x509_certificate(authority[0].read_bytes()).subject
+        signing = serialization.load_pem_private_key(authority[1].read_bytes(), None)
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=60))
+        .not_valid_after(now + timedelta(days=until))
+        .sign(signing, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files = folder / "made.pem", folder / "made-key.pem"
+    files[0].write_bytes(made.public_bytes(pem))
+    files[1].write_bytes(key.private_bytes(pem, *plain))
+    return files
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])

@@ -1,0 +1,125 @@
+"""Every way in which something is written to the disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from stock import ASKED, PIECE, journey, keep_model, keep_results, stock, store_small
+
+from flows.outbox import Page, Slip
+from flows.services.records import Record, services_folder
+from flows.settings import CrossvalSettings, FitSettings
+from flows.work.fitting import fit_plain
+from flows.work.folds import crossval_plain
+from flows.work.lease import leased
+from flows.work.runs import write_report, write_tables
+from flows.work.transforming import transform
+from storage import Checkpoints, Ledger, home, ingest, save_results
+from storage.fetch import fetch
+
+_LONG = bytes(range(256)) * 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with a file."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(_LONG)))
+        self.end_headers()
+        self.wfile.write(_LONG)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Serve a file on a free port; yield its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/file"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def fit(run: str) -> FitSettings:
+    return FitSettings(dataset="wine", n_components=2, run=run, checkpoint=0.0, force=True)
+
+
+def furnish() -> None:
+    """Fill the home, and the folder beside it, with what is there before anything is written."""
+    stock()
+    ingest("wine")
+    fit_plain(fit("wine-two"))
+    save_results("tables", "tables", config={}, metrics={"cells": [], "others": []}, versions={})
+    services_folder().mkdir()
+    (home() / "raw" / "own").mkdir(parents=True)
+    beside().mkdir()
+    for write in (_slip, _record, _report, _transform, _tables):
+        write()
+    (home() / "raw" / "own" / "file").write_bytes(b"old")
+
+
+def beside() -> Path:
+    """Return a folder that people have chosen, on the same disk."""
+    return home().with_name("out")
+
+
+def _slip() -> None:
+    name = "0" * 32
+    Slip(name, "http://127.0.0.1", platform.node(), 1, 1.0, pages=(Page("a", "b", "c"),)).keep()
+
+
+def _record() -> None:
+    Record("own", os.getpid(), 1.0, "http://127.0.0.1").write()
+
+
+def _report() -> None:
+    write_report("wine-two")
+
+
+def _transform() -> None:
+    transform("wine-two", "wine", beside() / "new.csv")
+
+
+def _tables() -> None:
+    write_tables("tables", beside())
+
+
+def _lease() -> None:
+    with leased("under-way", "fit", {}, lambda: True):
+        pass
+
+
+def _download() -> None:
+    with serving() as url:
+        fetch(url, home() / "raw" / "own" / "file")
+
+
+WRITES: dict[str, Callable[[], object]] = {
+    "a data set": lambda: store_small(1),
+    "an ingest": lambda: ingest("wine", force=True),
+    "a download": _download,
+    "a model": lambda: keep_model(1),
+    "results": lambda: keep_results(0.1),
+    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(ASKED, journey(7)),
+    "a piece": lambda: Ledger.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.1}),
+    "a lease": _lease,
+    "a report": _report,
+    "tables": _tables,
+    "new features": _transform,
+    "a slip": _slip,
+    "a record": _record,
+    "a fit": lambda: fit_plain(fit("new")),
+    "folds": lambda: crossval_plain(CrossvalSettings(dataset="wine", first=1, run="new")),
+}

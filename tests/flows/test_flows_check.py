@@ -1,0 +1,124 @@
+"""`ism-dask check` names all that is not as it was written, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commandline import Command
+from support import Diary, store_own
+
+from flows.progress import watching
+from flows.work.checking import check
+from storage import (
+    Checkpoints,
+    Ledger,
+    dataset_path,
+    datasets_folder,
+    lease_path,
+    run_folder,
+    save_results,
+)
+
+
+@pytest.fixture
+def _filled() -> None:
+    """Keep a data set, a run of the same name, and another run."""
+    store_own(50)
+    for name in ("own", "other"):
+        save_results(name, "crossval", config={}, metrics={}, versions={})
+
+
+def test_nothing_at_all(here: Command) -> None:
+    assert "nothing is kept yet" in here("check").out
+    assert here("check", "--json").answer == {"command": "check", "checked": []}
+
+
+@pytest.mark.usefixtures("_filled")
+def test_what_is_whole(here: Command) -> None:
+    table = here("check").out
+    assert table.count("whole") == 3
+    assert "damaged" not in table
+    checked = here("check", "own", "--json").answer["checked"]
+    assert [(each["kind"], each["name"]) for each in checked] == [
+        ("data set", "own"),
+        ("run", "own"),
+    ]
+    for each in checked:
+        files = [path for path in Path(each["path"]).rglob("*") if path.is_file()]
+        # The manifest is read, but not listed.
+        listed = [path for path in files if path.name not in ("manifest.json", ".lock")]
+        assert each["files"] == len(listed)
+        assert each["bytes"] == sum(path.stat().st_size for path in listed)
+
+
+@pytest.mark.usefixtures("_filled")
+def test_all_that_is_wrong_is_named(here: Command) -> None:
+    root, folder = dataset_path("own"), run_folder("other")
+    chunk, mean = root / "X" / "c" / "0" / "0", root / "mean" / "zarr.json"
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
+    mean.unlink()
+    more = [root / "X" / "c" / "9", folder / "results" / "more", folder / "notes.txt"]
+    for path in more:
+        path.write_text("of nobody")
+    (folder / "lease.json").write_text("{}")
+    Ledger.of_run("other").keep("fold-1", {}, {"score": 1.0})
+    entry = folder / "ledger" / "fold-1.json"
+    entry.write_text(entry.read_text().replace("1.0", "2.0"))
+    newest = Checkpoints.of_run("other").folder / "newest"
+    newest.parent.mkdir()
+    newest.write_text("7")
+    expected = {chunk, mean, *more, folder / "lease.json", entry, newest}
+    ended = here("check", "--json")
+    assert ended.status == 1
+    found = [each["path"] for one in ended.answer["checked"] for each in one["problems"]]
+    assert sorted(found) == sorted(map(str, expected))
+    ended = here("check")
+    assert ended.err.count("\n") == 1
+    assert "8 files of own, other are damaged, the first" in ended.err
+    for path in expected:
+        assert str(path) in ended.out
+    assert here("check", "own").err.startswith("ism-dask: 3 files of own are damaged")
+
+
+@pytest.mark.usefixtures("_filled")
+def test_a_name_of_nothing(here: Command) -> None:
+    assert "did you mean 'other'" in here("check", "othr").failed(2)
+    assert "`ism-dask ingest mnist` stores it" in here("check", "mnist").failed(2)
+    assert "neither a data set nor a run '../own'" in here("check", "own", "../own").failed(2)
+
+
+@pytest.mark.usefixtures("_filled")
+def test_all_splits_of_a_data_set_go_by_its_name(here: Command) -> None:
+    for split in ("test", "train"):
+        dataset_path("own").rename(dataset_path("mnist", split))
+        store_own(50)
+    checked = here("check", "mnist", "mnist-test", "--json").answer["checked"]
+    names = [each["name"] for each in checked]
+    assert names == ["mnist-test", "mnist-train"]
+
+
+@pytest.mark.usefixtures("_filled")
+def test_what_leads_out_of_the_home_is_named(tmp_path: Path, here: Command) -> None:
+    outside = tmp_path / "outside"
+    dataset_path("own").rename(outside)
+    (datasets_folder() / "own").symlink_to(outside)
+    run_folder("own").rename(tmp_path / "run")
+    run_folder("other").with_name("own").symlink_to(tmp_path / "run")
+    before = [*outside.iterdir(), *(tmp_path / "run").iterdir()]
+    ended = here("check", "own")
+    assert ended.status == 1
+    assert "is a link to" in ended.err
+    assert ended.out.count("is a link to") == 2
+    assert [*outside.iterdir(), *(tmp_path / "run").iterdir()] == before
+
+
+@pytest.mark.usefixtures("_filled")
+def test_watchers_are_told_how_far_it_is() -> None:
+    diary = Diary()
+    with watching(diary):
+        check([])
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[-1] <= 1.0
+    assert any("check other" in text for text in diary.texts)
+    assert not lease_path("own").exists()

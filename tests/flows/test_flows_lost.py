@@ -1,0 +1,93 @@
+"""A cluster that is lost on the way: the work goes on, or ends with one clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Diary, store_own
+
+from flows.errors import FlowError
+from flows.progress import watching
+from flows.settings import FitSettings
+from flows.work.steady import steadily
+from flows.work.undertaking import Undertaking, under_way
+from storage import run_folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> FitSettings:
+    store_own(100)
+    file = tmp_path / "local.toml"
+    file.write_text('kind = "local"\nworkers = 1\nthreads = 1\nmemory = "1 GiB"\n')
+    return FitSettings(dataset="own", run="lost", scheduler=str(file), stall=2)
+
+
+@pytest.fixture
+def this(settings: FitSettings) -> Iterator[Undertaking]:
+    with under_way("lost", "fit", settings, {}) as this:
+        yield this
+
+
+@pytest.fixture
+def diary() -> Iterator[Diary]:
+    diary = Diary()
+    with watching(diary):
+        yield diary
+
+
+def test_a_cluster_that_hangs(settings: FitSettings, this: Undertaking, diary: Diary) -> None:
+    """Its state is kept, and another is opened, on which the work is begun again."""
+    clusters = []
+
+    def work() -> int:
+        client = _client()
+        clusters.append(client.scheduler.address)
+        return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
+
+    assert steadily(settings, this, work) == 7
+    assert len(set(clusters)) == 2
+    (dump,) = (run_folder("lost") / "stalled").glob("cluster-*.json")
+    state = json.loads(dump.read_text())
+    assert set(state["workers"]) == set(state["scheduler"]["workers"])
+    assert "run_spec" not in dump.read_text()
+    (noted,) = diary.notes
+    assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
+    assert str(dump) in noted
+
+
+def test_work_that_takes_long_elsewhere_is_no_stall(
+    settings: FitSettings, this: Undertaking, diary: Diary
+) -> None:
+    def work() -> int:
+        time.sleep(4)
+        return int(_client().submit(abs, -1).result())
+
+    assert steadily(settings, this, work) == 1
+    assert diary.notes == []
+
+
+def test_losses_without_progress_end(
+    settings: FitSettings, this: Undertaking, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 0)
+    said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
+    with pytest.raises(FlowError, match=said):
+        steadily(settings, this, lambda: _client().submit(_end_process).result())
+    assert len(diary.notes) == 2
+
+
+def _client() -> Any:
+    from distributed import default_client
+
+    return default_client()
+
+
+def _end_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,266 @@
+"""Runs that are cut off: told of, taken up again, and never computed by two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from commandline import Command
+from support import Diary, doomed_command, store_own
+
+from flows.errors import FlowError
+from flows.progress import watching
+from flows.settings import FitSettings
+from flows.work.fitting import fit_and_save
+from flows.work.lease import Lease, find_lease, leased
+from flows.work.undertaking import under_way
+from storage import Checkpoints, Ledger, load_model, open_run, run_folder
+
+FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
+AT_ONCE = ("--plain", "--checkpoint", "0")
+
+
+def killed(folder: str, calls: int, *arguments: str) -> None:
+    """Run a command that kills itself on the way."""
+    command = doomed_command(folder, calls, *arguments, *AT_ONCE)
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended
+
+
+def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
+    store_own(900, 12)
+    assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
+    killed("checkpoints/00000004", 1, *FIT, "--run", "cut")
+    newest = Checkpoints.of_run("cut").newest()
+    assert newest is not None
+    told = here("runs").out
+    assert "cut: fit, process" in told
+    assert "ended without a word, kept as far as iteration" in told
+    assert "`ism-dask resume cut` goes on with it" in told
+    (line,) = here("runs", "--json").answer["unfinished"]
+    assert (line["name"], line["kind"], line["running"]) == ("cut", "fit", False)
+
+    resumed = here("resume", "cut", "--plain")
+    assert resumed.status == 0
+    assert "this run was begun before: process" in resumed.out
+    assert f"going on from {newest.told}" in resumed.out
+    assert "cut: objective" in resumed.out
+    whole, cut = load_model("whole"), load_model("cut")
+    assert np.array_equal(cut.components, whole.components)
+    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lease", ".lock", "model"]
+    assert here("runs", "--json").answer["unfinished"] == []
+    said = here("resume", "cut", "--plain").failed(2)
+    assert "the run 'cut' is complete; see `ism-dask show cut`" in said
+    assert "no run 'cud' was cut off" in here("resume", "cud").failed(2)
+    assert "expected 1 to 128 of the characters" in here("resume", "../cut").failed(2)
+
+
+def test_folds_that_are_done_stay_done(here: Command) -> None:
+    asked = ("crossval", "own", "-q", "2", "--folds", "4", "--run")
+    store_own(300, 6)
+    whole = here(*asked, "whole", *AT_ONCE, "--json").answer
+    killed("ledger/fold-3.json", 1, *asked, "cut")
+    pieces = sorted(each.name for each in Ledger.of_run("cut").folder.glob("fold-*.json"))
+    assert pieces
+    known = [json.loads((Ledger.of_run("cut").folder / each).read_text()) for each in pieces]
+    resumed = here("resume", "cut", "--plain", "--json").answer
+    for fold, kept in zip(resumed["results"], known, strict=False):
+        assert fold == kept["result"]
+    for one, other in zip(resumed["results"], whole["results"], strict=True):
+        for name in ("fold", "accuracy", "cost", "residual", "iterations"):
+            assert one[name] == other[name]
+    assert not Ledger.of_run("cut").folder.exists()
+
+
+def test_rounds_of_clusters_go_on(here: Command) -> None:
+    asked = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
+    store_own(300, 6)
+    assert here(*asked, "whole", *AT_ONCE).status == 0
+    killed("checkpoints/00000012", 1, *asked, "cut")
+    newest = Checkpoints.of_run("cut").newest()
+    assert newest is not None
+    assert newest.standing is not None
+    assert here("resume", "cut", "--plain").status == 0
+    whole, cut = load_model("whole"), load_model("cut")
+    assert np.array_equal(cut.components, whole.components)
+    assert np.array_equal(cut.labels, whole.labels)
+    seconds = [each["seconds"] for each in open_run("cut").metrics["rounds"]]
+    assert seconds[: len(newest.standing.rounds)] == [
+        each.seconds for each in newest.standing.rounds
+    ]
+    assert seconds == sorted(seconds)
+
+
+def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
+    store_own(4_000, 20)
+    asked = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
+    with subprocess.Popen(
+        doomed_command("", 0, *FIT, *asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        # It says what it has come to before it takes note of it: the first is noted for certain
+        # when it has said the second.
+        assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"ism-dask: interrupted\n")
+    reached = int(out.split()[-1]) if out.split() else 2
+    newest = Checkpoints.of_run("cut").newest()
+    assert newest is not None
+    assert newest.told in {f"iteration {reached}", f"iteration {reached + 1}"}
+    lease = find_lease("cut")
+    assert lease is not None
+    assert lease.ended == "was interrupted"
+    assert "was interrupted, kept as far as" in here("runs").out
+
+
+@pytest.fixture
+def settings() -> FitSettings:
+    store_own(300, 6)
+    return FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0, tol=1e-9)
+
+
+class CutOffError(Exception):
+    pass
+
+
+def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a fit that fails when it has come to its third iteration."""
+    with monkeypatch.context() as patch:
+
+        def seen(_self: Any, state: Any) -> None:
+            if state.iteration == 3:
+                raise CutOffError("no more")
+
+        patch.setattr("flows.passes.FitProgress.on_iteration", seen)
+        with pytest.raises(CutOffError):
+            fit_and_save(settings)
+
+
+def notes(settings: FitSettings) -> list[str]:
+    diary = Diary()
+    with watching(diary):
+        fit_and_save(settings)
+    return diary.notes
+
+
+def test_the_same_command_goes_on_by_itself(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(settings, monkeypatch)
+    begun, going_on = notes(settings)
+    assert "failed: no more" in begun
+    assert going_on == "going on from iteration 4 (--afresh begins anew)"
+
+
+def test_what_was_kept_for_something_else_is_not_used(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(settings, monkeypatch)
+    assert len(notes(replace(settings, tol=1e-8))) == 1
+    cut_off(replace(settings, force=True), monkeypatch)
+    store_own(301, 6)
+    assert len(notes(replace(settings, force=True))) == 1
+    cut_off(replace(settings, force=True), monkeypatch)
+    assert len(notes(replace(settings, force=True, afresh=True))) == 1
+    cut_off(replace(settings, force=True), monkeypatch)
+    # Where it is computed does not matter, nor how often it is kept.
+    assert len(notes(replace(settings, force=True, checkpoint=5.0))) == 2
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(settings, monkeypatch)
+    checkpoints = Checkpoints.of_run("mine")
+    chunk = checkpoints.folder / f"{checkpoints.numbers[-1]:08d}" / "numbers" / "c" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    _, damaged, going_on = notes(settings)
+    assert "numbers/c/0" in damaged
+    assert "The checkpoint before it is taken" in damaged
+    assert "going on from iteration 3" in going_on
+
+
+def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
+    with leased("mine", "fit", settings.to_json(), lambda: True), pytest.raises(FlowError) as error:
+        fit_and_save(settings)
+    assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
+    assert find_lease("mine") is None
+    assert fit_and_save(settings)["run"] == "mine"
+
+
+def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
+    now = time.time()
+    run_folder("mine").mkdir(parents=True)
+    lease = Lease("mine", "fit", settings.to_json(), "elsewhere", 1, 1.0, now, now)
+    lease.write()
+    assert lease.held
+    with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
+        fit_and_save(settings)
+    replace(lease, renewed=now - 61).write()
+    (begun,) = notes(settings)
+    assert "process 1 on elsewhere, begun" in begun
+    assert "ended without a word" in begun
+
+
+def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(
+    settings: FitSettings,
+) -> None:
+    with leased("mine", "fit", settings.to_json(), lambda: True):
+        lease = find_lease("mine")
+    assert lease is not None
+    run_folder("mine").mkdir(parents=True, exist_ok=True)
+    replace(lease, created=lease.created - 100).write()
+    assert len(notes(settings)) == 1
+
+
+def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
+    run_folder("mine").mkdir(parents=True)
+    path = run_folder("mine") / "lease.json"
+    for text in ("", "{", "[]", json.dumps({**asdict(_lease(settings)), "more": 1})):
+        path.write_text(text)
+        with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
+            fit_and_save(settings)
+
+
+def _lease(settings: FitSettings) -> Lease:
+    return Lease("mine", "fit", settings.to_json(), "here", 1, 1.0, 1.0, 1.0)
+
+
+def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings: FitSettings) -> None:
+    with pytest.raises(RuntimeError), under_way("mine", "fit", settings, {}):
+        raise RuntimeError
+    assert not run_folder("mine").exists()
+
+
+def test_a_live_run_is_not_resumed(settings: FitSettings, here: Command) -> None:
+    with leased("mine", "fit", settings.to_json(), lambda: True):
+        said = here("resume", "mine", "--plain").failed(1)
+        assert "there is nothing to resume" in said
+        assert "computes it since" in here("runs").out
+
+
+def test_the_lease_of_a_process_that_lives_is_renewed(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.work.lease._BEATS_EVERY", 0.05)
+    with leased("mine", "fit", settings.to_json(), lambda: True):
+        first = find_lease("mine")
+        assert first is not None
+        deadline = time.monotonic() + 20
+        while (now := find_lease("mine")) and now.renewed == first.renewed:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_resume_has_an_example(here: Command) -> None:
+    assert "ism-dask resume mnist-gaussian-q10" in here("resume", "--help").out
+    assert sys.executable

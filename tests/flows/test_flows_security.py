@@ -1,0 +1,254 @@
+"""Encryption and passwords: asked for with one option each, and told to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from commandline import Command, Ended
+from fixtures import free_port
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import websocket_connect
+from upkeep import LOOPBACK, Kept, begun, heard, heard_of, kept_up, wait
+
+from flows.compute.clusters import read_cluster
+from flows.compute.joining import joined_place
+from flows.services.certificates import own_certificates
+from flows.services.conductor import stop_all
+from flows.services.records import family, recorded, services_folder
+from flows.services.server import prefect_environment, without_password
+from flows.services.up import running
+from storage import home
+
+# All of `up`, encrypted and with a password, takes a minute: `make long`.
+pytestmark = pytest.mark.chaos
+
+NAME, PASSWORD = "ism", "never/to@be:seen77"
+AUTH = f"{NAME}:{PASSWORD}"
+# As it may stand in a file: bare, encoded in an address, or in the header of a request.
+FORMS = (PASSWORD, "never%2Fto%40be%3Aseen77", base64.b64encode(AUTH.encode()).decode())
+ASKED = "PREFECT_SERVER_API_AUTH_STRING"
+GIVEN = "PREFECT_API_AUTH_STRING"
+PREFECT = (ASKED, GIVEN)
+
+
+@pytest.fixture(scope="module")
+def kept(
+    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
+) -> Iterator[Kept]:
+    """Keep all services up, with TLS and a password."""
+    folder = tmp_path_factory.mktemp("home")
+    prefect_home(folder / "prefect")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(folder))
+        patch.delenv("PREFECT_HOME", raising=False)
+        patch.delenv("PREFECT_API_URL", raising=False)
+        for name in PREFECT:
+            patch.setenv(name, AUTH)
+        ports = ("--port", "--scheduler-port", "--dashboard-port", "--report-port")
+        chosen = [word for port in ports for word in (port, free_port())]
+        up = kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
+        try:
+            yield up
+        finally:
+            up.process.kill()
+            print(*up.process.communicate())
+            stop_all()
+
+
+@pytest.fixture
+def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Look at what is up from the same home, with the same password."""
+    for name in ("ISM_DASK_HOME", *PREFECT):
+        monkeypatch.setenv(name, kept.environment[name])
+    monkeypatch.setenv("PREFECT_API_URL", kept.answer["api"])
+    return kept
+
+
+def test_dask_is_encrypted_and_joined_by_its_name_alone(up: Kept, here: Command) -> None:
+    address = up.answer["scheduler"]
+    assert address.startswith("tls://127.0.0.1:")
+    assert here("up", "--status", "--json").answer["scheduler"] == address
+    assert address in here("up", "--status").out
+    joined = here("check-cluster", "up", "--json").answer
+    assert joined["address"] == address
+    assert [each["address"][:16] for each in joined["workers"]] == ["tls://127.0.0.1:"]
+    assert "is not joined without certificates" in here("check-cluster", address).failed(1)
+    plain = address.replace("tls", "tcp")
+    assert "it wants tls:// and certificates" in here("check-cluster", plain).failed(1)
+    assert here("up", "--tls", "--json").answer["already"]
+
+
+def test_what_is_secret_is_for_its_owner_alone(up: Kept) -> None:
+    certificates = own_certificates()
+    files = (certificates.ca_file, certificates.cert, certificates.key)
+    assert sorted(certificates.folder.iterdir()) == sorted(files)
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    for folder in (certificates.folder, services_folder()):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_all_listen_on_this_machine_only(up: Kept) -> None:
+    found = {(process.pid, address) for process in up.members for address in heard(process)}
+    assert {address[1] for _, address in found} >= {
+        httpx.URL(up.answer[link]).port for link in ("api", "scheduler", "dashboard", "reports")
+    }
+    assert {address[0] for _, address in found} <= LOOPBACK
+
+
+def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
+    ended = apart("crossval", "wine", "--scheduler", "up", "--debug")
+    assert ended.status == 0, ended
+    assert "accuracy" in ended.out
+    assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700
+    shown = [ended.out, ended.err, *_known(up.answer["api"])]
+    shown += [" ".join(process.cmdline()) for process in up.members]
+    assert apart("report", "wine-gaussian-q3-crossval").status == 0
+    _assert_untold(*shown)
+
+
+def test_a_wrong_or_missing_password_is_one_line(up: Kept, apart: Command) -> None:
+    for given, said in (("", "but none is set"), ("ism:wrong77", "another than the one that is")):
+        line = apart("crossval", "wine", **{GIVEN: given}).failed(1)
+        assert f"{up.answer['api']} asks for a {GIVEN}, {said}" in line
+        assert "wrong77" not in line
+
+
+@pytest.mark.parametrize("password", ["never%2Fto%40be%3Aseen77", "wrong77"])
+def test_a_password_in_an_address_is_used_and_never_shown(
+    up: Kept, apart: Command, here: Command, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    address = up.answer["api"].replace("//", f"//{NAME}:{password}@")
+    ended = apart("fit", "wine", "--debug", "--force", **_only(address))
+    right = password in FORMS
+    assert ended.status == int(not right), ended
+    assert "run: http://127.0.0.1:" in ended.out or not right
+    _assert_untold(ended.out, ended.err, *_known(up.answer["api"]))
+    for name, value in _only(f"http://{NAME}:{password}@127.0.0.1:9/api").items():
+        monkeypatch.setenv(name, value)
+    away = here("fit", "wine").failed(1)
+    assert "no Prefect server answers at http://127.0.0.1:9/api" in away
+    _assert_untold(away)
+
+
+def test_addresses_without_their_passwords() -> None:
+    for address in ("http://a/api", "", "no address", "user@example.org"):
+        assert without_password(address) == address
+    for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
+        told = without_password(f"at http://{secret}@host/api, and http://x:y@z/")
+        assert told == "at http://host/api, and http://z/"
+
+
+def test_pages_of_elsewhere_cannot_use_what_listens_here(up: Kept) -> None:
+    api, dashboard = up.answer["api"], httpx.URL(up.answer["dashboard"])
+    own = [api.removesuffix("/api"), api.removesuffix("/api").replace("127.0.0.1", "localhost")]
+    for origin in ("http://example.org", "http://127.0.0.1:1", "null", *own):
+        asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        allowed = httpx.options(f"{api}/deployments/", headers=asked).headers
+        expected = origin if origin in own else None
+        assert allowed.get("access-control-allow-origin") == expected
+    ours = f"http://localhost:{dashboard.port}"
+    for origin in (f"http://example.org:{dashboard.port}", "http://127.0.0.1:1", ours):
+        assert asyncio.run(_opened(dashboard, origin)) is (origin == ours)
+
+
+async def _opened(dashboard: httpx.URL, origin: str) -> bool:
+    """Say whether a page of that origin may open a websocket to the dashboard."""
+    socket = f"ws://{dashboard.host}:{dashboard.port}/status/ws"
+    try:
+        with_origin = HTTPRequest(socket, headers={"Origin": origin})
+        (await websocket_connect(with_origin, subprotocols=["bokeh"])).close()
+    except HTTPClientError as refused:
+        return refused.code != 403
+    return True
+
+
+def test_what_dies_is_started_again_with_the_same_certificates(up: Kept, apart: Command) -> None:
+    before, key = recorded("dask-scheduler"), own_certificates().key.read_bytes()
+    assert before is not None
+    assert before.process is not None
+    before.process.kill()
+
+    def again() -> Ended | None:
+        now = recorded("dask-scheduler")
+        if now is None or now.pid == before.pid:
+            return None
+        ended = apart("check-cluster", "up", "--json")
+        return ended if ended.status == 0 else None
+
+    assert wait(again).answer["address"] == before.address
+    assert own_certificates().key.read_bytes() == key
+
+
+def test_certificates_that_are_gone(up: Kept, here: Command) -> None:
+    own = own_certificates()
+    aside = own.folder.rename(own.folder.with_name("aside"))
+    try:
+        said = here("check-cluster", "up").failed(1)
+        assert "the certificates of `ism-dask up --tls` are gone" in said
+    finally:
+        aside.rename(own.folder)
+
+
+def test_nothing_is_left_when_it_ends(up: Kept) -> None:
+    up.process.send_signal(signal.SIGINT)
+    up.process.communicate(timeout=100)
+    assert up.process.returncode == 0
+    assert (family(), running()) == ([], None)
+    assert not own_certificates().folder.exists()
+
+
+def test_without_cryptography_it_names_the_extra(
+    here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert "pip install 'ism-dask[tls]'" in here("up", "--tls").failed(1)
+    assert family() == []
+    file = tmp_path / "local.toml"
+    file.write_text('kind = "local"\ntls = true\n')
+    said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
+    assert "pip install 'ism-dask[tls]'" in said
+
+
+def test_local_processes_encrypt_if_asked(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text('kind = "local"\nmemory = "1 GiB"\ntls = true\n')
+    assert here("check-cluster", file).out.endswith("on 127.0.0.1, encrypted\n")
+    with joined_place(read_cluster(file)) as client:
+        found = [client.scheduler.address, *client.scheduler_info(n_workers=-1)["workers"]]
+        assert {each[:16] for each in found} == {"tls://127.0.0.1:"}
+    fitted = begun("fit", "wine", "--plain", "--quiet", "--cluster", file)
+    assert heard_of(fitted) == {"127.0.0.1"}
+
+
+def _only(address: str) -> dict[str, str]:
+    """Return an environment in which the address has the password, and nothing else."""
+    return {"PREFECT_API_URL": address, GIVEN: "", ASKED: ""}
+
+
+def _known(api: str) -> list[str]:
+    """Return what the server knows of all runs."""
+    kinds = ("flow_runs", "task_runs", "artifacts", "logs", "work_pools", "deployments")
+    told: list[Any] = [
+        httpx.post(f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds
+    ]
+    assert all(each.is_success for each in told)
+    return [each.text for each in told]
+
+
+def _assert_untold(*texts: str) -> None:
+    """Fail where a secret is in a text, or in any file of the home."""
+    secrets = (*FORMS, "wrong77")
+    folders = {home(), Path(prefect_environment()["PREFECT_HOME"])}
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for secret in secrets:
+        assert not [text for text in texts if secret in text]
+        assert not [path for path in files if secret.encode() in path.read_bytes()]

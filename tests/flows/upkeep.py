@@ -1,0 +1,121 @@
+"""`ism-dask up` in a process of its own, and where processes listen."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import psutil
+
+from flows.services.records import family
+
+LOOPBACK = {"127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An `ism-dask up` in the foreground of a terminal."""
+
+    process: subprocess.Popen[str]
+    environment: Mapping[str, str]
+    answer: dict[str, Any]
+
+    @property
+    def members(self) -> list[psutil.Process]:
+        return [psutil.Process(self.process.pid), *family()]
+
+    @property
+    def soon(self) -> str:
+        """The deployment that runs again and again."""
+        return str(self.asked("GET", "deployments/name/fit/soon").json()["id"])
+
+    def asked(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask the Prefect server, which may need time while it runs flows."""
+        url = f"{self.answer['api']}/{path}"
+
+        def reply() -> httpx.Response | None:
+            it = httpx.request(method, url, timeout=60, **more)
+            return None if it.status_code == 503 else it
+
+        return wait(reply)
+
+    def begun(self, **settings: object) -> httpx.Response:
+        """Begin a run of the deployment, with settings of its own."""
+        parameters = {"parameters": {"settings": settings}}
+        return self.asked("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
+
+    def run_that_is(self, state: str) -> Any:
+        """Return the run of the deployment that is in a state, if there is one."""
+        only = {"deployments": {"id": {"any_": [self.soon]}}}
+        runs = self.asked("POST", "flow_runs/filter", json=only).json()
+        assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
+        return next((run for run in runs if run["state_type"] == state), None)
+
+
+def kept_up(*options: object) -> Kept:
+    """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
+    process = begun("up", *options, "--json")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise AssertionError(process.communicate())
+    return Kept(process, dict(os.environ), json.loads(line))
+
+
+def begun(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+
+
+def heard_of(command: subprocess.Popen[str]) -> set[str]:
+    """Return the addresses that a command and those it starts listen on, until its good end."""
+    found = set()
+    with command:
+        while command.poll() is None:
+            found |= {host for each in living(command.pid) for host, _ in heard(each)}
+            time.sleep(0.02)
+    assert command.returncode == 0
+    return found
+
+
+def heard(process: psutil.Process) -> list[tuple[str, int]]:
+    try:
+        connections = process.net_connections()
+    except psutil.NoSuchProcess:
+        return []
+    return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
+
+
+def living(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def listened(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait(known: Callable[[], Any], seconds: float = 120) -> Any:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if (value := known()) not in (None, False):
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"not within {seconds} s")

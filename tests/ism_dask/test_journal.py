@@ -1,0 +1,202 @@
+"""Fits that are cut off after any of their steps, and go on: the same bits, and little lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.journal import Journal, journaled
+from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.states import Journey, Solution, Status
+
+WINE, CLASSES = load_wine(return_X_y=True)
+TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
+
+
+class CutOffError(Exception):
+    """The process is gone."""
+
+
+def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any, list[Journey]]:
+    """Fit, cut off after each so many steps; return the model and all journeys in their order."""
+    journeys: list[Journey] = []
+    while True:
+        steps: list[Journey] = []
+
+        def keep(journey: Journey, steps: list[Journey] = steps) -> None:
+            steps.append(journey)
+            if len(steps) >= every:
+                raise CutOffError
+
+        known = journeys[-1] if journeys else None
+        model = make()
+        try:
+            with journaled(Journal(known, keep)):
+                model.fit(X, y)
+        except CutOffError:
+            journeys += steps
+        else:
+            return model, journeys + steps
+
+
+def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
+    return lambda: SupervisedIKDR(2, random_state=0, **given)
+
+
+FITS = {
+    "exact": (supervised(tol=1e-9), WINE, CLASSES),
+    "landmarks": (supervised(engine="landmarks", tol=1e-6), WINE, CLASSES),
+    "features": (supervised(kernel="polynomial", tol=1e-9), WINE, CLASSES),
+    "closed": (supervised(kernel="linear"), WINE, CLASSES),
+    "starts": (supervised(kernel=Polynomial(degree=3), n_init=3), WINE, CLASSES),
+    "continuation": (supervised(kernel=Gaussian(sigma=2.0), continuation=True), WINE, CLASSES),
+    "refine": (supervised(refine=True), WINE, CLASSES),
+    # Swings at q = 2, and goes on with a shift.
+    "shift": (supervised(), TUMOURS, KINDS),
+    "rival": (supervised(solver="stiefel"), WINE, CLASSES),
+}
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> None:
+    make, X, y = FITS[name]
+    whole = make().fit(X, y)
+    pieces, journeys = in_pieces(make, X, y, every)
+    assert np.array_equal(pieces.components_, whole.components_)
+    assert np.array_equal(pieces.eigenvalues_, whole.eigenvalues_)
+    assert (pieces.objective_, pieces.residual_, pieces.status_, pieces.engine_) == (
+        whole.objective_,
+        whole.residual_,
+        whole.status_,
+        whole.engine_,
+    )
+    assert [record.objective for record in pieces.history_] == [
+        record.objective for record in whole.history_
+    ]
+    # Every step was taken once: nothing was lost but what was under way.
+    assert len(journeys) == len({_steps(journey) for journey in journeys})
+
+
+def _steps(journey: Journey) -> tuple[object, ...]:
+    """Return what tells journeys apart."""
+    rounds = 0 if journey.standing is None else len(journey.standing.rounds)
+    legs = [(isinstance(leg, Solution), leg and len(leg.history)) for leg in journey.legs]
+    return rounds, *legs
+
+
+def test_the_shift_is_on_the_way() -> None:
+    make, X, y = FITS["shift"]
+    _, journeys = in_pieces(make, X, y, 1)
+    states = [leg for each in journeys for leg in each.legs if not isinstance(leg, Solution)]
+    assert any(state is not None and state.shift is not None for state in states)
+
+
+ROUNDS = {
+    "unsupervised": (lambda: UnsupervisedIKDR(3, 2, outer_tol=1e-6, max_outer=6), None),
+    "semisupervised": (
+        lambda: SemiSupervisedIKDR(3, 2, outer_tol=1e-4),
+        np.where(np.arange(len(CLASSES)) % 4, -1, CLASSES),
+    ),
+    # Its rounds do not settle, and the Gammas of two cannot be compared.
+    "alternative": (lambda: AlternativeIKDR(3, 2, max_outer=5), CLASSES),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("name", ROUNDS)
+def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> None:
+    make, y = ROUNDS[name]
+    whole = make().fit(WINE, y)
+    pieces, journeys = in_pieces(make, WINE, y, every)
+    assert np.array_equal(pieces.components_, whole.components_)
+    assert np.array_equal(pieces.embedding_, whole.embedding_)
+    assert np.array_equal(pieces.labels_, whole.labels_)
+    assert np.array_equal(pieces.predict(WINE), whole.predict(WINE))
+    assert [each.eigenvalues for each in pieces.rounds_] == [
+        each.eigenvalues for each in whole.rounds_
+    ]
+    assert (pieces.residual_, pieces.converged_) == (whole.residual_, whole.converged_)
+    assert len(journeys) == len({_steps(journey) for journey in journeys})
+    assert len(whole.rounds_) > 2
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
+    from ism_dask.alternation import alternate
+    from ism_dask.states import Standing
+
+    class Turns:
+        """Rounds of which the second has the largest J, and none settles."""
+
+        objectives = (1.0, 3.0, 2.0, 2.5)
+
+        def __init__(self) -> None:
+            self.asked: list[float] = []
+
+        def begin(self) -> Any:
+            return _embedding(0.0)
+
+        def solve(self, embedding: Any, last: Solution | None) -> tuple[str, Solution]:
+            number = 0 if last is None else 1 + self.objectives.index(last.objective)
+            self.asked.append(number)
+            return f"engine {number}", _solution(self.objectives[number])
+
+        def embed(self, solution: Solution) -> Any:
+            return _embedding(solution.objective)
+
+    kept: list[Journey] = []
+    settings: dict[str, Any] = {"tol": 1e-9, "max_outer": 4, "comparable": True}
+    whole = alternate(Turns(), Journal(keep=kept.append), **settings)
+    assert whole.best.solved == "engine 1"
+    (after_three,) = [each for each in kept if len(_standing(each).rounds) == 3]
+    assert isinstance(after_three.standing, Standing)
+    again = Turns()
+    resumed = alternate(again, Journal(after_three), **settings)
+    assert (resumed.best.solved, resumed.best.solution.objective) == ("engine 1", 3.0)
+    assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
+    assert again.asked == [3, 1]
+
+
+def _standing(journey: Journey) -> Any:
+    return journey.standing
+
+
+def _embedding(value: float) -> Any:
+    from ism_dask.spectral import Embedding
+
+    return Embedding(np.array([1.0 + value]), None, "exact", None)  # type: ignore[arg-type]
+
+
+def _solution(objective: float) -> Solution:
+    W = np.full((2, 1), objective)
+    return Solution(W, np.ones(1), 1.0, objective, 0.0, W, 1, Status.CONVERGED, ())
+
+
+def test_only_the_first_fit_of_a_block_is_journaled() -> None:
+    kept: list[Journey] = []
+    make, X, y = FITS["exact"]
+    with journaled(Journal(keep=kept.append)):
+        make().fit(X, y)
+        first = len(kept)
+        again = make().fit(X, y)
+    assert first == len(kept) > 0
+    assert np.array_equal(again.components_, make().fit(X, y).components_)
+
+
+def test_the_time_before_a_fit_was_cut_off_counts() -> None:
+    make, X, y = FITS["exact"]
+    _, journeys = in_pieces(make, X, y, 1)
+    seconds = [leg.history[-1].seconds for each in journeys for leg in each.legs if leg]
+    assert seconds == sorted(seconds)
+    state = journeys[1].legs[0]
+    assert state is not None
+    assert Journal(journeys[1]).seconds < state.history[-1].seconds
+    solution = in_pieces(make, X, y, 100)[1][-1]
+    assert Journal(solution).leg(lambda *_: pytest.fail("it is known")) is solution.legs[0]
