@@ -68,6 +68,11 @@ class Lease:
     renewed: float
     ended: str = ""
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        if not (self.pid > 0 and all(0 <= at < _LATEST for at in (self.taken, self.renewed))):
+            raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
+
     @property
     def held(self) -> bool:
         """Whether its process still computes, as far as can be told."""
@@ -89,11 +94,6 @@ class Lease:
         """Keep it."""
         replace_synced(lease_path(self.run), sealed(asdict(self)))
 
-    def __post_init__(self) -> None:
-        check_kinds(self)
-        if not (self.pid > 0 and all(0 <= at < _LATEST for at in (self.taken, self.renewed))):
-            raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
-
 
 def find_lease(run: str) -> Lease | None:
     """Return the lease of a run, None where there is none."""
@@ -103,8 +103,9 @@ def find_lease(run: str) -> Lease | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (DamagedStore, ValueError, TypeError) as error:
+        what = error.what if isinstance(error, DamagedStore) else error
         raise FlowError(
-            f"{path} is damaged ({error}): remove it, and run the command of that run again"
+            f"{path} is damaged ({what}): remove it, and run the command of that run again"
         ) from error
     return replace(lease, run=run)  # its folder may have been renamed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -38,17 +38,20 @@ class Monomials:
 
     def __call__(self, Z: Array) -> Array:
         """Return the (b, size) values at the rows of Z (b, q)."""
-        return np.asarray(self._monomials.fit_transform(Z)) * self._scales.astype(Z.dtype)
+        monomials, scales = _table(self)
+        return np.asarray(monomials.transform(Z)) * scales.astype(Z.dtype)
 
-    @cached_property
-    def _monomials(self) -> PolynomialFeatures:
-        lowest = 0 if self.offset else self.degree
-        return PolynomialFeatures((lowest, self.degree), include_bias=lowest == 0)
 
-    @cached_property
-    def _scales(self) -> Array:
-        """The (size,) square roots of the multinomial coefficients times powers of the offset."""
-        powers = self._monomials.fit(np.zeros((1, self.q))).powers_
-        rest = self.degree - powers.sum(axis=1)
-        ways = gammaln(self.degree + 1) - gammaln(powers + 1).sum(axis=1) - gammaln(rest + 1)
-        return np.sqrt(np.round(np.exp(ways)) * self.offset**rest)
+@lru_cache(maxsize=8)
+def _table(of: Monomials) -> tuple[PolynomialFeatures, Array]:
+    """Return what makes the monomials, and the (size,) factors that go with them.
+
+    These are square roots of multinomial coefficients times powers of the offset. An iteration
+    asks for them anew, and on few rows making them takes longer than using them.
+    """
+    lowest = 0 if of.offset else of.degree
+    monomials = PolynomialFeatures((lowest, of.degree), include_bias=lowest == 0)
+    powers = monomials.fit(np.zeros((1, of.q))).powers_
+    rest = of.degree - powers.sum(axis=1)
+    ways = gammaln(of.degree + 1) - gammaln(powers + 1).sum(axis=1) - gammaln(rest + 1)
+    return monomials, np.sqrt(np.round(np.exp(ways)) * of.offset**rest)
