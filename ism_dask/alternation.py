@@ -61,6 +61,9 @@ class Turns(Protocol[_Solved_co]):
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
 
+    def unhurried(self) -> Turns[_Solved_co]:
+        """Return the same turns, for which the time that the fit may take does not count."""
+
 
 def alternate(
     turns: Turns[_Solved_co],
@@ -135,6 +138,8 @@ def _round(
 
 def _again(turns: Turns[_Solved_co], standing: Standing) -> Pair[_Solved_co]:
     """Return the best pair, of whose round only the solutions are known."""
+    # It is known to have ended in time: cut short now, it would come to another W.
+    turns = turns.unhurried()
     before = standing.before
     embedding = turns.begin() if before is None else turns.embed(before)
     solved, solution = turns.solve(embedding, before)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from storage.errors import StorageError
 
@@ -59,6 +60,14 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, such that a power cut does not take them away."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync(made.parent)
+
+
 def write_synced(path: Path, text: str) -> None:
     """Write a text file and its folder entry through to the disk."""
     path.write_text(text, encoding="utf-8")
@@ -79,7 +88,7 @@ def replace_synced(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = True) -> Iterator[IO[str]]:
     """Hold the lock file `path`; without `wait`, BlockingIOError when another holds it.
 
     The kernel drops the lock when its holder dies, so no stale lock can remain.
@@ -87,7 +96,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         try:
-            yield
+            yield handle
         finally:
             # Closing is not enough where a forked child holds a copy of the descriptor.
             fcntl.flock(handle, fcntl.LOCK_UN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from storage.home import resolve_under
 from storage.jsontext import dumps
 from storage.runs import run_folder
 from storage.sealed import read_sealed, sealed
-from storage.workspace import settle, workspace
+from storage.workspace import discard, settle, workspace
 
 LEDGER = "ledger"
 
@@ -69,7 +68,9 @@ class Ledger:
 
     def clear(self) -> None:
         """Forget all of it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with explained(self.folder):
+            if self.folder.exists():
+                discard(self.folder)
 
     def _path(self, piece: str) -> Path:
         return resolve_under(self.folder, f"{piece}.json")

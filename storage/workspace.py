@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.durable import explained, locked, sync
+from storage.durable import explained, locked, make_folder, sync
 
 _HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
 
@@ -54,7 +54,7 @@ def workspace(target: Path) -> Iterator[Workspace]:
     folder = _hidden(target)
     with ExitStack() as held:
         with explained(target):
-            parent.mkdir(parents=True, exist_ok=True)
+            make_folder(parent)
             with _gate(parent):
                 _sweep(parent)
                 folder.mkdir()
@@ -98,7 +98,7 @@ def _hidden(target: Path) -> Path:
     return target.parent / f".{target.name}.{uuid.uuid4().hex}"
 
 
-def _gate(parent: Path) -> AbstractContextManager[None]:
+def _gate(parent: Path) -> AbstractContextManager[object]:
     """Let one process at a time create, swap or clear workspaces in `parent`."""
     return locked(parent / ".lock")
 

@@ -59,7 +59,8 @@ def run(
 def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
     from storage.kinds import check_kinds  # noqa: PLC0415
 
-    given = {**lease.settings, "run": lease.run, "afresh": False}
+    # What there is of an earlier run of that name it was allowed to replace when it began.
+    given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:

@@ -11,6 +11,7 @@ from flows.compute.place import Reached
 from flows.compute.pulse import OVER_MEMORY, Pulse, pulse
 from flows.errors import FlowError
 from flows.wording import counted
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
@@ -71,7 +72,7 @@ def explained(client: EndableClient, reached: Reached) -> Iterator[None]:
     before = pulse_of(client)
     try:
         yield
-    except FlowError:
+    except (FlowError, StorageError):
         raise
     except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
         raise _no_scheduler(reached) from error
@@ -82,9 +83,10 @@ def explained(client: EndableClient, reached: Reached) -> Iterator[None]:
     except Exception as error:
         # A scheduler that dies comes out as one of many errors, by what was asked of it just then.
         now = pulse_of(client)
-        if now is None or before is None or now.scheduler != before.scheduler:
+        if now is None or (before is not None and now.scheduler != before.scheduler):
             raise _no_scheduler(reached) from error
-        if not now.workers:
+        # Of a cluster that grows when it has to, there may have been none.
+        if not now.workers and (before is None or before.workers):
             raise no_workers(reached) from error
         raise
 

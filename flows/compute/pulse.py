@@ -9,8 +9,8 @@ from typing import Any
 SPAN = "ism-dask"
 # Where nannies say that a worker had too much memory.
 OVER_MEMORY = "worker-restart-memory"
-# What would be pickled code and data.
-_LEFT_OUT = ("run_spec",)
+# What would be pickled code and data, and all settings of Dask, passwords among them.
+_LEFT_OUT = ("run_spec", "config")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from flows.compute.losing import ClusterLost, no_workers, pulse_of
 from flows.compute.place import Reached
 from flows.compute.pulse import Pulse, state_of_scheduler, state_of_worker
 from flows.progress import duration
+from flows.services.records import PRIVATE
 from storage.durable import replace_synced
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Watchdog:
         moment = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
         path = self._folder / f"cluster-{moment}.json"
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(exist_ok=True, mode=PRIVATE)
             replace_synced(path, json.dumps(state_of(self._client), default=str))
         # A stall is to be told whatever becomes of what is told of it.
         except Exception as error:

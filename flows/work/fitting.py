@@ -10,7 +10,7 @@ import numpy as np
 from flows.progress import Part, report
 from flows.settings import FitSettings, KeptSettings
 from flows.work.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
-from flows.work.keeping import model_of, refuse_existing
+from flows.work.keeping import model_of
 from flows.work.steady import steadily
 from flows.work.undertaking import under_way
 from ism_dask.estimators.base import IKDR
@@ -33,7 +33,6 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
     labelled = open_labelled(settings)
     run = settings.run or labelled.default_name(settings)
-    refuse_existing(run, settings)
     report(0.0, f"fit {settings.title}")
 
     def work() -> Fitted:

@@ -17,7 +17,7 @@ from flows.errors import SettingsError
 from flows.progress import Part
 from flows.settings import CrossvalSettings
 from flows.work.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
-from flows.work.keeping import figures, refuse_existing, versions
+from flows.work.keeping import figures, versions
 from flows.work.steady import steadily
 from flows.work.undertaking import current, under_way
 from storage import RESULTS, save_results
@@ -124,9 +124,8 @@ def undertaken(settings: CrossvalSettings) -> Iterator[None]:
     """Let the folds of the block and their summary be a run: those that are known stay so."""
     labelled = open_labelled(settings)
     run = _name(settings, labelled)
-    refuse_existing(run, settings, _replaced(settings))
     plan_folds(labelled, settings.folds, settings.seed)  # an error where there are too many
-    with under_way(run, KIND, settings, labelled.identity):
+    with under_way(run, KIND, settings, labelled.identity, _replaced(settings)):
         yield
 
 
@@ -180,6 +179,7 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
     """Keep what the run found, and return it as plain JSON."""
     labelled = open_labelled(settings)
     run = _name(settings, labelled)
+    current().hold.check()
     found = {
         **labelled.facts(settings),
         "folds": settings.folds,

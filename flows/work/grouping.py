@@ -25,7 +25,7 @@ from flows.work.data import (
     timed_fit,
 )
 from flows.work.fitting import told_of
-from flows.work.keeping import model_of, refuse_existing
+from flows.work.keeping import model_of
 from flows.work.paradigms import PARADIGMS
 from flows.work.steady import steadily
 from flows.work.undertaking import under_way
@@ -42,7 +42,6 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     k = count_clusters(settings, data)
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
-    refuse_existing(run, settings)
     report(0.0, f"cluster {settings.title}")
     y = PARADIGMS[settings.paradigm].told(settings, data)
     with under_way(run, KIND, settings, _identity(data, k, y)) as this:

@@ -25,7 +25,7 @@ from storage import (
     run_folder,
     runs_folder,
 )
-from storage.durable import explained
+from storage.durable import explained, make_folder
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # Rows that are kept to be looked at, and that are read at a time to find them.
@@ -55,7 +55,7 @@ def refuse_existing(run: str, settings: Replacing, replaces: str = "") -> None:
         )
     # What cannot be written is better known before the work than after.
     with explained(folder):
-        runs_folder().mkdir(parents=True, exist_ok=True)
+        make_folder(runs_folder())
         with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
             pass
 

@@ -26,7 +26,7 @@ from storage import (
     run_folder,
     runs_folder,
 )
-from storage.durable import explained, locked, replace_synced
+from storage.durable import explained, locked, make_folder, replace_synced
 from storage.kinds import check_kinds
 from storage.runs import LEASE
 from storage.sealed import read_sealed, sealed
@@ -72,6 +72,11 @@ class Lease:
         check_kinds(self)
         if not (self.pid > 0 and all(0 <= at < _LATEST for at in (self.taken, self.renewed))):
             raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
+
+    @property
+    def holder(self) -> tuple[str, int, float]:
+        """Which process has it."""
+        return self.host, self.pid, self.created
 
     @property
     def held(self) -> bool:
@@ -128,22 +133,80 @@ def unfinished_line(lease: Lease) -> dict[str, Any]:
     return {**known, "told": f"{lease.kind}, {lease.told}{where}{advice}"}
 
 
+class Hold:
+    """A run that this process holds.
+
+    Parameters
+    ----------
+    lease : Lease
+    before : Lease or None
+        That of a process that did not end in order.
+    """
+
+    def __init__(self, lease: Lease, before: Lease | None) -> None:
+        self._lease, self.before = lease, before
+
+    def check(self) -> None:
+        """Raise FlowError where the run is held by another process now.
+
+        One that has stood still for long is thought dead by other machines.
+        """
+        if not self._is_ours():
+            now = find_lease(self._lease.run)
+            who = "its lease is gone" if now is None else now.told
+            raise FlowError(
+                f"the run {self._lease.run!r} was taken from this process, which had not been "
+                f"heard of for a while: {who}. Nothing of this process is kept any more"
+            )
+
+    def renew(self) -> None:
+        """Tell other machines that this process lives."""
+        with _gate(self._lease.run) as there:
+            if there and self._is_ours():
+                replace(self._lease, renewed=time.time()).write()
+
+    def end(self, how: str) -> None:
+        """Forget the lease, or, if there is anything to say of how it ended, keep that."""
+        with _gate(self._lease.run) as there:
+            if not (there and self._is_ours()):
+                return
+            if how:
+                replace(self._lease, ended=how, renewed=time.time()).write()
+            else:
+                _drop(self._lease.run)
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether it was this process, too, that was asked for the same before: it tries again."""
+        before, now = self.before, self._lease
+        return before is not None and (before.holder, before.settings) == (now.holder, now.settings)
+
+    def _is_ours(self) -> bool:
+        try:
+            found = find_lease(self._lease.run)
+        except FlowError:
+            return True  # damaged, but nobody else's
+        if found is None:
+            return False
+        return (found.holder, found.taken) == (self._lease.holder, self._lease.taken)
+
+
 @contextmanager
 def leased(
     run: str, kind: str, settings: Mapping[str, Any], begun: Callable[[], bool]
-) -> Iterator[Lease | None]:
-    """Hold the lease of a run in the block; yield that of a process that did not end in order.
+) -> Iterator[Hold]:
+    """Hold a run in the block.
 
     Where the block raises, the lease stays behind and says how that ended, if then `begun` says
     that there is something to go on from.
     """
-    lease, before = _take(run, kind, settings)
+    hold = _take(run, kind, settings)
     ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(lease, ended), name="lease", daemon=True)
+    beats = threading.Thread(target=_beat, args=(hold, ended), name="lease", daemon=True)
     beats.start()
     how = ""
     try:
-        yield before
+        yield hold
     except KeyboardInterrupt:
         how = "was interrupted"
         raise
@@ -154,10 +217,7 @@ def leased(
         ended.set()
         beats.join()
         with suppress(OSError, StorageError):
-            if how and begun():
-                replace(lease, ended=how, renewed=time.time()).write()
-            else:
-                _drop(run)
+            hold.end(how if begun() else "")
 
 
 def _drop(run: str) -> None:
@@ -168,7 +228,22 @@ def _drop(run: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _take(run: str, kind: str, settings: Mapping[str, Any]) -> tuple[Lease, Lease | None]:
+@contextmanager
+def _gate(run: str) -> Iterator[bool]:
+    """Let one process at a time write the lease of a run.
+
+    Yields whether the folder is still that in which the lock was: who has waited for it may find
+    that the run was dropped meanwhile.
+    """
+    path = run_folder(run) / _LOCK
+    with locked(path) as lock:
+        there = False
+        with suppress(FileNotFoundError):
+            there = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+        yield there
+
+
+def _take(run: str, kind: str, settings: Mapping[str, Any]) -> Hold:
     folder, now = run_folder(run), time.time()
     lease = Lease(
         run=run,
@@ -181,24 +256,30 @@ def _take(run: str, kind: str, settings: Mapping[str, Any]) -> tuple[Lease, Leas
         renewed=now,
     )
     with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / _LOCK):
-            before = find_lease(run)
-            if before is not None and before.held:
-                raise FlowError(
-                    f"the run {run!r} is being computed: {before.told}, last heard of "
-                    f"{counted(round(now - before.renewed), 'second')} ago; wait for it, end that "
-                    "process, or choose another name with --run"
-                )
-            lease.write()
-    return lease, before
+        while True:
+            make_folder(folder)
+            with suppress(FileNotFoundError), _gate(run) as there:
+                if there:
+                    before = find_lease(run)
+                    _refuse_held(run, before)
+                    lease.write()
+                    return Hold(lease, before)
 
 
-def _beat(lease: Lease, ended: threading.Event) -> None:
+def _refuse_held(run: str, lease: Lease | None) -> None:
+    if lease is not None and lease.held:
+        raise FlowError(
+            f"the run {run!r} is being computed: {lease.told}, last heard of "
+            f"{counted(round(time.time() - lease.renewed), 'second')} ago; wait for it, end that "
+            "process, or choose another name with --run"
+        )
+
+
+def _beat(hold: Hold, ended: threading.Event) -> None:
     while not ended.wait(_BEATS_EVERY):
         # Where nothing can be written, the run itself will say so.
-        with suppress(StorageError):
-            replace(lease, renewed=time.time()).write()
+        with suppress(OSError, StorageError):
+            hold.renew()
 
 
 def _moment(seconds: float) -> str:

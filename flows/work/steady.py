@@ -48,10 +48,16 @@ def steadily(settings: KeptSettings, this: Undertaking, work: Callable[[], T], *
                 _join_again(session, lost, losses)
 
 
+class ClusterAwayError(FlowError):
+    """A cluster that was joined is lost, and stays so."""
+
+    transient = True
+
+
 def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
-    """Join the cluster that was lost, or raise FlowError where that is in vain."""
+    """Join the cluster that was lost, or raise ClusterAwayError where that is in vain."""
     if losses == _LOSSES:
-        raise FlowError(
+        raise ClusterAwayError(
             f"{lost.what}, the last of {losses} such losses without an iteration between them; "
             f"{lost.advice}"
         ) from lost
@@ -59,4 +65,4 @@ def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
     try:
         session.renew()
     except FlowError as error:
-        raise FlowError(f"{lost.what}, and could not be joined again: {error}") from error
+        raise ClusterAwayError(f"{lost.what}, and could not be joined again: {error}") from error

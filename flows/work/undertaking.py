@@ -13,10 +13,11 @@ from typing import Any
 
 from flows.progress import note
 from flows.settings import KeptSettings
-from flows.work.lease import leased
+from flows.work.keeping import refuse_existing
+from flows.work.lease import Hold, leased
 from ism_dask.journal import Journal, journaled
 from ism_dask.states import Journey
-from storage import Checkpoints, DamagedStore, Ledger, StorageError
+from storage import Checkpoints, DamagedStore, Ledger
 
 Result = Mapping[str, Any]
 
@@ -32,11 +33,13 @@ class Undertaking:
         What decides its result, in plain JSON: what was kept for something else is no use.
     every : float
         Seconds between two checkpoints of a fit.
+    hold : Hold
     """
 
     run: str
     asked: Mapping[str, Any]
     every: float
+    hold: Hold
 
     @contextmanager
     def fit(self, **piece: Any) -> Iterator[Keeper]:
@@ -50,16 +53,20 @@ class Undertaking:
         if known is not None:
             which = "".join(f"{name} {value}, " for name, value in piece.items())
             note(f"going on from {which}{known.told} (--afresh begins anew)")
-        keeper = Keeper(lambda journey: checkpoints.keep(asked, journey), self.every)
+
+        def keep(journey: Journey) -> None:
+            self.hold.check()
+            checkpoints.keep(asked, journey)
+
+        keeper = Keeper(keep, self.every)
         try:
             with journaled(Journal(known, keeper.take)):
                 yield keeper
-        except StorageError:
-            raise
         except BaseException:
             # Interrupted, or without its cluster: what is known is kept first.
-            keeper.flush()
+            keeper.rescue()
             raise
+        self.hold.check()
 
     def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
         """Return the result of a piece of the run, which `work` makes unless it is known."""
@@ -71,6 +78,7 @@ class Undertaking:
             note(f"{error}: it is computed again")
         if found is None:
             found = dict(work())
+            self.hold.check()
             ledger.keep(f"{name}-{number}", asked, found)
         return found
 
@@ -81,26 +89,36 @@ class Keeper:
     Attributes
     ----------
     moved : bool
-        Whether the fit has come further than it was.
+        Whether the fit has come further than it was, and that is kept.
     """
 
     def __init__(self, keep: Callable[[Journey], None], every: float) -> None:
         self._keep, self._every = keep, every
         self._pending: Journey | None = None
         self._last = time.monotonic()
-        self.moved = False
+        self.moved = self._failed = False
 
     def take(self, journey: Journey) -> None:
         """Take note of how far the fit is, and keep that unless it was just done."""
-        self._pending, self.moved = journey, True
+        self._pending = journey
         if time.monotonic() - self._last >= self._every:
+            self.flush()
+
+    def rescue(self) -> None:
+        """Keep what is not kept yet, at the end of a fit that failed for another reason."""
+        if not self._failed:
             self.flush()
 
     def flush(self) -> None:
         """Keep what is not kept yet."""
         if self._pending is not None:
-            self._keep(self._pending)
-            self._pending, self._last = None, time.monotonic()
+            try:
+                self._keep(self._pending)
+            except Exception:
+                self._failed = True
+                raise
+            self._pending, self.moved = None, True
+            self._last = time.monotonic()
 
 
 _CURRENT: ContextVar[Undertaking | None] = ContextVar("undertaking", default=None)
@@ -108,7 +126,7 @@ _CURRENT: ContextVar[Undertaking | None] = ContextVar("undertaking", default=Non
 
 @contextmanager
 def under_way(
-    run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any]
+    run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any], replaces: str = ""
 ) -> Iterator[Undertaking]:
     """Hold a run, which nobody else computes, and clear away what was kept of it at its end.
 
@@ -118,19 +136,26 @@ def under_way(
     settings : KeptSettings
     known : Mapping
         What decides the result beside the settings: digests of data, in plain JSON.
+    replaces : str
+        What of an earlier run may be replaced unasked, as for `refuse_existing`.
     """
     asked = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
-    this = Undertaking(run, asked, settings.checkpoint)
-    with leased(run, kind, settings.to_json(), partial(_is_begun, run)) as before:
-        if before is not None:
-            note(f"this run was begun before: {before.told}")
-        if settings.afresh:
+    refuse_existing(run, settings, replaces)
+    with leased(run, kind, settings.to_json(), partial(_is_begun, run)) as hold:
+        # Another process may have held it until now, and kept what came of it.
+        refuse_existing(run, settings, replaces)
+        this = Undertaking(run, asked, settings.checkpoint, hold)
+        if hold.before is not None:
+            note(f"this run was begun before: {hold.before.told}")
+        # Tried once more after a failure, what was begun afresh goes on.
+        if settings.afresh and not hold.begins_again:
             _clear(run)
         token = _CURRENT.set(this)
         try:
             yield this
         finally:
             _CURRENT.reset(token)
+        hold.check()
         _clear(run)
 
 

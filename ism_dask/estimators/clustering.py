@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -298,6 +299,7 @@ class _Work:
     ) -> None:
         self._model, self._shards, self._drawn = model, shards, drawn
         self._graph, self._guide, self._q, self._journal = graph, guide, q, journal
+        self._capped = True
 
     def begin(self) -> Embedding:
         """Return the embedding of X, or of the first W that the guide asks for."""
@@ -316,6 +318,12 @@ class _Work:
         """Return the embedding of X W."""
         return self._graph.embedded(solution.W, self._model.n_clusters)
 
+    def unhurried(self) -> _Work:
+        """Return the same turns, for which `max_seconds` does not count."""
+        other = copy(self)
+        other._capped = False
+        return other
+
     def _solved(
         self, gamma: FactorGamma, known: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
@@ -323,5 +331,11 @@ class _Work:
         shards = self._shards.sharing(known)
         problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.approximation)
         search = self._model._search
-        left = replace(search, stopping=search.stopping.after(self._journal.seconds))
+        left = replace(search, stopping=self._left(search.stopping))
         return left.run(problem, self._q, state, self._journal)
+
+    def _left(self, stopping: Stopping) -> Stopping:
+        """Return when the next W has to be there."""
+        if self._capped:
+            return stopping.after(self._journal.seconds)
+        return replace(stopping, max_seconds=None)

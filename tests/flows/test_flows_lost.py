@@ -18,7 +18,7 @@ from flows.progress import watching
 from flows.settings import FitSettings
 from flows.work.steady import steadily
 from flows.work.undertaking import Undertaking, under_way
-from storage import run_folder
+from storage import StorageError, run_folder
 
 
 @pytest.fixture
@@ -57,6 +57,8 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: Undertaking, diary: D
     state = json.loads(dump.read_text())
     assert set(state["workers"]) == set(state["scheduler"]["workers"])
     assert "run_spec" not in dump.read_text()
+    # All that Dask is configured with is there, passwords of gateways among it.
+    assert not any("config" in worker for worker in state["workers"].values())
     (noted,) = diary.notes
     assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
     assert str(dump) in noted
@@ -78,9 +80,23 @@ def test_losses_without_progress_end(
 ) -> None:
     monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 0)
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
-    with pytest.raises(FlowError, match=said):
+    with pytest.raises(FlowError, match=said) as error:
         steadily(settings, this, lambda: _client().submit(_end_process).result())
     assert len(diary.notes) == 2
+    assert error.value.transient
+
+
+def test_an_error_of_ours_is_no_loss_of_a_cluster(
+    settings: FitSettings, this: Undertaking, diary: Diary
+) -> None:
+    def work() -> None:
+        # Even where the cluster goes away just then.
+        _client().shutdown()
+        raise StorageError("the disk is full")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        steadily(settings, this, work)
+    assert diary.notes == []
 
 
 def _client() -> Any:

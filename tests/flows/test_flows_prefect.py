@@ -17,7 +17,8 @@ from flows.progress import watching
 from flows.settings import CrossvalSettings, FitSettings, IngestSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
-from storage import home
+from flows.work.steady import ClusterAwayError
+from storage import DownloadError, home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -220,3 +221,17 @@ def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_may_go_right_later_is_tried_again() -> None:
+    from prefect.states import Failed
+
+    from flows.steps import worth_another_try
+
+    def tried(error: Exception) -> bool:
+        return worth_another_try(None, None, Failed(data=error))
+
+    assert tried(ClusterAwayError("gone"))
+    assert tried(DownloadError("no network"))
+    assert not tried(FlowError("no such thing"))
+    assert not tried(ValueError("wrong"))

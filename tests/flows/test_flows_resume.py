@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -22,7 +24,16 @@ from flows.settings import FitSettings
 from flows.work.fitting import fit_and_save
 from flows.work.lease import Lease, find_lease, leased
 from flows.work.undertaking import under_way
-from storage import Checkpoints, Ledger, load_model, open_run, run_folder
+from ism_dask.states import Journey
+from storage import (
+    Checkpoints,
+    Ledger,
+    StorageError,
+    kept_at,
+    load_model,
+    open_run,
+    run_folder,
+)
 
 FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 AT_ONCE = ("--plain", "--checkpoint", "0")
@@ -264,3 +275,102 @@ def test_the_lease_of_a_process_that_lives_is_renewed(
 def test_resume_has_an_example(here: Command) -> None:
     assert "ism-dask resume mnist-gaussian-q10" in here("resume", "--help").out
     assert sys.executable
+
+
+def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -> None:
+    """Its run has another holder by then, whose lease and checkpoints stay as they are."""
+
+    def work() -> None:
+        with under_way("mine", "fit", settings, {}) as this:
+            replace(mine(), host="elsewhere", taken=mine().taken + 100).write()
+            other = mine()
+            this.hold.renew()
+            assert mine() == other
+            this.piece("fold", 1, dict)
+
+    def mine() -> Lease:
+        lease = find_lease("mine")
+        assert lease is not None
+        return lease
+
+    said = "the run 'mine' was taken from this process, .* on elsewhere computes it since"
+    with pytest.raises(FlowError, match=said):
+        work()
+    assert mine().host == "elsewhere"
+    assert mine().held
+    assert Ledger.of_run("mine").entries == []
+
+
+def test_a_run_that_is_dropped_is_not_taken_with_it(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for the lock of a folder that goes away finds another one."""
+    taken: list[Lease] = []
+
+    def take() -> None:
+        with leased("mine", "fit", settings.to_json(), lambda: False):
+            lease = find_lease("mine")
+            assert lease is not None
+            taken.append(lease)
+
+    remove = shutil.rmtree
+
+    def slowly(path: Any, **given: Any) -> None:
+        other.start()
+        time.sleep(0.3)
+        remove(path, **given)
+
+    other = threading.Thread(target=take)
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.work.lease.shutil.rmtree", slowly)
+        with leased("mine", "fit", settings.to_json(), lambda: False):
+            patch.setattr("flows.work.lease._refuse_held", lambda *_: None)
+    other.join(30)
+    assert [each.run for each in taken] == ["mine"]
+
+
+def test_a_second_try_goes_on_with_what_was_begun_afresh(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(settings, afresh=True)
+    cut_off(settings, monkeypatch)
+    begun, going_on = notes(settings)
+    assert "failed: no more" in begun
+    assert "going on from iteration 4" in going_on
+
+
+def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
+    store_own(300, 6)
+    asked = ("crossval", "own", "-q", "2", "--folds", "3")
+    assert here(*asked, *AT_ONCE).status == 0
+    killed("ledger/fold-2.json", 1, *asked, "--seed", "1")
+    (line,) = here("runs", "--json").answer["unfinished"]
+    resumed = here("resume", line["name"], "--plain")
+    assert resumed.status == 0
+    assert open_run(line["name"]).config["seed"] == 1
+
+
+def test_what_another_process_has_kept_meanwhile_is_not_replaced(
+    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_and_save(settings)
+    before = open_run("mine").created
+    looks = iter([None])
+    monkeypatch.setattr("flows.work.keeping.kept_at", lambda run: next(looks, kept_at(run)))
+    with pytest.raises(FlowError, match="there is a run 'mine' already"):
+        fit_and_save(settings)
+    assert open_run("mine").created == before
+
+
+def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
+    settings: FitSettings,
+) -> None:
+    def work() -> None:
+        seldom = replace(settings, checkpoint=1e6)
+        with under_way("mine", "fit", seldom, {}) as this, this.fit() as keeper:
+            keeper.take(Journey())
+            raise StorageError("a chunk")
+
+    with pytest.raises(StorageError, match="a chunk"):
+        work()
+    assert Checkpoints.of_run("mine").numbers == [1]

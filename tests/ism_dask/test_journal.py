@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,9 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         def embed(self, solution: Solution) -> Any:
             return _embedding(solution.objective)
 
+        def unhurried(self) -> Any:
+            return self
+
     kept: list[Journey] = []
     settings: dict[str, Any] = {"tol": 1e-9, "max_outer": 4, "comparable": True}
     whole = alternate(Turns(), Journal(keep=kept.append), **settings)
@@ -162,6 +166,30 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
     assert (resumed.best.solved, resumed.best.solution.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
     assert again.asked == [3, 1]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("kernel", "best"), [("gaussian", 1), ("multiquadric", 2)])
+def test_time_that_is_up_does_not_cost_the_best_of_earlier_rounds(kernel: str, best: int) -> None:
+    def make() -> UnsupervisedIKDR:
+        return UnsupervisedIKDR(
+            2, 2, kernel=kernel, outer_tol=1e-9, max_outer=4, max_seconds=1e3, random_state=0
+        )
+
+    whole, journeys = in_pieces(make, WINE, None, 1)
+    assert int(np.argmax([each.objective for each in whole.rounds_])) + 1 == best
+    after_three = next(
+        each for each in journeys if each.standing and len(each.standing.rounds) == 3
+    )
+    rounds = _standing(after_three).rounds
+    late = (*rounds[:-1], replace(rounds[-1], seconds=1e6))
+    model = make()
+    with journaled(Journal(Journey(replace(_standing(after_three), rounds=late)))):
+        model.fit(WINE)
+    assert [each.iterations for each in model.rounds_][3:] == [1]
+    assert not model.converged_
+    assert np.array_equal(model.components_, whole.components_)
+    assert np.array_equal(model.embedding_, whole.embedding_)
 
 
 def _standing(journey: Journey) -> Any:
