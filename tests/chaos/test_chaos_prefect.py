@@ -54,7 +54,7 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
     asked = settings("nightly", 40)
     fit_and_save(replace(asked, run="whole"))
     whole = load_model("whole")
-    with _worker() as deployment:
+    with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(asked, run=f"nightly-{number}")
             first = _scheduled(serving, deployment, mine)
@@ -71,20 +71,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
 
 
 @contextmanager
-def _worker() -> Iterator[str]:
+def _worker(serving: Serving) -> Iterator[str]:
     """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.flows import EntrypointType
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from flows.fit import fit
-
-    by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH}
-    with temporary_settings({PREFECT_API_URL: os.environ["PREFECT_API_URL"]}):
-        with get_client(sync_client=True) as client:
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process"), overwrite=True)
-        deployment = str(fit.to_deployment(POOL, work_pool_name=POOL, **by_module).apply())
+    deployment = serving.deployed(POOL)
     command = ("-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process")
     with _process(*command, PREFECT_WORKER_QUERY_SECONDS="1"):
         yield deployment

@@ -103,3 +103,18 @@ class Serving:
             return httpx.get(f"{self.api}/health").is_success
         except httpx.TransportError:
             return False
+
+    def deployed(self, pool: str) -> str:
+        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
+        from prefect.client.orchestration import get_client
+        from prefect.client.schemas.actions import WorkPoolCreate
+        from prefect.flows import EntrypointType
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        from flows.fit import fit
+
+        by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH}
+        with temporary_settings({PREFECT_API_URL: self.api}):
+            with get_client(sync_client=True) as client:
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
+            return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())

@@ -76,7 +76,7 @@ def test_an_interrupted_command_does_not_stay_running(
 
 @pytest.mark.chaos
 def test_cancelled_in_the_ui_a_run_of_a_worker_stops(serving: Serving, scheduler: Any) -> None:
-    deployment = _deployed(serving)
+    deployment = serving.deployed("cancel")
     worker = ("-m", "prefect", "worker", "start", "--pool", "cancel", "--type", "process")
     with _process(*worker, PREFECT_WORKER_QUERY_SECONDS="1") as process:
         settings = {**LONG, "scheduler": scheduler.scheduler.address}
@@ -112,22 +112,6 @@ def _process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[s
         stack.callback(process.communicate)
         stack.callback(process.kill)
         yield process
-
-
-def _deployed(serving: Serving) -> str:
-    """Let the flow `fit` be started from the UI; return the id of the deployment."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.flows import EntrypointType
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from flows.fit import fit
-
-    by_module = {"entrypoint_type": EntrypointType.MODULE_PATH}
-    with temporary_settings({PREFECT_API_URL: serving.api}):
-        with get_client(sync_client=True) as client:
-            client.create_work_pool(WorkPoolCreate(name="cancel", type="process"))
-        return str(fit.to_deployment("cancel", work_pool_name="cancel", **by_module).apply())
 
 
 def _link(command: subprocess.Popen[str]) -> str:

@@ -16,12 +16,11 @@ from commandline import Command, Ended
 from fixtures import free_port
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
-from upkeep import LOOPBACK, Kept, begun, heard, heard_of, kept_up, wait
+from upkeep import LOOPBACK, Kept, begun, ended, heard, heard_of, home_for_up, kept_up, wait
 
 from flows.compute.clusters import read_cluster
 from flows.compute.joining import joined_place
 from flows.services.certificates import own_certificates
-from flows.services.conductor import stop_all
 from flows.services.records import family, recorded, services_folder
 from flows.services.server import prefect_environment, without_password
 from flows.services.up import running
@@ -45,22 +44,13 @@ def kept(
 ) -> Iterator[Kept]:
     """Keep all services up, with TLS and a password."""
     folder = tmp_path_factory.mktemp("home")
-    prefect_home(folder / "prefect")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(folder))
-        patch.delenv("PREFECT_HOME", raising=False)
-        patch.delenv("PREFECT_API_URL", raising=False)
+    with home_for_up(folder, prefect_home) as patch:
         for name in PREFECT:
             patch.setenv(name, AUTH)
         ports = ("--port", "--scheduler-port", "--dashboard-port", "--report-port")
         chosen = [word for port in ports for word in (port, free_port())]
-        up = kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
-        try:
+        with ended(kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)) as up:
             yield up
-        finally:
-            up.process.kill()
-            print(*up.process.communicate())
-            stop_all()
 
 
 @pytest.fixture

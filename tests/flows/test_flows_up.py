@@ -21,7 +21,18 @@ import yaml
 from commandline import Command
 from fixtures import free_port
 from support import store_own
-from upkeep import LOOPBACK, Kept, begun, heard, heard_of, kept_up, listened, wait
+from upkeep import (
+    LOOPBACK,
+    Kept,
+    begun,
+    ended,
+    heard,
+    heard_of,
+    home_for_up,
+    kept_up,
+    listened,
+    wait,
+)
 
 from flows.errors import FlowError
 from flows.services import conductor
@@ -41,21 +52,12 @@ def kept(
     tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
 ) -> Iterator[Kept]:
     home = tmp_path_factory.mktemp("home")
-    prefect_home(home / "prefect")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(home))
+    with home_for_up(home, prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        patch.delenv("PREFECT_HOME", raising=False)
-        patch.delenv("PREFECT_API_URL", raising=False)
-        up = kept_up("--port", free_port(), "--workers", 2, "--memory", "500MB")
-        try:
+        with ended(kept_up("--port", free_port(), "--workers", 2, "--memory", "500MB")) as up:
             store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
             yield up
-        finally:
-            up.process.kill()
-            print(*up.process.communicate())
-            stop_all()
 
 
 @pytest.fixture

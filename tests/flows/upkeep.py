@@ -8,13 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+import pytest
 
+from flows.services.conductor import stop_all
 from flows.services.records import family
 
 LOOPBACK = {"127.0.0.1", "::1"}
@@ -58,6 +62,28 @@ class Kept:
         runs = self.asked("POST", "flow_runs/filter", json=only).json()
         assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
         return next((run for run in runs if run["state_type"] == state), None)
+
+
+@contextmanager
+def home_for_up(folder: Path, prefect_home: Callable[[Path], Path]) -> Iterator[pytest.MonkeyPatch]:
+    """Let `folder` be the home, in which `up` finds the tables of a Prefect server made already."""
+    prefect_home(folder / "prefect")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(folder))
+        patch.delenv("PREFECT_HOME", raising=False)
+        patch.delenv("PREFECT_API_URL", raising=False)
+        yield patch
+
+
+@contextmanager
+def ended(up: Kept) -> Iterator[Kept]:
+    """End `up`, and all that it has started, after the block, and print what it said."""
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        print(*up.process.communicate())
+        stop_all()
 
 
 def kept_up(*options: object) -> Kept:
