@@ -59,6 +59,15 @@ def median_seconds(runs: Sequence[Run[Any]]) -> float:
     return float(np.median([run.seconds for run in runs]))
 
 
+def median_ratio(runs: Sequence[Run[Any]], others: Sequence[Run[Any]]) -> float:
+    """Return the median of the ratios of the seconds of runs that followed each other.
+
+    From the first to the last a machine drifts by more than neighbours differ.
+    """
+    pairs = zip(runs, others, strict=True)
+    return float(np.median([run.seconds / other.seconds for run, other in pairs]))
+
+
 def log_slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """Return the least squares slope of log seconds against log sizes."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
