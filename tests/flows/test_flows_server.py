@@ -31,6 +31,7 @@ def _own_server(
 
 
 @pytest.mark.usefixtures("_own_server")
+@pytest.mark.chaos  # half a minute: `make long`
 def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port: int) -> None:
     try:
         ended = apart("crossval", "wine", "--first", 1)

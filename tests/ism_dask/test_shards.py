@@ -236,7 +236,8 @@ def _clustered(data, engine):
     return np.column_stack([model.embedding_, model.labels_])
 
 
-def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatch):
+@pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
+def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
     """Processes, not threads: every shard and every partial sum crosses a wire."""
     monkeypatch.setattr("ism_dask.spectral._DENSE", 100)
     monkeypatch.setattr("ism_dask.shards.shards.ROWS_PER_SHARD", 64)
@@ -249,7 +250,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(tmp_path, monkeypatc
     np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
-    for workers in sizes_of_a_cluster(tmp_path, 1, 2, 4):
+    for workers in sizes_of_a_cluster(tmp_path, *sizes):
         assert task_budget() > 0
         spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
         spread.append(_clustered(groups, "landmarks"))
