@@ -73,9 +73,8 @@ class Checkpoints:
         attributes = {"format_version": FORMAT_VERSION, "record": text}
         commit_group(self.path(number), attributes, fill)
         replace_synced(self.folder / NEWEST, sealed({NEWEST: number}))
-        with explained(self.folder):
-            for old in self.numbers[:-_KEPT]:
-                discard(self.path(old))
+        for old in self.numbers[:-_KEPT]:
+            discard(self.path(old))
 
     def find(
         self, asked: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
@@ -126,9 +125,7 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Forget all of it."""
-        with explained(self.folder):
-            if self.folder.exists():
-                discard(self.folder)
+        discard(self.folder)
 
     @property
     def numbers(self) -> list[int]:

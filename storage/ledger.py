@@ -68,9 +68,7 @@ class Ledger:
 
     def clear(self) -> None:
         """Forget all of it."""
-        with explained(self.folder):
-            if self.folder.exists():
-                discard(self.folder)
+        discard(self.folder)
 
     def _path(self, piece: str) -> Path:
         return resolve_under(self.folder, f"{piece}.json")

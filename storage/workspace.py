@@ -86,10 +86,13 @@ def tidy(parent: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a folder such that at no time a part of it is taken for the whole."""
+    """Remove a folder, if it is there, and at no time let a part of it be taken for the whole."""
     hidden = _hidden(path)
-    with _gate(path.parent):
-        path.rename(hidden)
+    with explained(path):
+        if not path.exists():
+            return
+        with _gate(path.parent):
+            path.rename(hidden)
     # Whoever dies here leaves what the next workspace beside it clears away.
     shutil.rmtree(hidden, ignore_errors=True)
 
