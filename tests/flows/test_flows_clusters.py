@@ -76,7 +76,7 @@ def test_pictures_are_images(tmp_path: Path) -> None:
         assert np.ptp(np.asarray(sheet)) > 100  # something is on it
 
 
-@pytest.mark.reference_data
+@pytest.mark.usefixtures("reference_data")
 def test_poses_are_found_where_persons_are_known() -> None:
     summary = cluster_plain(
         ClusterSettings(dataset="face", paradigm="alternative", avoid="identity", n_clusters=4)
@@ -86,7 +86,7 @@ def test_poses_are_found_where_persons_are_known() -> None:
     assert "clusters" in summary["pictures"]
 
 
-@pytest.mark.reference_data
+@pytest.mark.usefixtures("reference_data")
 def test_a_picture_is_segmented_and_then_otherwise() -> None:
     first = cluster_plain(ClusterSettings(dataset="flower", n_clusters=2, run="petals"))
     assert first["nmi"] == {}
