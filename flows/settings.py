@@ -152,7 +152,7 @@ class Settings(DataSettings):
         gt=0,
         lt=1,
     )
-    tol: float = setting(
+    tol: float | None = setting(
         0.01, about="Stop when the eigenvalues change by less.", title="Tolerance", gt=0
     )
     angle_tol: float | None = setting(
@@ -266,9 +266,10 @@ class KeptSettings(Settings):
 class SearchSettings(Settings):
     """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
 
-    tol: float = setting(
-        1e-5,
-        about="Stop when the eigenvalues change by less; 0.01 is the published rule.",
+    tol: float | None = setting(
+        None,
+        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
+        "on until W is stationary.",
         title="Tolerance",
         gt=0,
     )

@@ -158,7 +158,7 @@ class _Bar(FitWatcher):
 
     def on_round(self, done: Round) -> None:
         self._changes.append(done.change)
-        share = max(done.number / self._outer.max_iter, shrunk(self._changes, self._outer.tol))
+        share = max(done.number / self._outer.max_iter, shrunk(self._changes, self._outer.limit))
         self._stage = "clusters" if share == 1.0 else f"round {done.number + 1}"
         told = f"round {done.number}, {_account(done, self._outer)}"
         self._move(told, share, done.number, done.seconds)
@@ -210,8 +210,9 @@ class _Clock(ProgressColumn):
 
 def _account(done: Record | Round, stopping: Stopping) -> str:
     """Return what is told of an iteration or a round: how far it is from being the last."""
-    sign = "<" if done.change < stopping.tol else ">"
-    return f"objective {done.objective:.5g}, change {done.change:.2g} {sign} {stopping.tol:g}"
+    measured, limit = stopping.measured(done), stopping.limit
+    sign = "<" if measured < limit else ">"
+    return f"objective {done.objective:.5g}, {stopping.measure} {measured:.2g} {sign} {limit:g}"
 
 
 def _clock(seconds: float) -> str:

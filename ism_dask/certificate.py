@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ism_dask.engines import Engine, Exact
+from ism_dask.eigen import rayleigh_ritz
+from ism_dask.engines import Engine, Exact, PaddedOperator
 from ism_dask.engines.factored import Factored
 from ism_dask.engines.tiles import Model, gradient_stripe, projected
 from ism_dask.shards import Piece
@@ -14,6 +15,8 @@ from ism_dask.solver import relative_residual
 from ism_dask.states import Solution
 from ism_dask.typing import Array
 
+# How far `W^T W` of a solution may be from the identity.
+_ORTHONORMAL = 1e-10
 # Up to here all pairs of rows are looked at: n^2 max(q, 10), where below ten columns the time
 # goes into the kernel. At q = 10 this is 63,000 rows, some seconds on two cores.
 BUDGET = 4e10
@@ -23,38 +26,74 @@ _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
 
 
-@dataclass(frozen=True)
-class Residual:
-    """`||Phi W - W (W^T Phi W)|| / ||Phi W||`: 0 at a stationary point.
+def certified(engine: Engine, solution: Solution) -> Solution:
+    """Return `solution` with J in double precision, and its residual under the true kernel.
 
-    Attributes
-    ----------
-    value : float
-    rows : int
-        How many rows were held against all rows under the true kernel: n, or a sample. For
-        these Phi W is corrected from what the engine has to what is true.
+    Where the engine approximates, that residual is taken over all pairs of rows as far as that is
+    affordable. Beyond, a random sample of rows is held against all rows.
     """
+    check_orthonormal(solution.W)
+    double = engine.in_double()
+    operator = PaddedOperator(double, solution.W.shape[1])
+    if double is not engine:
+        solution = _evaluated_again(operator, solution)
+    W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
+    if engine.approximate:
+        product, rows = _true_product(engine, double, W[: engine.problem.d], product)
+    return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
 
-    value: float
-    rows: int
+
+def check_orthonormal(W: Array) -> None:
+    """Raise a FloatingPointError where the columns of W (d, q) are not what every solver owes."""
+    off = float(np.abs(W.T @ W - np.eye(W.shape[1])).max())
+    if not off <= _ORTHONORMAL:
+        raise FloatingPointError(
+            f"the columns of W are off from orthonormal by {off:.1g}; expected at most "
+            f"{_ORTHONORMAL:g}. This is an error of ism_dask: please report it with the data"
+        )
 
 
-def residual(engine: Engine, solution: Solution) -> Residual:
-    """Return the residual of what `engine` came to, under the true kernel as far as affordable."""
-    problem, W = engine.problem, solution.W
-    n, q = problem.shards.n_rows, W.shape[1]
-    if not engine.approximate:
-        return Residual(relative_residual(W, solution.product), n)
+def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
+    """Return `solution` with J, its bound, Phi W and the eigenvalues of another operator."""
+    evaluation = operator.gradient(solution.W)
+    following = float(solution.eigenvalues[-1]) - solution.eigengap
+    W, values, product = rayleigh_ritz(solution.W, evaluation.matrix)
+    return replace(
+        solution,
+        W=W,
+        eigenvalues=values,
+        eigengap=float(values[-1]) - following,
+        objective=evaluation.objective,
+        error=evaluation.error,
+        product=product,
+    )
+
+
+def _true_product(engine: Engine, double: Engine, W: Array, product: Array) -> tuple[Array, int]:
+    """Return Phi W under the true kernel, and how many rows were held against all for it.
+
+    Parameters
+    ----------
+    engine, double : Engine
+        In its own precision, and in double precision.
+    W : (d, q) array
+    product : (r + s, q) array
+        What the latter has for Phi W, with zeros where the rows are constant.
+    """
+    problem, q = engine.problem, W.shape[1]
+    n, true = problem.shards.n_rows, product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
-            return Residual(relative_residual(W, Exact(problem, q).gradient(W).matrix), n)
+            true[: len(W)] = Exact(problem, q).gradient(W).matrix
         except MemoryError:
             pass  # tiles may need more than landmarks did: the fit is not to be lost over that
-    if not isinstance(engine, Factored):
+        else:
+            return true, n
+    if not isinstance(double, Factored):
         raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
     rows = _affordable_rows(n, q)
-    product = solution.product + _correction(engine, W, rows)
-    return Residual(relative_residual(W, product), rows)
+    true[: len(W)] += _correction(double, W, rows)
+    return true, rows
 
 
 def _affordable_rows(n: int, q: int) -> int:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse.linalg
 
+from ism_dask.directions import Space
 from ism_dask.typing import Array
 
 # Up to here LAPACK's partial spectrum beats Lanczos started from nothing (measured: 1 s at 2,000).
 _DENSE_LIMIT = 2000
+# Residual of the leading eigenvectors of larger ones, relative to the largest eigenvalue.
+_KRYLOV_TOL = 1e-12
+# How far a matrix is off, as a share of its norm, where nothing else is said.
+_NOISE = 1e-13
+# Entries that differ by less, relatively, are equal: rounding decides which of them is larger.
+_TIE = 1e-6
 # Vectors beside those asked for, and blocks kept at most: ten or so are needed.
 _SPARE, _MOST_BLOCKS = 6, 24
 
@@ -67,8 +73,18 @@ class Pairs:
     residual: float
 
 
-def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
+def leading(
+    matrix: Array,
+    q: int,
+    guess: Array | None = None,
+    *,
+    noise: float = _NOISE,
+    space: Space | None = None,
+) -> Spectrum:
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
+
+    Eigenvectors of zero are rounding noise, different on every machine. `space` says what
+    takes their place.
 
     Parameters
     ----------
@@ -76,21 +92,31 @@ def leading(matrix: Array, q: int, guess: Array | None = None) -> Spectrum:
     q : int
     guess : (d, k) array, optional
         Vectors near the answer, for the Krylov method that large matrices get.
+    noise : float
+        How far the matrix is off, as a share of its norm.
+    space : Space, optional
+        Default: all coordinates are features that vary.
     """
     d = len(matrix)
     if not 1 <= q < d:
         raise ValueError(f"q must be from 1 to {d - 1} for a {d} x {d} matrix; got {q}")
     values, vectors = _largest(matrix, q + 1, guess)
-    noise = d * np.finfo(np.float64).eps * max(np.abs(values).max(), _norm_bound(matrix))
-    null = np.abs(values[:q]) <= noise
-    vectors = vectors[:, :q]
-    if null.any():
-        vectors = _settled(matrix, values[:q], vectors, null, noise)
-    return Spectrum(values[:q], canonical_signs(vectors), float(values[q]), null)
+    eps = float(np.finfo(np.float64).eps)
+    zero = max(noise, d * eps) * max(np.abs(values).max(), _norm_bound(matrix))
+    if (np.abs(values[:q]) <= zero).any():
+        values, vectors = _with_fixed_null_space(matrix, q, zero, space or Space(d))
+    null = np.abs(values[:q]) <= zero
+    return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
 
 
 def leading_by_products(
-    apply: Callable[[Array], Array], n: int, k: int, tol: float, seed: int = 0
+    apply: Callable[[Array], Array],
+    n: int,
+    k: int,
+    tol: float,
+    *,
+    seed: int = 0,
+    guess: Array | None = None,
 ) -> Pairs:
     """Return the k largest eigenpairs of a symmetric operator told by its products with blocks.
 
@@ -104,9 +130,15 @@ def leading_by_products(
     tol : float
         What residual to stop at. After `_MOST_BLOCKS` passes it is over in any case.
     seed : int
+    guess : (n, g) array, optional
+        Vectors near the answer, to begin with beside random ones.
     """
     width = min(n, k + _SPARE)
-    block = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, width)))[0]
+    block = np.random.default_rng(seed).normal(size=(n, width))
+    if guess is not None:
+        near = guess[:, :width]
+        block[:, : near.shape[1]] = near + 1e-3 / np.sqrt(n) * block[:, : near.shape[1]]
+    block = np.linalg.qr(block)[0]
     basis, images = block, apply(block)
     while True:
         values, mix = scipy.linalg.eigh(basis.T @ images)
@@ -125,10 +157,51 @@ def leading_by_products(
 
 
 def canonical_signs(vectors: Array) -> Array:
-    """Return `vectors` (d, q) with the largest-magnitude entry of each column positive."""
-    peak = np.abs(vectors).argmax(axis=0)
+    """Return `vectors` (d, q) with the largest entry of each column positive.
+
+    Of entries that are equal but for rounding the first one counts.
+    """
+    sizes = np.abs(vectors)
+    peak = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=0), axis=0)
     signs = np.sign(vectors[peak, np.arange(vectors.shape[1])])
     return np.ascontiguousarray(vectors * np.where(signs == 0, 1.0, signs))
+
+
+def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
+    """Return W (d, q) turned so that `W^T Phi W` is diagonal, its diagonal, and Phi W alike.
+
+    Parameters
+    ----------
+    W : (d, q) array
+        Orthonormal columns.
+    product : (d, q) array
+        Phi W.
+
+    Returns
+    -------
+    W : (d, q) array
+        With canonical signs.
+    values : (q,) array
+        Falling.
+    product : (d, q) array
+    """
+    inner = W.T @ product
+    values, turn = scipy.linalg.eigh((inner + inner.T) / 2)
+    turned = W @ turn[:, ::-1]
+    signed = canonical_signs(turned)
+    signs = np.sign(np.einsum("ij,ij->j", signed, turned))
+    return signed, values[::-1], product @ turn[:, ::-1] * signs
+
+
+def largest_outside(matrix: Array, W: Array) -> float:
+    """Return the largest eigenvalue of `matrix` (d, d) outside of the columns of W (d, q)."""
+    # In a basis of what is outside: none of W's own eigenvalues is to be taken for one of these.
+    outside = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
+    last = outside.shape[1] - 1
+    values = scipy.linalg.eigh(
+        outside.T @ matrix @ outside, eigvals_only=True, subset_by_index=[last, last]
+    )
+    return float(values[0])
 
 
 def nearest_orthonormal(W: Array) -> Array:
@@ -149,19 +222,13 @@ def sine(V: Array, W: Array) -> float:
 
 
 def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
+    """Return the k largest eigenvalues, falling, and their vectors (d, k)."""
     d = len(matrix)
     if d > _DENSE_LIMIT and k < d // 20:
-        # A start without structure: one that a symmetry of the matrix keeps misses eigenvectors.
-        start = np.random.default_rng(0).normal(size=d) / np.sqrt(d)
-        if guess is not None:
-            start = 0.1 * start + guess.sum(axis=1)
-        try:
-            values, vectors = scipy.sparse.linalg.eigsh(matrix, k=k, which="LA", v0=start)
-        except scipy.sparse.linalg.ArpackError:
-            pass  # no convergence, or nothing but zeros: the dense method has no such trouble
-        else:
-            order = np.argsort(-values, kind="stable")
-            return values[order], vectors[:, order]
+        # Blocks, for a single vector misses copies of an eigenvalue.
+        pairs = leading_by_products(matrix.__matmul__, d, k, _KRYLOV_TOL, guess=guess)
+        if pairs.residual <= _KRYLOV_TOL:
+            return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
     return values[::-1], vectors[:, ::-1].copy()
 
@@ -170,31 +237,16 @@ def _norm_bound(matrix: Array) -> float:
     return float(np.abs(matrix).sum(axis=1).max()) / np.sqrt(len(matrix))
 
 
-def _settled(matrix: Array, values: Array, vectors: Array, null: Array, noise: float) -> Array:
-    """Return `vectors` with the null ones replaced by what axes leave in the null space.
+def _with_fixed_null_space(matrix: Array, q: int, zero: float, space: Space) -> tuple[Array, Array]:
+    """Return q + 1 or more eigenvalues, falling, and q vectors (d, q), those of 0 by one rule.
 
-    LAPACK returns rounding noise there, different on every machine. Whole coordinate axes, or
-    what the null space holds of them, are the same everywhere, and as readable as a vector that
-    carries nothing can be.
+    All come from one decomposition, so that they are orthonormal whatever is close to what.
     """
-    others = vectors[:, ~null]
-    # The trace tells of negative eigenvalues: their vectors are not in the null space either.
-    if np.trace(matrix) < values.sum() - len(matrix) * noise:
-        every_value, every_vector = scipy.linalg.eigh(matrix)
-        others = np.column_stack([others, every_vector[:, every_value < -10 * noise]])
-    settled = vectors.copy()
-    for column in np.flatnonzero(null):
-        axis = _largest_axis_outside(others)
-        settled[:, column] = axis
-        others = np.column_stack([others, axis])
-    return settled
-
-
-def _largest_axis_outside(basis: Array) -> Array:
-    """Return the unit vector (d,) that is left of the axis furthest from an orthonormal `basis`."""
-    index = int(np.argmin((basis**2).sum(axis=1)))
-    axis = np.zeros(len(basis))
-    axis[index] = 1.0
-    for _ in range(2):  # once more, for the rounding of the first time
-        axis -= basis @ (basis.T @ axis)
-    return axis / np.linalg.norm(axis)
+    values, vectors = scipy.linalg.eigh(matrix)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    null = np.abs(values) <= zero
+    positive, negative = values > zero, values < -zero
+    count = max(0, min(q - int(positive.sum()), int(null.sum())))
+    filled = space.fill(vectors[:, null], count)
+    chosen = np.column_stack([vectors[:, positive], filled, vectors[:, negative]])
+    return np.where(null, 0.0, values), chosen[:, :q]

@@ -16,6 +16,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import type_of_target
 
 from ism_dask.kernels.widths import median_distance
+from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
 Rows: TypeAlias = Array | slice
@@ -39,6 +40,13 @@ class Gamma(ABC):
     def definite(self) -> bool:
         """Whether it is positive semi-definite, so that J is a criterion of dependence."""
         return True
+
+    @abstractmethod
+    def absolute_sum(self, shards: Shards) -> float:
+        """Return a bound on the sum of |Gamma_ij|, also where Gamma is summed by its factors.
+
+        Fact 0 of the shards is that of Gamma.
+        """
 
     @abstractmethod
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
@@ -95,6 +103,10 @@ class ClassGamma(FactoredGamma):
         """One for each class."""
         return len(self.frequencies)
 
+    def absolute_sum(self, shards: Shards) -> float:
+        """Return the sum over classes of what their rows and their means add, squared."""
+        return 8.0 * shards.n_rows**2 * float(self.frequencies @ self.frequencies)
+
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the classes."""
         return facts[:, 0].astype(np.intp)
@@ -102,9 +114,10 @@ class ClassGamma(FactoredGamma):
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return for each row its value of Gamma with a row of each class (c, b)."""
         p, codes = self.frequencies, facts[:, 0]
-        columns = (p @ p - p[:, None] - p[codes]).astype(dtype)
+        columns = p @ p - p[:, None] - p[codes]
+        # Cast last: of a class that nearly all rows have, what is left of 1 is small.
         columns[codes, np.arange(len(codes))] += 1
-        return columns
+        return columns.astype(dtype, copy=False)
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
         """Fill the tile by looking classes up: several times faster than the thin product."""
@@ -161,6 +174,11 @@ class FactorGamma(FactoredGamma):
         """One for each column of U."""
         return len(self.weights)
 
+    def absolute_sum(self, shards: Shards) -> float:
+        """Return n times the weighted squares of U, by the inequality of Cauchy and Schwarz."""
+        squares = shards.through(self.breadth, fact=0).fold(_column_squares)
+        return shards.n_rows * float(np.abs(self.weights) @ squares)
+
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return U with its signs."""
         return (facts * self.weights).astype(dtype)
@@ -210,6 +228,10 @@ class GaussianGamma(Gamma):
         """As many as y has, and the mean."""
         return self.numbers + 1
 
+    def absolute_sum(self, shards: Shards) -> float:
+        """Return the sum of K and of the three means that are taken off or added."""
+        return 4.0 * shards.n_rows**2 * self.mean
+
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the facts: y is small, and stays in float64."""
         return facts
@@ -249,7 +271,7 @@ def class_dependence(y: Array) -> Dependence:
             "`y` must be one label for each row where it is taken as classes; "
             f"got shape {np.shape(y)}"
         )
-    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    classes, codes, counts = _distinct(y)
     if len(classes) < 2:
         raise ValueError(
             f"`y` has one class only ({classes.tolist()[0]!r}); a projection that tells "
@@ -264,22 +286,78 @@ def class_dependence(y: Array) -> Dependence:
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
 
 
+def check_labels(y: Array) -> None:
+    """Raise a ValueError where labels y (n,) have gaps, or cannot be compared with each other."""
+    labels = np.asarray(y)
+    gaps = np.flatnonzero(is_missing(labels))
+    if gaps.size:
+        raise ValueError(
+            f"`y` has no label in {gaps.size} of {len(labels)} rows (NaN, None or pandas' NA), the "
+            f"first number {gaps[0]}; drop these rows from X and y, or give them a class of their "
+            "own"
+        )
+    _distinct(labels)
+
+
+def _distinct(labels: Array) -> tuple[Array, Array, Array]:
+    """Return the distinct labels (c,), the number of each row's (n,), and how many have it (c,)."""
+    try:
+        return np.unique(labels, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise ValueError(
+            f"`y` has labels that cannot be compared with each other ({kinds_of(labels)}); "
+            "expected all strings or all numbers. Convert them to one type"
+        ) from error
+
+
+def is_missing(values: Array) -> Array:
+    """Return which values (n, ...) are NaN, None or the NA of pandas, as a boolean array."""
+    if values.dtype.kind in "fmM":
+        return np.isnan(values)
+    if values.dtype.kind == "O":
+        return np.asarray(np.frompyfunc(_is_gap, 1, 1)(values).astype(bool))
+    return np.zeros(values.shape, dtype=bool)
+
+
+def _is_gap(value: Any) -> bool:
+    """Return whether a value is None, NaN or the NA of pandas.
+
+    NA is known by its name: pandas is no dependency, and NA neither is itself nor is not.
+    """
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124
+
+
+def kinds_of(values: Array) -> str:
+    """Return what the values are, for errors."""
+    if values.dtype.kind != "O":
+        return f"dtype {values.dtype}"
+    return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))
+
+
 def linear_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
-    U = _standardised(y)
+    U = standardised(y)
     return Dependence(FactorGamma(np.ones(U.shape[1])), U)
 
 
 def gaussian_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
-    U = _standardised(y)
-    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
-    rate = 0.5 / median_distance(thinned) ** 2
+    U = standardised(y)
+    rate = 0.5 / median_distance(_thinned(U), 'the median width of target="gaussian"') ** 2
     batches = gen_batches(len(U), _BATCH)
     means = np.concatenate([_gaussian(U[batch], U.T, rate).mean(axis=1) for batch in batches])
     return Dependence(
         GaussianGamma(rate, float(means.mean()), U.shape[1]), np.column_stack([U, means])
     )
+
+
+def _thinned(U: Array) -> Array:
+    """Return up to 5,000 rows of U (n, t), not all of them equal."""
+    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
+    if np.ptp(thinned, axis=0).any():
+        return thinned
+    # Of a rare event the rows that were left out tell.
+    return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
 
 
 TARGETS: dict[str, Callable[[Array], Dependence]] = {
@@ -305,20 +383,42 @@ def dependence(y: Array, target: str = "auto") -> Dependence:
     return TARGETS[name](y)
 
 
-def _standardised(y: Array) -> Array:
+def _column_squares(piece: Piece) -> Array:
+    return np.einsum("ij,ij->j", piece.X, piece.X).astype(np.float64)
+
+
+def standardised(y: Array) -> Array:
+    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and deviation 1."""
+    columns = _numbers(y)
+    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
+    if constant.size:
+        which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
+        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
+    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
+    _, exponents = np.frexp(np.abs(columns).max(axis=0))
+    scaled = np.ldexp(columns, -exponents)
+    # Differences of numbers that are close to each other are exact, so that none is lost by a
+    # mean that is far from 0.
+    nearest = np.abs(scaled - scaled.mean(axis=0)).argmin(axis=0)
+    scaled -= scaled[nearest, np.arange(scaled.shape[1])]
+    scaled -= scaled.mean(axis=0)
+    scaled -= scaled.mean(axis=0)
+    return np.asarray(scaled / np.sqrt((scaled**2).mean(axis=0)))
+
+
+def _numbers(y: Array) -> Array:
+    """Return y as columns (n, t) of float64."""
     try:
         numbers = np.asarray(y, dtype=np.float64)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"`y` must be numbers for this `target`; got {np.asarray(y).dtype} values. "
             'Labels go with target="classes"'
         ) from error
     columns = numbers.reshape(len(numbers), -1)
-    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
-    if constant.size:
-        which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
-        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
-    return (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    if not np.isfinite(columns).all():
+        raise ValueError("`y` contains NaN or infinity; expected finite numbers")
+    return columns
 
 
 def _gaussian(rows: Array, columns: Array, rate: float) -> Array:

@@ -55,7 +55,7 @@ class Journal:
         """Where rounds have come to, of a fit that goes in rounds."""
         return self.journey.standing
 
-    def leg(self, run: Run) -> Solution:
+    def leg(self, run: Run, counted: float = 0.0) -> Solution:
         """Return what the next leg comes to.
 
         Parameters
@@ -63,15 +63,17 @@ class Journal:
         run : callable
             Takes the state that it was cut off at, if it was, and whom to tell of each state
             that it could go on from.
+        counted : float
+            Seconds in the history of the state that it begins with: the legs before took them.
         """
         number, self._next = self._next, self._next + 1
         legs = self.journey.legs
         known = legs[number] if number < len(legs) else None
         if isinstance(known, Solution):
-            self._earlier += _seconds(known)
+            self._earlier += _seconds(known) - counted
             return known
         solution = run(known, partial(self._note, number))
-        self._earlier += 0.0 if known is None else _seconds(known)
+        self._earlier += 0.0 if known is None else _seconds(known) - counted
         self._note(number, solution)
         return solution
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ism_dask.checks import is_whole
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.knowledge import as_array, is_continuous, unknown_rows
+from ism_dask.states import Stopping
 from ism_dask.typing import Array
 
 try:
@@ -36,6 +37,9 @@ _DIVERGING, _RISING = "RdBu", "viridis"
 _MOST_DOTS, _MOST_CLASSES = 5_000, 20
 # Panels side by side.
 _ABREAST = 4
+
+# What a step is measured by, in the words of an axis.
+_MEASURES = {"residual": "residual of W", "change": "change of the eigenvalues"}
 
 
 def components(
@@ -79,9 +83,10 @@ def components(
 
 
 def convergence(model: IKDR, ax: Axes | None = None) -> Array:
-    """Draw the objective and the change of the eigenvalues, by iteration.
+    """Draw the objective and what had to become small, by iteration.
 
-    Of clusterers it is by round: the change is that of the embedding's eigenvalues.
+    That is the residual of W, or with a `tol` the change of the eigenvalues. Of clusterers it is
+    by round: the change is that of the embedding's eigenvalues.
 
     Parameters
     ----------
@@ -90,25 +95,25 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
 
     Returns
     -------
-    Two Axes: of the objective, and of the change on a logarithmic axis at the right.
+    Two Axes: of the objective, and of the other on a logarithmic axis at the right.
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
-    steps, tol, name = _course(model)
-    numbers = np.arange(1, len(steps) + 1)
-    changes = np.array([each.change for each in steps])
-    positive = changes > 0  # a change of exactly 0 has no logarithm
+    steps, stopping, name = _course(model)
+    numbers, limit = np.arange(1, len(steps) + 1), stopping.limit
+    measured = np.array([stopping.measured(each) for each in steps])
+    positive = measured > 0  # 0 has no logarithm
     ax.plot(numbers, [each.objective for each in steps], color=_BLUE, marker="o")
     ax.set_xlabel(name)
     ax.set_ylabel("objective J", color=_BLUE)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     right = ax.twinx()
     right.set_yscale("log")
-    heights = np.append(changes[positive], tol)
+    heights = np.append(measured[positive], limit)
     right.set_ylim(heights.min() / 2, heights.max() * 2)
-    right.plot(numbers, np.where(positive, changes, np.nan), color=_RED, marker="s", ls="--")
-    right.axhline(tol, color=_RED, lw=0.8, ls=":")
-    right.set_ylabel("change of the eigenvalues (dotted: tolerance)", color=_RED)
+    right.plot(numbers, np.where(positive, measured, np.nan), color=_RED, marker="s", ls="--")
+    right.axhline(limit, color=_RED, lw=0.8, ls=":")
+    right.set_ylabel(f"{_MEASURES[stopping.measure]} (dotted: tolerance)", color=_RED)
     return np.array([ax, right])
 
 
@@ -256,11 +261,12 @@ def _xy(Z: Array) -> tuple[Array, Array]:
     return Z[:, 0], Z[:, 1]
 
 
-def _course(model: Any) -> tuple[Sequence[Any], float, str]:
-    """Return what a fit went through, when it was to stop, and what one step is called."""
-    if hasattr(model, "rounds_"):
-        return model.rounds_, model.outer_tol, "round"
-    return model.history_, model.tol, "iteration"
+def _course(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
+    """Return the steps of a fit, when they were to stop, and what one is called."""
+    rounds: Sequence[Any] | None = getattr(model, "rounds_", None)
+    if rounds is not None and model.plan.rounds is not None:
+        return rounds, model.plan.rounds, "round"
+    return model.history_, model.plan.iterations, "iteration"
 
 
 def _names(model: IKDR, given: Sequence[str] | None) -> Sequence[str]:

@@ -74,7 +74,8 @@ def settled_share(state: State, stopping: Stopping) -> float:
     """Return how much of the iterations is done, 0 to 1."""
     if stopping.reached(state.history[-1]):
         return 1.0
-    shares = [shrunk([record.change for record in state.history], stopping.tol)]
+    measured = [stopping.measured(record) for record in state.history]
+    shares = [shrunk(measured, stopping.limit)]
     if stopping.angle_tol is not None:
         shares.append(shrunk([record.angle for record in state.history], stopping.angle_tol))
     return max(state.iteration / stopping.max_iter, min(shares))

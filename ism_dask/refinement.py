@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ism_dask.cap import Capped, OverCapError
 from ism_dask.eigen import nearest_orthonormal
 from ism_dask.ritz import Ritz
 from ism_dask.solver import Evaluation, Operator, at_rest, relative_residual
 from ism_dask.states import Solution, Status, Stopping
+from ism_dask.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.typing import Array
 
 # Steps at most, and the products with the second derivative that each may take.
@@ -35,7 +35,7 @@ _LEAST, _MOST = 0.1, 0.75
 class _Model:
     """J near W, to the second order, along Z (d, q) with `W^T Z = 0`."""
 
-    operator: Capped
+    operator: TimeLimited
     W: Array
     product: Array
 
@@ -71,9 +71,9 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
     """
     W, over = solution.W, False
     try:
-        for better in _climb(Capped(operator, stopping or Stopping()), solution):
+        for better in _climb(TimeLimited(operator, stopping or Stopping()), solution):
             W = better
-    except OverCapError:
+    except TimeIsUpError:
         over = True
     if W is solution.W:
         return replace(solution, status=Status.OVER_CAP) if over else solution
@@ -84,7 +84,7 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
     return replace(solution, **vars(ritz), status=status)
 
 
-def _climb(operator: Capped, solution: Solution) -> Iterator[Array]:
+def _climb(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
     """Yield W (d, q) after each step that is taken."""
     W, evaluation = solution.W, Evaluation(solution.objective, solution.product)
     radius = _FIRST_RADIUS

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import scipy.linalg
-
-from ism_dask.eigen import canonical_signs
+from ism_dask.eigen import largest_outside, rayleigh_ritz
 from ism_dask.solver import Operator
 from ism_dask.typing import Array
 
@@ -43,24 +40,12 @@ class Ritz:
         """Look at W (d, q): one Phi."""
         evaluation = operator.phi(W)
         phi = evaluation.matrix
-        values, turn = scipy.linalg.eigh(W.T @ phi @ W)
-        W, values = canonical_signs(W @ turn[:, ::-1]), values[::-1]
+        W, values, product = rayleigh_ritz(W, phi @ W)
         return cls(
             W=W,
             eigenvalues=values,
-            eigengap=float(values[-1]) - _largest_outside(phi, W),
+            eigengap=float(values[-1]) - largest_outside(phi, W),
             objective=evaluation.objective,
             error=evaluation.error,
-            product=phi @ W,
+            product=product,
         )
-
-
-def _largest_outside(phi: Array, W: Array) -> float:
-    """Return the largest eigenvalue of Phi (d, d) among directions at right angles to W (d, q)."""
-    # In a basis of those, for none of W's own eigenvalues is to be taken for one of theirs.
-    outside = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-    last = outside.shape[1] - 1
-    values = scipy.linalg.eigh(
-        outside.T @ phi @ outside, eigvals_only=True, subset_by_index=[last, last]
-    )
-    return float(values[0])

@@ -12,18 +12,31 @@ from functools import partial
 
 import numpy as np
 
-from ism_dask.engines import Engine, Problem, attempt, candidates
+from ism_dask.certificate import certified
+from ism_dask.directions import Space
+from ism_dask.engines import (
+    DeclinedError,
+    Engine,
+    PaddedOperator,
+    Problem,
+    attempt,
+    candidates,
+)
 from ism_dask.journal import Journal
 from ism_dask.refinement import refined
-from ism_dask.rivals import SOLVERS, Solver
-from ism_dask.solver import resumed, solve
-from ism_dask.states import Candidate, Solution, State, Status, Stopping
+from ism_dask.rivals import CLIMB, SOLVERS, Solver
+from ism_dask.solver import continued, resumed, solve
+from ism_dask.states import RESIDUAL, Candidate, Solution, State, Status, Stopping
+from ism_dask.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.typing import Array
+from ism_dask.verification import verify
 
 # What eigenvalues may change by where a W is only to begin with.
 _LOOSE = 0.03
 # How much wider kernels are, one after the other, before they are as wide as asked.
 _WIDER = (4.0, 2.0, 1.4)
+# How often an iteration may go on from a W that is found beside the one it ended at. Each raises J.
+_DETOURS = 20
 
 
 @dataclass(frozen=True)
@@ -61,14 +74,26 @@ class Search:
     ) -> tuple[Engine, Solution]:
         """Return W (d, q), from `state` on if there is one, and the engine that it came by.
 
-        The `journal` takes each run of a solver as a leg.
+        What looks further than one run from there never returns less than that run: both are
+        solved to the end. The `journal` takes each run of a solver as a leg.
         """
         journal = Journal() if journal is None else journal
         run = _Run(self, problem, q, journal, journal.seconds)
+        looks_further = self.continuation or self.n_init > 1
+        watcher = None if looks_further else self.on_iteration
+        found = [run.attempted(problem, partial(run.solved, state=state, watcher=watcher))]
+        if looks_further and not run.time_is_up:
+            found.append(self._further(run, problem, state))
+        # Of equals the later one, which was told of.
+        return max(reversed(found), key=lambda pair: pair[1].objective)
+
+    def _further(self, run: _Run, problem: Problem, state: State | None) -> tuple[Engine, Solution]:
+        """Return what wider kernels, or random starts, lead to."""
+        wider_state = state
         for wider in self._wider(problem):
-            _, solution = run.attempted(wider, partial(run.loosely, state=state))
-            state = resumed(solution)
-        return run.attempted(problem, partial(run.to_the_end, state=state))
+            _, solution = run.attempted(wider, partial(run.loosely, state=wider_state))
+            wider_state = resumed(solution)
+        return run.attempted(problem, partial(run.from_the_best, state=wider_state))
 
     def _wider(self, problem: Problem) -> Iterator[Problem]:
         """Return the problem with kernels of larger width, where it has one."""
@@ -89,67 +114,128 @@ class _Run:
     began: float
 
     def attempted(
-        self, problem: Problem, work: Callable[[Engine], Solution]
+        self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
-        engines = candidates(self.search.engine, problem, self.q)
-        return attempt(engines, lambda engine: (engine, work(engine)))
+        """Return what `work` makes of the first engine that does not decline on the way."""
+        return attempt(candidates(self.search.engine, problem, self.q), work)
 
-    def loosely(self, engine: Engine, state: State | None) -> Solution:
+    def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
-        stopping = self._left(self.search.stopping)
-        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=stopping.max_seconds)
-        return self.journal.leg(
+        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._left().max_seconds)
+        operator = PaddedOperator(engine, self.q)
+        solution = self.journal.leg(
             lambda known, tell: solve(
-                engine, self.q, loose, on_iteration=tell, state=known or state
+                operator, self.q, loose, on_iteration=tell, state=known or state
             )
         )
+        return engine, solution
 
-    def to_the_end(self, engine: Engine, state: State | None) -> Solution:
-        state = self._best(engine, state)
-        stopping = self._left(self.search.stopping)
-        solution = self.journal.leg(partial(self._followed, engine, stopping, state))
-        if not self.search.refine or solution.status is Status.OVER_CAP:
-            return solution
-        return refined(engine, solution, self._left(self.search.stopping))
+    def from_the_best(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+        """Return what the best of some starts leads to, the given one among them."""
+        if self.search.n_init > 1:
+            tried = [] if state is None else [self.loosely(engine, state)[1]]
+            for start in self._random_starts():
+                if tried and self.time_is_up:
+                    break
+                tried.append(self.loosely(engine, start)[1])
+            state = resumed(max(tried, key=lambda solution: solution.objective))
+        return self.solved(engine, state, self.search.on_iteration)
+
+    def solved(
+        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
+    ) -> tuple[Engine, Solution]:
+        """Return what the solver comes to, as near to the true kernel as its claim asks."""
+        kept: tuple[Engine, Solution] | None = None
+        while True:
+            try:
+                solution = self._complete(engine, state, watcher)
+            except DeclinedError:
+                if kept is None:
+                    raise
+                return kept
+            kept = engine, solution
+            falls_short = solution.status in (Status.APPROXIMATE, Status.STALLED)
+            finer = engine.finer() if falls_short and not self.time_is_up else None
+            if finer is None:
+                return kept
+            engine, state = finer, continued(solution)
+
+    def _complete(
+        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
+    ) -> Solution:
+        solution = self._verified(engine, state, watcher)
+        if self.search.refine and solution.status is not Status.OVER_CAP:
+            operator = PaddedOperator(engine, self.q)
+            solution = refined(operator, solution, self._left())
+        solution = certified(engine, solution)
+        if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
+            return replace(solution, status=Status.APPROXIMATE)
+        return solution
+
+    def _verified(
+        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
+    ) -> Solution:
+        """Return what the solver comes to, and goes on to as long as a way up leads on."""
+        operator = PaddedOperator(engine, self.q)
+        for _ in range(_DETOURS):
+            solution = self._followed(self.search.solver, operator, state, watcher)
+            if not self.search.solver.by_change:
+                return solution
+            # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
+            # rows are unlike does as well. Its maximum is nothing to be sought at all costs.
+            if solution.status is Status.SWINGS and self.problem.gamma.definite:
+                solution = self._followed(CLIMB, operator, continued(solution), watcher)
+            if solution.status is not Status.CONVERGED:
+                return solution
+            try:
+                verdict = verify(TimeLimited(operator, self._left()), solution)
+            except TimeIsUpError:
+                return replace(solution, status=Status.OVER_CAP)
+            if verdict.better is None:
+                return solution if verdict.certain else replace(solution, status=Status.LOCAL)
+            state = continued(solution, verdict.better)
+        return replace(solution, status=Status.MAX_ITER)
 
     def _followed(
         self,
-        engine: Engine,
-        stopping: Stopping,
+        solver: Solver,
+        operator: PaddedOperator,
         state: State | None,
-        known: State | None,
-        tell: Callable[[State], None],
+        watcher: Callable[[State], None] | None,
     ) -> Solution:
-        """Return what the solver comes to, from where it is known to have been if it can."""
-        solver, watcher = self.search.solver, self.search.on_iteration
+        """Return what a solver comes to, from where it is known to have been if it can."""
+        stopping = self._left(state)
 
-        def told(state: State) -> None:
-            if solver.resumes:
-                tell(state)
-            if watcher is not None:
-                watcher(state)
+        def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
+            def told(state: State) -> None:
+                if solver.resumes:
+                    tell(state)
+                if watcher is not None:
+                    watcher(state)
 
-        return solver.solve(engine, self.q, stopping, on_iteration=told, state=known or state)
+            return solver.solve(operator, self.q, stopping, on_iteration=told, state=known or state)
 
-    def _best(self, engine: Engine, state: State | None) -> State | None:
-        if self.search.n_init == 1:
-            return state
-        tried = [self.loosely(engine, state)]
-        for start in self._random_starts():
-            if self.search.stopping.over_cap(self._seconds):
-                break
-            tried.append(self.loosely(engine, start))
-        return resumed(max(tried, key=lambda solution: solution.objective))
+        return self.journal.leg(leg, _seconds_of(state))
 
     def _random_starts(self) -> Iterator[State]:
+        space = (self.problem.space or Space(self.problem.d)).limited(self.q + 1)
+        missing = space.size - self.problem.d
         for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
-            yield _at(np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0])
+            W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
+            yield _at(np.pad(W, [(0, missing), (0, 0)]))
 
-    def _left(self, stopping: Stopping) -> Stopping:
-        # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
-        # rows are unlike does as well. Its maximum is nothing to be sought at all costs.
-        return replace(stopping.after(self._seconds), shifts=self.problem.gamma.definite)
+    def _left(self, state: State | None = None) -> Stopping:
+        """Return when to stop what begins now, at `state`, whose seconds count already."""
+        left = self.search.stopping.after(self._seconds)
+        if left.max_seconds is not None:
+            left = replace(left, max_seconds=left.max_seconds + _seconds_of(state))
+        return left
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether no run may begin any more."""
+        return self.search.stopping.over_cap(self._seconds)
 
     @property
     def _seconds(self) -> float:
@@ -158,4 +244,8 @@ class _Run:
 
 def _at(W: Array) -> State:
     """Return the state that begins with W (d, q), of which nothing is known."""
-    return State.begun(Candidate(W, np.zeros(W.shape[1]), 0.0, -np.inf))
+    return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
+
+
+def _seconds_of(state: State | None) -> float:
+    return state.history[-1].seconds if state is not None and state.history else 0.0

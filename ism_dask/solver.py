@@ -13,18 +13,18 @@ from typing import Protocol
 
 import numpy as np
 
-from ism_dask.eigen import Spectrum, leading, sine
-from ism_dask.shift import Shift
+from ism_dask.directions import Space
+from ism_dask.eigen import Spectrum, largest_outside, leading, rayleigh_ritz, sine
 from ism_dask.states import (
-    STEPS,
+    RESIDUAL,
     Candidate,
     Record,
     Solution,
     State,
     Status,
     Stopping,
+    is_stationary,
     relative_change,
-    stands_still,
 )
 from ism_dask.typing import Array
 
@@ -32,24 +32,27 @@ from ism_dask.typing import Array
 # error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
 # thousandth; where the bound is wide it says nothing of that.
 _TIE = 1e-4
-# What J may fall by, relatively, by rounding alone.
-_ROUNDING = 1e-12
-# Steps of a shift to one of the bare iteration, beyond which J cannot be told to rise.
-_MOST_STRIDES = 1e4
-# The residual at which W is stationary.
-_AT_REST = 1e-6
+# The residual at which other solvers than ISM end.
+AT_REST = 1e-6
+# The size of Phi W, as a share of J, below which J does not depend on W but for rounding.
+_FLAT = 1e-9
+# The residual at which W is a stationary point whatever ended the iteration.
+_AT_POINT = 1e-10
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
 
-    `error` bounds the relative error of J where Phi is approximated.
+    `error` bounds the relative error of J, by approximation and rounding. `noise` is how far J
+    and the matrix vary by rounding, as a share.
     """
 
     objective: float
     matrix: Array
     error: float = 0.0
+    noise: float = 1e-12
+    approximate: bool = False
 
 
 class Operator(Protocol):
@@ -66,6 +69,30 @@ class Operator(Protocol):
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A W with J and Phi there, or Phi W alone."""
+
+    W: Array
+    evaluation: Evaluation
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of Phi is known."""
+        return self.evaluation.matrix.shape != self.W.shape
+
+    @property
+    def product(self) -> Array:
+        """Phi W (d, q)."""
+        matrix = self.evaluation.matrix
+        return matrix @ self.W if self.is_whole else matrix
+
+    @property
+    def residual(self) -> float:
+        """How far W is from a stationary point, 0 to 1."""
+        return relative_residual(self.W, self.product)
 
 
 def solve(
@@ -89,65 +116,126 @@ def solve(
     state : State, optional
         Where an earlier run was; the answer is then the same, bit for bit.
     """
-    state = state if state is not None else begin(operator, q)
+    run = _Run(operator, q, stopping)
+    state = begin(operator, q) if state is None else state
     # The time before a run was cut off counts.
     earlier = state.history[-1].seconds if state.history else 0.0
     started = time.perf_counter() - earlier
-    if state.history and _over(state, stopping):
-        return _solution(operator, state, stopping)
-    evaluation = operator.phi(state.current.W)
-    if state.iteration == 0:
-        state = _with_objective(state, evaluation.objective)
+    if state.history and run.is_over(state):
+        return run.solution(state)
+    point = _Point(state.current.W, operator.phi(state.current.W))
+    if not np.isfinite(state.current.objective):
+        state = _with_objective(state, point.evaluation.objective)
     while True:
-        spectrum, strides = _next(evaluation, state, q)
-        iteration = state.iteration + 1
-        change = strides * relative_change(spectrum.values, state.current.eigenvalues)
-        angle = min(1.0, strides * sine(state.current.W, spectrum.vectors))
+        spectrum = run.step(point)
+        iteration, seconds = state.iteration + 1, time.perf_counter() - started
+        change = relative_change(spectrum.values, state.current.eigenvalues)
+        angle = sine(state.current.W, spectrum.vectors)
+        met = stopping.met(change, angle)
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
-        spent = stopping.spent(iteration, time.perf_counter() - started)
-        settled = stopping.met(change, angle, evaluation.error)
-        last = settled or spent
-        tried = (operator.gradient if last else operator.phi)(spectrum.vectors)
+        last = met or stopping.spent(iteration, seconds)
+        evaluate = operator.gradient if last else operator.phi
+        tried = _Point(spectrum.vectors, evaluate(spectrum.vectors))
+        slack = _slack(tried.evaluation)
         record = Record(
             iteration=iteration,
-            objective=tried.objective,
+            objective=tried.evaluation.objective,
             eigenvalues=tuple(spectrum.values.tolist()),
             change=change,
             angle=angle,
             seconds=time.perf_counter() - started,
-            ascent=tried.objective >= state.current.objective - _slack(tried),
-            settled=settled,
+            ascent=tried.evaluation.objective >= state.current.objective - slack,
+            settled=met,
+            residual=tried.residual,
         )
-        before, state = state, _advanced(state, spectrum, record, _slack(tried), stopping)
+        if not last and run.stays(tried):
+            record = replace(record, settled=True)
+        state = _advanced(state, spectrum, record, slack)
         if on_iteration is not None:
             on_iteration(state)
-        if last:
-            return _solution(operator, state, stopping, (spectrum.vectors, tried))
-        if _stalls(state) or stopping.ends_swinging(state.history):
-            return _solution(operator, state, stopping)
-        evaluation = _at_current(operator, state, (before, evaluation), (spectrum, tried))
+        if run.is_over(state):
+            return run.solution(state, tried)
+        point = tried
 
 
-def _next(evaluation: Evaluation, state: State, q: int) -> tuple[Spectrum, float]:
-    """Return the eigenpairs that W becomes, and how many of such steps make a bare one."""
-    matrix, current = finite(evaluation.matrix), state.current
-    if state.shift is None:
-        return leading(matrix, q, guess=current.W), 1.0
-    return state.shift.leading(matrix, current.W), state.shift.strides(current.eigenvalues)
+@dataclass(frozen=True)
+class _Run:
+    """What stays the same in all iterations of a run."""
 
+    operator: Operator
+    q: int
+    stopping: Stopping
 
-def _at_current(
-    operator: Operator,
-    state: State,
-    before: tuple[State, Evaluation],
-    tried: tuple[Spectrum, Evaluation],
-) -> Evaluation:
-    """Return Phi at the current W, which may be the one that was tried or the one before."""
-    if state.current.W is tried[0].vectors:
-        return tried[1]
-    if state.current.W is before[0].current.W:
-        return before[1]
-    return operator.phi(state.current.W)
+    def step(self, point: _Point) -> Spectrum:
+        """Return the eigenpairs that W becomes."""
+        return leading(
+            finite(point.evaluation.matrix),
+            self.q,
+            guess=point.W,
+            noise=point.evaluation.noise,
+            space=space_of(self.operator),
+        )
+
+    def stays(self, point: _Point) -> bool:
+        """Return whether W is stationary, where that is what ends the iteration."""
+        if self.stopping.tol is not None or point.residual > RESIDUAL:
+            return False
+        return is_stationary(
+            point.residual,
+            sine(point.W, self.step(point).vectors),
+            float(np.linalg.norm(point.product)),
+            point.evaluation.objective,
+        )
+
+    def is_over(self, state: State) -> bool:
+        """Return whether no iteration follows."""
+        reached = self.stopping.reached(state.history[-1])
+        return reached or self.stopping.gives_up(state.history)
+
+    def solution(self, state: State, tried: _Point | None = None) -> Solution:
+        """Return the best W; `tried` is the last one, if that is known."""
+        best = state.best
+        published = self.stopping.tol is not None
+        point = tried if tried is not None and tried.W is best.W else None
+        # By the published rule W has the eigengap of the Phi that it was made of, else of its own.
+        # In either case all comes from one kind of pass: a run that was cut off has the same bits.
+        if point is None or point.is_whole == published:
+            evaluate = self.operator.gradient if published else self.operator.phi
+            point = _Point(best.W, evaluate(best.W))
+        W, values, product = rayleigh_ritz(best.W, point.product)
+        following = best.following
+        if not published or not np.isfinite(following):
+            following = self._following(point)
+        return Solution(
+            W=W,
+            eigenvalues=values,
+            eigengap=float(values[-1]) - following,
+            objective=point.evaluation.objective,
+            error=point.evaluation.error,
+            product=product,
+            n_iter=state.iteration,
+            status=self._status(state, point),
+            history=state.history,
+        )
+
+    def _following(self, point: _Point) -> float:
+        """Return the largest eigenvalue of Phi outside of W."""
+        evaluation = point.evaluation if point.is_whole else self.operator.phi(point.W)
+        return largest_outside(evaluation.matrix, point.W)
+
+    def _status(self, state: State, point: _Point) -> Status:
+        record = state.history[-1]
+        if np.linalg.norm(point.product) <= _FLAT * abs(point.evaluation.objective):
+            return Status.FLAT
+        if record.settled and state.best is state.current:
+            near = point.residual <= (RESIDUAL if self.stopping.claims else _AT_POINT)
+            return Status.CONVERGED if near else Status.TOLERANCE
+        if record.settled and self.stopping.tol is not None:
+            return Status.TOLERANCE
+        if self.stopping.spent(record.iteration, record.seconds):
+            spent = record.iteration >= self.stopping.max_iter
+            return Status.MAX_ITER if spent else Status.OVER_CAP
+        return Status.SWINGS
 
 
 def begin(operator: Operator, q: int) -> State:
@@ -156,74 +244,50 @@ def begin(operator: Operator, q: int) -> State:
     Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
     taken: the others would be rounding noise, and the first iteration finds q in any case.
     """
-    spectrum = leading(finite(operator.phi0()), q)
+    spectrum = leading(finite(operator.phi0()), q, space=space_of(operator))
     W = spectrum.vectors if spectrum.null.all() else spectrum.determined
-    start = Candidate(W, spectrum.values, spectrum.gap, -np.inf)
-    return State.begun(start)
+    return State.begun(Candidate(W, spectrum.values, np.nan, -np.inf))
+
+
+def space_of(operator: Operator) -> Space | None:
+    """Return the space that an operator says W lives in, None for that of its matrices."""
+    return getattr(operator, "space", None)
 
 
 def resumed(solution: Solution) -> State:
     """Return the state that begins with the W of a solution of a problem that has changed."""
-    start = Candidate(solution.W, solution.eigenvalues, solution.eigengap, -np.inf)
-    return State.begun(start)
+    return State.begun(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
 
 
-def _over(state: State, stopping: Stopping) -> bool:
-    ends = _stalls(state) or stopping.ends_swinging(state.history)
-    return ends or stopping.reached(state.history[-1])
-
-
-def _stalls(state: State) -> bool:
-    """Say whether a shifted iteration has come as far as it will: J has all but ceased to rise."""
-    if state.shift is None:
-        return False
-    strides = state.shift.strides(state.current.eigenvalues)
-    if strides > _MOST_STRIDES:
-        # Steps as short as these follow the slope of J: where it falls all the same, that is
-        # rounding.
-        return True
-    risen = [record.objective for record in state.history[state.shift.since :] if record.ascent]
-    gains = np.diff(risen[-STEPS - 1 :]) * strides
-    return bool(risen) and stands_still(gains, risen[-1])
-
-
-def _unsettled(state: State, stopping: Stopping) -> Status:
-    if stopping.ends_swinging(state.history):
-        return Status.SWINGS
-    spent = state.history[-1].iteration >= stopping.max_iter
-    return Status.MAX_ITER if spent else Status.OVER_CAP
+def continued(solution: Solution, W: Array | None = None) -> State:
+    """Return the state that goes on from a solution, or from another W (d, q) in its place."""
+    W = solution.W if W is None else W
+    start = Candidate(W, solution.eigenvalues, np.nan, -np.inf)
+    last = replace(solution.history[-1], settled=False)
+    return State(solution.n_iter, start, start, (*solution.history[:-1], last))
 
 
 def _with_objective(state: State, objective: float) -> State:
-    # The start is a candidate for the best only where it has all q columns.
+    """Return a state that begins, with J at its W."""
     current = replace(state.current, objective=objective)
-    eligible = current.W.shape[1] == len(current.eigenvalues)
-    best = current if eligible and objective > state.best.objective else state.best
-    return replace(state, current=current, best=best)
+    # The start is a candidate for the best only where it has all q columns.
+    if current.W.shape[1] < len(current.eigenvalues):
+        return replace(state, current=current)
+    return replace(state, current=current, best=current, peak=objective)
 
 
-def _advanced(
-    state: State, spectrum: Spectrum, record: Record, slack: float, stopping: Stopping
-) -> State:
-    tried = Candidate(spectrum.vectors, spectrum.values, spectrum.gap, record.objective)
+def _advanced(state: State, spectrum: Spectrum, record: Record, slack: float) -> State:
+    tried = Candidate(spectrum.vectors, spectrum.values, spectrum.following, record.objective)
     # Of what an approximation cannot tell apart the later is the better: it is nearer the end.
-    highest = max([state.best.objective, *(each.objective for each in state.history)])
-    best = tried if tried.objective >= highest - slack else state.best
+    best = tried if tried.objective >= state.peak - slack else state.best
     history = (*state.history, record)
-    if state.shift is None:
-        if not stopping.calls_for_shift(history):
-            return State(record.iteration, tried, best, history)
-        shift = Shift.begun(best.eigenvalues, best.gap, record.iteration)
-        return State(record.iteration, best, best, history, shift)
-    if record.ascent:
-        return State(record.iteration, tried, best, history, state.shift.softer)
-    return State(record.iteration, state.current, best, history, state.shift.harder)
+    return State(record.iteration, tried, best, history, max(state.peak, record.objective))
 
 
 def _slack(evaluation: Evaluation) -> float:
     """Return by how much J may be lower and yet be told to be as large."""
-    share = min(evaluation.error / 4, _TIE) if np.isfinite(evaluation.error) else 0.0
-    return (share + _ROUNDING) * abs(evaluation.objective)
+    share = min(evaluation.error / 4, _TIE) if evaluation.approximate else 0.0
+    return (share + evaluation.noise) * abs(evaluation.objective)
 
 
 def relative_residual(W: Array, product: Array) -> float:
@@ -233,8 +297,8 @@ def relative_residual(W: Array, product: Array) -> float:
 
 
 def at_rest(W: Array, product: Array) -> bool:
-    """Say whether W (d, k), with Phi W (d, k), is stationary for all that is asked of a solver."""
-    return relative_residual(W, product) <= _AT_REST
+    """Return whether W (d, k), with Phi W (d, k), is stationary enough for a solver to end."""
+    return relative_residual(W, product) <= AT_REST
 
 
 def finite(matrix: Array) -> Array:
@@ -250,28 +314,4 @@ def overflow() -> ValueError:
         "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
         "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
         "float64 rows"
-    )
-
-
-def _solution(
-    operator: Operator,
-    state: State,
-    stopping: Stopping,
-    last: tuple[Array, Evaluation] | None = None,
-) -> Solution:
-    """Return the best; `last` is the W that was tried last with its J and Phi W, where known."""
-    best, record = state.best, state.history[-1]
-    settled = record.settled or _stalls(state)
-    known = last is not None and last[0] is best.W
-    at_best = last[1] if last is not None and known else operator.gradient(best.W)
-    return Solution(
-        W=best.W,
-        eigenvalues=best.eigenvalues,
-        eigengap=best.gap,
-        objective=best.objective,
-        error=at_best.error,
-        product=at_best.matrix,
-        n_iter=state.iteration,
-        status=Status.CONVERGED if settled else _unsettled(state, stopping),
-        history=state.history,
     )

@@ -127,6 +127,8 @@ class Graph:
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
+        # Directions in which the rows are constant may come after those.
+        W = W[: self.problem.d]
         sample = self.sample @ W
         kernel = self.affinity.between(sample)
         points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])

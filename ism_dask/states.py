@@ -8,49 +8,86 @@ from enum import Enum
 
 import numpy as np
 
-from ism_dask.shift import Shift
 from ism_dask.typing import Array
 
-# Of the tolerance: eigenvalues nearer to those before last are the same ones again.
-_COMES_ROUND = 0.1
-# What J changes by, relatively and as a mean of so many steps, below which nothing is to be gained.
-_GAIN, STEPS = 1e-9, 5
-# Eigenvalues of an approximation vary by this share of the bound on its error (measured: 60,000
-# images, 6.6e-4 of a bound of 1.5e-3), and where the bound is wide by no more than this.
-_VARIES, _COARSE = 0.5, 0.01
-# So many falls of J are more than the few with which an iteration may begin.
-_FALLS = 5
+# What `converged` claims. The residual of W is at most this ...
+RESIDUAL = 1e-4
+# ... the sine of the angle by which the next step would turn it is at most this ...
+ANGLE = 0.01
+# ... and so many more steps would raise J by no more than this share of it.
+HORIZON, GAIN = 50, 1e-3
+# The share of that gain which the last step may promise: steps may grow.
+_CAUTION = 0.1
+# Eigenvalues that change by less stay, where no tolerance says otherwise.
+_STAYS = 1e-5
+# Two iterations apart, eigenvalues closer than this share of the tolerance are a cycle of two.
+_CYCLE = 0.1
+# An iteration that has come to no end after so many steps crawls, or wanders.
+_PATIENCE = 100
+# Steps in whose mean J has to change, unless it stands still.
+STEPS = 5
 
 
 class Status(Enum):
     """How a solution ended."""
 
     CONVERGED = "converged"
+    TOLERANCE = "tolerance met"
+    STALLED = "stalled"
     MAX_ITER = "max_iter"
     SWINGS = "swings"
     OVER_CAP = "over the cap"
+    FLAT = "flat"
+    APPROXIMATE = "approximate"
+    LOCAL = "local maximum"
+    COLUMN_BY_COLUMN = "column by column"
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: relative eigenvalue change, sine of the largest angle (if any), count, time.
+    """When to stop.
 
-    `shifts` says whether an iteration that swings goes on with a level shift, or ends.
+    Attributes
+    ----------
+    tol : float or None
+        The published rule: stop where the eigenvalues change by less, as a share. None: where W
+        is stationary.
+    angle_tol : float, optional
+        With `tol`, stop only where the sine of the largest angle between successive subspaces
+        is below this, too.
+    max_iter : int
+    max_seconds : float, optional
     """
 
-    tol: float = 0.01
+    tol: float | None = 0.01
     angle_tol: float | None = None
     max_iter: int = 100
     max_seconds: float | None = None
-    shifts: bool = True
 
-    def met(self, change: float, angle: float, error: float = 0.0) -> bool:
-        """Say whether the iteration has settled, as far as an approximation can tell.
+    def met(self, change: float, angle: float) -> bool:
+        """Return whether the published rule, if it is in force, ends the iteration."""
+        if self.tol is None or change >= self.tol:
+            return False
+        return self.angle_tol is None or angle < self.angle_tol
 
-        With another W it leaves out other parts: eigenvalues vary within its `error`.
-        """
-        told = change < max(self.tol, min(error * _VARIES, _COARSE))
-        return told and (self.angle_tol is None or angle < self.angle_tol)
+    @property
+    def limit(self) -> float:
+        """The tolerance that is in force: of the eigenvalues' change, or of the residual."""
+        return RESIDUAL if self.tol is None else self.tol
+
+    @property
+    def measure(self) -> str:
+        """What has to fall below that tolerance: the name of a field of `Record`."""
+        return "residual" if self.tol is None else "change"
+
+    def measured(self, record: Record | Round) -> float:
+        """Return what has to fall below the tolerance."""
+        return float(getattr(record, self.measure))
+
+    @property
+    def claims(self) -> bool:
+        """Whether what ends by these rules may be said to have converged."""
+        return self.tol is None or self.tol <= RESIDUAL
 
     def after(self, seconds: float) -> Stopping:
         """Return when to stop what begins so many seconds later."""
@@ -59,43 +96,65 @@ class Stopping:
         return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
 
     def over_cap(self, seconds: float) -> bool:
-        """Say whether the time is up."""
+        """Return whether the time is up."""
         return self.max_seconds is not None and seconds >= self.max_seconds
 
     def spent(self, iteration: int, seconds: float) -> bool:
-        """Say whether there may be no iteration after this one."""
+        """Return whether there may be no iteration after this one."""
         return iteration >= self.max_iter or self.over_cap(seconds)
 
     def reached(self, record: Record) -> bool:
-        """Say whether the iteration of `record` was the last."""
+        """Return whether the iteration of `record` was the last."""
         return record.settled or self.spent(record.iteration, record.seconds)
 
-    def ends_swinging(self, history: Sequence[Record]) -> bool:
-        """Say whether there is nothing left to do but to end with the best W."""
-        return not self.shifts and self.swings(history)
+    def gives_up(self, history: Sequence[Record]) -> bool:
+        """Return whether the spectral iteration is not the way to an end: others may be."""
+        return self._cycles(history) or (self.tol is None and len(history) >= _PATIENCE)
 
-    def calls_for_shift(self, history: Sequence[Record]) -> bool:
-        """Say whether the bare iteration will not settle: it swings, or J falls again and again."""
-        if not self.shifts or min(record.change for record in history[-2:]) < self.tol:
-            return False
-        falls = sum(not record.ascent for record in history)
-        return falls >= _FALLS or self.swings(history)
-
-    def swings(self, history: Sequence[Record]) -> bool:
-        """Say whether eigenvalues come round again, those before last, and so it will stay.
+    def _cycles(self, history: Sequence[Record]) -> bool:
+        """Return whether eigenvalues repeat every second iteration, and so it will stay.
 
         Of two subspaces each may lead to the other: whatever is left to do is done twice.
         """
         values = [np.array(record.eigenvalues) for record in history[-4:]]
-        changes = [record.change for record in history[-3:]]
-        if len(values) < 4 or min(changes[1:]) < self.tol:
+        if len(values) < 4 or not all(self._moves(record) for record in history[-2:]):
             return False
-        near = _COMES_ROUND * self.tol
-        again, before = (relative_change(values[i], values[i - 2]) < near for i in (-1, -2))
+        again, before = (
+            relative_change(values[i], values[i - 2]) < _CYCLE * self._least for i in (-1, -2)
+        )
         # Slow damping looks alike, but ends.
-        damping = min(1.0, changes[-1] / changes[-3])
+        turns = [record.angle if self.tol is None else record.change for record in history[-3:]]
+        damping = min(1.0, turns[-1] / turns[-3]) if turns[-3] > 0 else 1.0
         turns_left = (self.max_iter - len(history)) / 2
-        return again and before and changes[-1] * damping**turns_left >= self.tol
+        smallest = ANGLE if self.tol is None else self.tol
+        return again and before and turns[-1] * damping**turns_left >= smallest
+
+    @property
+    def _least(self) -> float:
+        """The change of eigenvalues below which they stay."""
+        return _STAYS if self.tol is None else self.tol
+
+    def _moves(self, record: Record) -> bool:
+        turning = self.tol is None and record.angle >= ANGLE
+        return turning or record.change >= self._least
+
+
+def is_stationary(residual: float, angle: float, product: float, objective: float) -> bool:
+    """Return whether a W is all that `converged` claims of it, as far as one step tells.
+
+    Parameters
+    ----------
+    residual : float
+    angle : float
+        The sine of the angle by which the next step would turn W.
+    product : float
+        The norm of Phi W, half of the slope of J.
+    objective : float
+    """
+    if residual > RESIDUAL or angle > ANGLE:
+        return False
+    promised = HORIZON * 2.0 * residual * product * angle
+    return promised <= _CAUTION * GAIN * abs(objective)
 
 
 @dataclass(frozen=True)
@@ -108,14 +167,15 @@ class Record:
     objective : float
     eigenvalues : tuple of float
     change, angle : float
-        Against the W before; of a shifted iteration, what the bare one would turn by.
+        Against the W before.
+    residual : float
+        Of W, under the engine's own Phi: `||Phi W - W (W^T Phi W)|| / ||Phi W||`.
     seconds : float
         Since the beginning.
     ascent : bool
-        Whether J is as large as before, as far as an approximation can tell. A shifted iteration
-        takes back a W of which it is not.
+        Whether J is as large as before, as far as an approximation can tell.
     settled : bool
-        Whether it was the last because nothing changed any more.
+        Whether it was the last because the rules that are in force were met.
     """
 
     iteration: int
@@ -126,15 +186,27 @@ class Record:
     seconds: float
     ascent: bool
     settled: bool = False
+    residual: float = 1.0
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A subspace with what is known of it."""
+    """A subspace with what is known of it.
+
+    Attributes
+    ----------
+    W : (d, q) array
+    eigenvalues : (q,) array
+        Of the Phi whose eigenvectors they are.
+    following : float
+        The largest other eigenvalue of that Phi; NaN where that is not known.
+    objective : float
+        J.
+    """
 
     W: Array
     eigenvalues: Array
-    gap: float
+    following: float
     objective: float
 
 
@@ -142,14 +214,15 @@ class Candidate:
 class State:
     """All that the iteration needs to go on from here: the current W and the best so far.
 
-    `shift` is there where the bare iteration has gone astray.
+    `peak` is the largest J of a W with all columns, of which the best may fall short by what an
+    approximation cannot tell.
     """
 
     iteration: int
     current: Candidate
     best: Candidate
     history: tuple[Record, ...]
-    shift: Shift | None = None
+    peak: float = -np.inf
 
     @classmethod
     def begun(cls, start: Candidate) -> State:
@@ -166,7 +239,7 @@ class Solution:
     W : (d, q) array
         Orthonormal columns, the best seen by the objective.
     eigenvalues : (q,) array
-        Of the Phi whose leading eigenvectors W are, falling.
+        Of `W^T Phi W`, which is diagonal, falling.
     eigengap : float
         The smallest chosen eigenvalue minus the largest not chosen.
     objective : float
@@ -175,6 +248,10 @@ class Solution:
         A bound on the relative error of the objective.
     product : (d, q) array
         Phi(W) W.
+    residual : float
+        Of W, under the true kernel as far as that was affordable.
+    residual_rows : int
+        How many rows were held against all rows for it.
     """
 
     W: Array
@@ -186,6 +263,8 @@ class Solution:
     n_iter: int
     status: Status
     history: tuple[Record, ...]
+    residual: float = 1.0
+    residual_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -268,9 +347,9 @@ class Journey:
         return ", ".join([*words, f"iteration {done + 1}"])
 
 
-def stands_still(changes: Array, objective: float) -> bool:
-    """Say whether what J, now `objective`, changed by in the last steps is nothing in the mean."""
-    return len(changes) == STEPS and bool(changes.mean() <= _GAIN * abs(objective))
+def stands_still(changes: Array, objective: float, share: float) -> bool:
+    """Return whether the mean of the last changes of J is at most a share of it."""
+    return len(changes) == STEPS and bool(changes.mean() <= share * abs(objective))
 
 
 def relative_change(values: Array, before: Array) -> float:

@@ -25,7 +25,7 @@ from storage.workspace import discard, settle
 if TYPE_CHECKING:
     from ism_dask.states import Journey
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHECKPOINTS, NEWEST = "checkpoints", "newest"
 _KEPT = 3
 _NUMBER = re.compile("[0-9]{8}")

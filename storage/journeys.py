@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.shift import Shift
 from ism_dask.states import Candidate, Journey, Record, Round, Solution, Standing, State, Status
 from storage.kinds import check_kinds
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Candidate, Journey, Record, Round, Shift, Solution, Standing, State)
+    for kind in (Candidate, Journey, Record, Round, Solution, Standing, State)
 }
 _ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
 # What marks a record of these kinds, and an array: where its numbers begin, and its shape.

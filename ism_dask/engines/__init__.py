@@ -8,6 +8,7 @@ from ism_dask.engines.closed import Closed
 from ism_dask.engines.exact import Exact
 from ism_dask.engines.features import Features
 from ism_dask.engines.landmarks import Landmarks
+from ism_dask.engines.padding import PaddedOperator
 
 __all__ = [
     "ENGINES",
@@ -17,6 +18,7 @@ __all__ = [
     "Exact",
     "Features",
     "Landmarks",
+    "PaddedOperator",
     "Problem",
     "attempt",
     "candidates",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -15,8 +15,6 @@ from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.shards import Piece
 from ism_dask.typing import Array
 
-# Roundings that each entry of the kernel is taken to have seen.
-_ROUNDINGS = 64
 # Up to so many sides the eigenvalues of what the error is made of cost next to nothing.
 _WIDE, _WIDE_ALONE = 256, 2048
 # Rows told of each look: those where most is left.
@@ -48,6 +46,14 @@ class Worst:
         )
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """How far what a term leaves out may be off by rounding: its trace, and what that does to J."""
+
+    trace: float = 0.0
+    objective: float = 0.0
+
+
 # Of a term: the trace of its shape, what is left of that, and where.
 Found: TypeAlias = tuple[float, float, Worst]
 
@@ -61,14 +67,11 @@ class Audit:
     kernel : Kernel
     expansion : Expansion
     gamma : FactoredGamma
-    dtype : numpy.dtype
-        Of the rows: it tells how far f is off by rounding alone.
     """
 
     kernel: Kernel
     expansion: Expansion
     gamma: FactoredGamma
-    dtype: np.dtype[Any]
 
     def look(self, piece: Piece) -> tuple[Array, Array, tuple[Found, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.
@@ -88,23 +91,30 @@ class Audit:
         gram = self._gram(self.gamma.factor(facts), sides_of(Z)[:, : self._width])
         return moment_sums(Z, F, facts, self.gamma), gram, tuple(found)
 
-    def error(self, objective: float, gram: Array, found: tuple[Found, ...]) -> float:
-        """Return a bound on the relative error of J.
+    def left_out(
+        self, gram: Array, found: tuple[Found, ...], rounding: tuple[Rounding, ...]
+    ) -> float:
+        """Return a bound on what the landmarks leave out of J.
 
         A term leaves `sum_ij M_ij E_ij` of J out, with `M = Gamma o (a + b beta)` and E positive
         semi-definite: that is between the extreme eigenvalues of M, times the trace of E.
+
+        Parameters
+        ----------
+        gram : array
+            As `look` returns it.
+        found : tuple
+            The finds of all rows.
+        rounding : tuple of Rounding
+            What rounding does to each term.
         """
-        rounding = _ROUNDINGS * np.finfo(self.dtype).eps
-        low = high = objective
-        for (weight, term), (trace, left, _) in zip(self.kernel.terms, found, strict=True):
-            extremes = self._range(term, gram)
-            # Rounding has no sign.
-            blur = np.abs(extremes).max() * rounding * trace
-            ends = weight * term.amplitude * (left * extremes + blur * np.array([-1.0, 1.0]))
-            low, high = low + ends.min(), high + ends.max()
-        if low <= 0.0 <= high:
-            return np.inf
-        return float(max(abs(high - objective) / abs(high), abs(objective - low) / abs(low)))
+        low = high = blur = 0.0
+        for (weight, term), (_, left, _), off in zip(
+            self.kernel.terms, found, rounding, strict=True
+        ):
+            ends = weight * term.amplitude * (left + off.trace) * self._range(term, gram)
+            low, high, blur = low + ends.min(), high + ends.max(), blur + off.objective
+        return max(abs(low), abs(high)) + blur
 
     @property
     def _width(self) -> int | None:

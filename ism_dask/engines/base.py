@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ism_dask.directions import Space
 from ism_dask.engines.curvature import curvature, curvature_bytes
+from ism_dask.engines.rounding import Largest, Sizes, rounding_error
 from ism_dask.gamma import Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards, task_budget
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
+
+# Rounding of J and Phi, as a share, that is taken for granted in double precision.
+_LEAST_NOISE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,10 @@ class Problem:
         that are evenly spaced.
     seed : int
         Of what engines draw at random.
+    space : Space or None
+        Where W lives, if there are directions beside those of X.
+    reach : float or None
+        No row is longer, if that is known: rounding grows with it.
     """
 
     shards: Shards
@@ -43,27 +53,34 @@ class Problem:
     engine_tol: float = 1e-4
     sample: Array | None = field(default=None, repr=False)
     seed: int = 0
+    space: Space | None = field(default=None, repr=False)
+    reach: float | None = None
 
     @classmethod
     def of(
-        cls, shards: Shards, kernel: Kernel, dependence: Dependence, **approximation: Any
+        cls, shards: Shards, kernel: Kernel, dependence: Dependence, **parameters: Any
     ) -> Problem:
         """Return the problem with all that tasks need attached to the shards.
 
-        `approximation` are `engine_tol`, `sample` and `seed`, where they are not the defaults.
+        `parameters` are the other attributes, where they are not the defaults.
         """
         facts = shards.with_rows(dependence.facts)
-        return cls.attached(facts, kernel, dependence.gamma, **approximation)
+        return cls.attached(facts, kernel, dependence.gamma, **parameters)
 
     @classmethod
-    def attached(
-        cls, shards: Shards, kernel: Kernel, gamma: Gamma, **approximation: Any
-    ) -> Problem:
+    def attached(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
         """Return the problem of shards whose only facts are those of `gamma`."""
         if any(term.local for _, term in kernel.terms):
-            shards = shards.derive(_inverse_widths, kernel).settled()
+            # In double precision: a row must be no distance from itself among the anchors.
+            widths = shards.in_double().derive(_inverse_widths, kernel).settled()
+            shards = shards.joined(widths)
         # The anchors of local kernels have done their work: they need not travel with every task.
-        return cls(shards, kernel.carried(_nothing_of), gamma, **approximation)
+        return cls(shards, kernel.carried(_nothing_of), gamma, **parameters)
+
+    def in_double(self) -> Problem:
+        """Return the same problem in double precision."""
+        double = self.shards.in_double()
+        return self if double is self.shards else replace(self, shards=double)
 
     @property
     def d(self) -> int:
@@ -111,6 +128,62 @@ class Engine(ABC):
         """Say whether the engine, if it can serve, is worth it here: the rule of "auto"."""
         return True
 
+    def in_double(self) -> Engine:
+        """Return the same engine in double precision."""
+        double = self.problem.in_double()
+        return self if double is self.problem else self._like(double)
+
+    def finer(self) -> Engine | None:
+        """Return an engine of the same kind that is nearer to the true kernel, if there is one."""
+        double = self.in_double()
+        return None if double is self else double
+
+    def _like(self, problem: Problem) -> Engine:
+        other = type(self)(problem, self.q)
+        other.note = self.note
+        return other
+
+    def _evaluated(
+        self, objective: float, matrix: Array, left_out: float = 0.0, summed: int = 0
+    ) -> Evaluation:
+        """Return an evaluation with the error that is known of it.
+
+        Parameters
+        ----------
+        objective : float
+        matrix : array
+        left_out : float
+            A bound on what an approximation leaves out of J.
+        summed : int
+            Columns of a factor of the kernel, if J is summed by them.
+        """
+        unit = 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
+        # Shards are summed one after the other, and what they come to in a tree.
+        sums = self.problem.shards.largest + len(self.problem.shards.parts) + summed
+        rounded = rounding_error(self.problem.kernel, self._sizes, unit, sums, factored=summed > 0)
+        off = left_out + rounded * self._absolute_sum
+        share = off / abs(objective) if objective else np.inf
+        # Relative to the true J, which may be the smaller one.
+        bound = share / (1.0 - share) if share < 1.0 else np.inf
+        noise = max(_LEAST_NOISE, 16 * unit)
+        return Evaluation(objective, matrix, bound, noise, self.approximate)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        problem = self.problem
+        reach = problem.reach
+        if reach is None:
+            reach = problem.shards.fold(_longest).number
+        finest = 1.0
+        local = sum(term.local for _, term in problem.kernel.terms)
+        if local:
+            finest = problem.shards.through(local, fact=1).fold(_largest).number
+        return Sizes(problem.shards.n_rows, problem.d, self.q, reach, finest)
+
+    @cached_property
+    def _absolute_sum(self) -> float:
+        return self.problem.gamma.absolute_sum(self.problem.shards)
+
     def _afford(self, size: int, needed: float, what: str) -> None:
         """Refuse, before the first tile, a task of `what` that needs more bytes than it may take.
 
@@ -141,8 +214,12 @@ class Engine(ABC):
         """Return J and Phi W (d, k) at W (d, k); the gradient of J is twice that."""
 
     @abstractmethod
+    def value(self, W: Array) -> Evaluation:
+        """Return J at W (d, k) with its error, and no matrix: (d, 0)."""
+
     def objective(self, W: Array) -> float:
         """Return J at W (d, k)."""
+        return self.value(W).objective
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""
@@ -157,5 +234,12 @@ def _nothing_of(rows: Array) -> Array:
 
 
 def _inverse_widths(piece: Piece, kernel: Kernel) -> Array:
-    widths = [term.widths(piece.X) for _, term in kernel.terms if term.local]
-    return (1.0 / np.column_stack(widths)).astype(piece.X.dtype)
+    return 1.0 / np.column_stack([term.widths(piece.X) for _, term in kernel.terms if term.local])
+
+
+def _longest(piece: Piece) -> Largest:
+    return Largest(float(np.sqrt(np.einsum("ij,ij->i", piece.X, piece.X).max())))
+
+
+def _largest(piece: Piece) -> Largest:
+    return Largest(float(piece.X.max()))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from ism_dask.engines.audit import Found
 from ism_dask.engines.base import DeclinedError
-from ism_dask.engines.cholesky import PivotedCholesky, shape_diagonal
+from ism_dask.engines.cholesky import Nystrom, PivotedCholesky, shape_diagonal
 from ism_dask.engines.expansion import FeatureMap
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.solver import overflow
@@ -24,6 +24,9 @@ _WARM_UP = 96
 _LONG_WARM_UP, _DEAR_ROWS = 768, 20_000
 # ... and as it gets steeper on the way, the end has to be this far off to give up.
 _PATIENCE = 8
+# What rows keep of what the diagonal of the landmarks' matrix was raised by, at most. Tolerances
+# below the least share that a float tells apart are refused.
+_OF_RAISED, _EPS = 4.0, 2.2e-16
 
 
 class Choice(ABC):
@@ -81,7 +84,8 @@ class Sampled(Choice):
         self, term: PointwiseKernel, Z: Array, n_rows: int, tol: float, seed: list[int]
     ) -> None:
         self._cholesky = PivotedCholesky(term, Z, seed)
-        self._tol, self._sample = tol, len(Z)
+        self._tol, self._sample, self._n_rows = tol, len(Z), n_rows
+        self._map: Nystrom | None = None
         self._trace = float(shape_diagonal(term, Z).sum())
         if not math.isfinite(self._trace):
             raise overflow()
@@ -92,14 +96,17 @@ class Sampled(Choice):
         self._grow()
 
     @property
-    def map(self) -> FeatureMap:
+    def map(self) -> Nystrom:
         """The map that the landmarks make."""
-        return self._cholesky.landmarks
+        if self._map is None or self._map.size != self._cholesky.size:
+            self._map = self._cholesky.landmarks
+        return self._map
 
     def accepts(self, found: Found) -> bool:
-        """Say whether no more than the share `tol` is left."""
+        """Return whether no more than the share `tol` is left, or nothing but rounding."""
         trace, left, _ = found
-        return left <= self._tol * trace
+        rounding = _OF_RAISED * self._n_rows * self.map.raised if self._tol >= _EPS else 0.0
+        return left <= max(self._tol * trace, rounding)
 
     def improve(self, found: Found) -> None:
         """Take the worst rows in, and leave half as much on the sample."""

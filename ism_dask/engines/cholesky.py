@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+import scipy.linalg.lapack
 
+from ism_dask.engines.base import DeclinedError
 from ism_dask.kernels import PointwiseKernel
+from ism_dask.kernels.pairing import DISTANCE, HARMLESS, INNER
 from ism_dask.typing import Array
 
 # Proposals at a time: long enough for matrix products, short enough that few are refused.
 _BLOCK = 24
+_UNIT = 0.5 * float(np.finfo(np.float64).eps)
 # Pivots this far below the largest diagonal entry are rounding.
 _ROUNDING = 1e-13
-# What the diagonal of the landmarks' matrix is raised by where rounding made that indefinite.
-_RIDGE = 1e-12
+# Roundings that an entry of the landmarks' matrix may be off by, beside what its beta is off by.
+_OF_ENTRY = 64
+# By how many times its own share the shape may change as beta changes by a share of `resolution`.
+_STEEPNESS = 4
+# Where the landmarks' matrix is indefinite all the same, its diagonal is raised by so much more,
+# so many times.
+_RAISED, _TIMES = 30.0, 5
 
 
 @dataclass(frozen=True)
 class Nystrom:
-    """A map to F with `F F^T <= shape`, equal at the landmarks.
+    """A map to F with `F F^T <= shape`, equal at the landmarks but for rounding.
 
     Attributes
     ----------
@@ -29,26 +39,67 @@ class Nystrom:
         The landmarks.
     triangle : (m, m) array
         The upper triangular factor of their matrix.
+    raised : float
+        What was added to its diagonal.
     """
 
     term: PointwiseKernel
     points: Array
     triangle: Array
+    raised: float = 0.0
 
     @classmethod
     def at(cls, term: PointwiseKernel, points: Array) -> Nystrom:
         """Return the map of these landmarks (m, q).
 
         Their matrix is factored afresh: a factor grown step by step has gathered rounding that
-        what is left of the diagonal does not tell.
+        what is left of the diagonal does not tell. It is raised by as much as rounding may have
+        taken from it. That makes F a little less, so that the rest stays positive.
         """
         matrix = shape_between(term, points, points)
-        ridge = _RIDGE * np.diag(matrix).max(initial=0.0)
-        try:
-            return cls(term, points, scipy.linalg.cholesky(matrix))
-        except scipy.linalg.LinAlgError:
-            # A little more of the landmarks' own makes F a little less: the rest stays positive.
-            return cls(term, points, scipy.linalg.cholesky(matrix + ridge * np.eye(len(points))))
+        size = float(np.diag(matrix).max(initial=0.0))
+        raised = len(points) * entry_roundings(term, points) * _UNIT * size
+        for _ in range(_TIMES):
+            diagonal = raised * np.eye(len(points))
+            with suppress(scipy.linalg.LinAlgError):
+                return cls(term, points, scipy.linalg.cholesky(matrix + diagonal), raised)
+            raised *= _RAISED
+        raise DeclinedError(
+            f"the matrix of {len(points)} landmarks of {term.title} is not positive semi-definite, "
+            "which its class declares it to be; take engine='exact'"
+        )
+
+    def weights(self, F: Array) -> Array:
+        """Return the (b, m) weights with which landmarks make the shape at rows of F (b, m)."""
+        return np.asarray(scipy.linalg.solve_triangular(self.triangle, F.T, check_finite=False).T)
+
+    @property
+    def largest_weights(self) -> float:
+        """A bound on the length of a row of `weights`."""
+        inverse = np.triu(scipy.linalg.lapack.dtrtri(self.triangle)[0])
+        return float(np.linalg.norm(inverse)) * self._longest
+
+    def rounding(self, reach: float, weights: float) -> float:
+        """Return how far an entry of `F F^T` may be off by rounding.
+
+        It comes of the entries that F is solved from, and of solving.
+
+        Parameters
+        ----------
+        reach : float
+            No projected row is longer.
+        weights : float
+            No row of `weights` is longer.
+        """
+        m, size = self.size, self._longest**2
+        longest = np.full((1, self.points.shape[1]), reach)
+        of_entries = np.sqrt(m) * entry_roundings(self.term, longest) * size
+        return 2.0 * weights * _UNIT * (of_entries + m * np.sqrt(m) * size)
+
+    @property
+    def _longest(self) -> float:
+        """A bound on the length of a row of F."""
+        return float(np.linalg.norm(self.triangle, axis=0).max(initial=0.0))
 
     @property
     def size(self) -> int:
@@ -65,10 +116,19 @@ class Nystrom:
         ).T
 
 
+def entry_roundings(term: PointwiseKernel, points: Array) -> float:
+    """Return how many roundings the shape of a kernel between points (m, q) may be off by."""
+    if term.pairing is not DISTANCE:
+        return float(term.roundings + _OF_ENTRY)
+    cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
+    of_beta = 2.0 * min(HARMLESS, cancelled / term.resolution)
+    return term.roundings + _OF_ENTRY + _STEEPNESS * of_beta
+
+
 def shape_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
     """Return the shape of a kernel (a, b) between points `rows` (a, q) and `columns` (b, q)."""
     left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
-    beta = term.pairing.beta(left, right)
+    beta = term.beta(left, right)
     return term.shape(beta, out=beta)
 
 

@@ -58,16 +58,19 @@ class Closed(Engine):
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
-        return Evaluation(self.objective(W), self._phi)
+        return self._evaluated(self._objective(W), self._phi, summed=1)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
-        product = self._phi @ W
-        return Evaluation(float(np.vdot(W, product)), product)
+        return self._evaluated(self._objective(W), self._phi @ W, summed=1)
 
-    def objective(self, W: Array) -> float:
+    def value(self, W: Array) -> Evaluation:
+        """Return J at W."""
+        return self._evaluated(self._objective(W), W[:, :0], summed=1)
+
+    def _objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J as f is proportional to beta."""
-        return self.gradient(W).objective
+        return float(np.vdot(W, self._phi @ W))
 
 
 def factored(problem: Problem) -> FactoredGamma:

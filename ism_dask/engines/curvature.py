@@ -98,7 +98,7 @@ def _brought(
     gamma: Array, term: PointwiseKernel, scale: Array | None, left: Moving, right: Moving
 ) -> tuple[Array, Array]:
     pairing = term.pairing
-    beta = pairing.beta(pairing.operands(left.P)[0], pairing.operands(right.P)[1])
+    beta = term.beta(pairing.operands(left.P)[0], pairing.operands(right.P)[1], scale)
     psi = gamma * term.slope(beta, scale)
     bent = gamma * term.bend(beta, scale) * pairing.change(left, right)
     here = pairing.coupling * (psi @ right.Q + bent @ right.P)

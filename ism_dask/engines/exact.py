@@ -49,19 +49,19 @@ class Exact(Engine):
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
-        return Evaluation(objective, matrix)
+        return self._evaluated(objective, matrix)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W: as `phi`, with k columns where that has d; the tiles read no X."""
         points = self._points(W).settled()
         moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)
         rows = np.column_stack([moved, degrees])
-        return Evaluation(objective, points.with_rows(rows).fold(_lifted))
+        return self._evaluated(objective, points.with_rows(rows).fold(_lifted))
 
-    def objective(self, W: Array) -> float:
+    def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         points = self._points(W).settled().through(W.shape[1])
-        return float(self._fold(points, objective_stripe, W)[2])
+        return self._evaluated(self._fold(points, objective_stripe, W)[2], W[:, :0])
 
     def _points(self, W: Array) -> Shards:
         return self.problem.shards.derive(projected, W)

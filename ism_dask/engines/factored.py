@@ -40,15 +40,15 @@ class Expanded:
         With the rows of Z as their last fact.
     expansion : Expansion
     moments : Moments
-    error : float
-        A bound on the relative error of J.
+    left_out : float
+        A bound on what the expansion leaves out of J.
     """
 
     W: Array
     points: Shards
     expansion: Expansion
     moments: Moments
-    error: float = 0.0
+    left_out: float = 0.0
 
     @property
     def objective(self) -> float:
@@ -83,18 +83,21 @@ class Factored(Engine):
         spread = at.moments.spread(gamma, at.expansion)[..., :1]
         finish = partial(phi_of, expansion=at.expansion, gamma=gamma)
         matrix = at.points.fold(phi_sums, at.expansion, gamma, spread, finish=finish)
-        return Evaluation(at.objective, matrix, at.error)
+        return self._at_evaluated(at, matrix)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         at, gamma = self._at(W), self._gamma
         spread = at.moments.spread(gamma, at.expansion)
         product = at.points.fold(gradient_sums, at.expansion, gamma, spread)
-        return Evaluation(at.objective, product, at.error)
+        return self._at_evaluated(at, product)
 
-    def objective(self, W: Array) -> float:
+    def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        return self._at(W).objective
+        return self._at_evaluated(self._at(W), W[:, :0])
+
+    def _at_evaluated(self, at: Expanded, matrix: Array) -> Evaluation:
+        return self._evaluated(at.objective, matrix, at.left_out, at.expansion.size)
 
     def moved(self, W: Array, X: Array, facts: Array) -> Array:
         """Return what rows X (b, d), with what Gamma knows of them, bring to Phi W: (b, k)."""

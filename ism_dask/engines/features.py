@@ -54,7 +54,8 @@ class Features(Factored):
             return super().phi(W)
         finish = partial(_crossed, expansion=expansion, gamma=gamma)
         matrix, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma, finish=finish)
-        return Evaluation(self._moments(moments).objective(expansion), matrix)
+        objective = self._moments(moments).objective(expansion)
+        return self._evaluated(objective, matrix, summed=expansion.size)
 
     def _expand(self, W: Array, points: Shards) -> Expanded:
         k = W.shape[1]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ism_dask.engines.audit import Audit, look
+from ism_dask.engines.audit import Audit, Found, Rounding, look
 from ism_dask.engines.base import Problem
 from ism_dask.engines.choice import Choice, Monomial, Sampled
-from ism_dask.engines.expansion import QUIET, Expansion, Moments
+from ism_dask.engines.cholesky import Nystrom
+from ism_dask.engines.expansion import QUIET, Expansion, FeatureMap, Moments
 from ism_dask.engines.factored import Expanded, Factored
-from ism_dask.shards import Shards
+from ism_dask.engines.rounding import Largest
+from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
 # A term with up to so many monomials keeps them: it needs no landmarks.
@@ -20,6 +24,11 @@ _FEW_MONOMIALS = 256
 _SAMPLE_ROWS = 5000
 # From here on landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
+# Where W is not stationary under the true kernel, this share of what was left out is left out,
+# until that is this share of what was asked for.
+_FINER, _FINEST = 0.1, 0.009
+# A bound that rounding makes so many times as large is worth a closer look.
+_ROUNDED = 1.05
 
 
 class Landmarks(Factored):
@@ -33,18 +42,34 @@ class Landmarks(Factored):
     name = "landmarks"
     approximate = True
 
+    def __init__(self, problem: Problem, q: int) -> None:
+        super().__init__(problem, q)
+        self._asked = problem.engine_tol
+
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels that are not positive semi-definite."""
+        """Refuse kernels whose slopes have no thin factor, or do not tell J."""
         for _, term in problem.kernel.terms:
-            if term.local or not term.definite or term.value_by_slope is None:
-                return f"the slope of {type(term).__name__} is not positive semi-definite"
+            name = type(term).__name__
+            if term.local or not term.definite:
+                return f"the slope of {name} is not positive semi-definite, or not declared to be"
+            if term.value_by_slope is None:
+                return f"f of {name} is not (a + b beta) times its slope, so that J needs all pairs"
         return super().refusal(problem, q)
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
         """Say whether there are rows enough."""
         return problem.shards.n_rows >= _FROM_ROWS
+
+    def finer(self) -> Landmarks | None:
+        """Return the engine with landmarks that leave out less, down to a hundredth of that."""
+        tol = _FINER * self.problem.engine_tol
+        if tol < _FINEST * self._asked:
+            return None
+        other = type(self)(replace(self.problem, engine_tol=tol), self.q)
+        other.note, other._asked = self.note, self._asked
+        return other
 
     def _expand(self, W: Array, points: Shards) -> Expanded:
         found = self.expand(points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype))
@@ -66,15 +91,45 @@ class Landmarks(Factored):
             maps = [choice.map for choice in choices]
             expansion = Expansion.of(self.problem.kernel, maps)
             self._afford_columns(expansion.size)
-            audit = Audit(self.problem.kernel, expansion, self._gamma, points.dtype)
+            audit = Audit(self.problem.kernel, expansion, self._gamma)
             sums, gram, found = points.fold(look, audit)
             pairs = zip(choices, found, strict=True)
             unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]
             if not unmet:
-                moments = self._moments(sums)
-                return expansion, moments, audit.error(moments.objective(expansion), gram, found)
+                left_out = self._left_out(points, audit, gram, found)
+                return expansion, self._moments(sums), left_out
             for choice, each in unmet:
                 choice.improve(each)
+
+    def _left_out(
+        self, points: Shards, audit: Audit, gram: Array, found: tuple[Found, ...]
+    ) -> float:
+        """Return a bound on what the landmarks leave out of J, with what rounding does to them."""
+        maps = audit.expansion.maps
+        largest = [each.largest_weights if isinstance(each, Nystrom) else 0.0 for each in maps]
+        bare = audit.left_out(gram, found, self._rounding(maps, [0.0] * len(maps)))
+        bound = audit.left_out(gram, found, self._rounding(maps, largest))
+        if bound <= _ROUNDED * bare:
+            return bound
+        # Where little is left out rounding matters, and how long weights are is to be looked up.
+        measured = points.fold(_weights, audit.expansion)
+        return audit.left_out(gram, found, self._rounding(maps, [w.number for w in measured]))
+
+    def _rounding(
+        self, maps: Sequence[FeatureMap], weights: Sequence[float]
+    ) -> tuple[Rounding, ...]:
+        """Return what rounding does to each term, given its map and the bound on its weights."""
+        n, reach, rounding = self.problem.shards.n_rows, self._sizes.reach, []
+        terms = zip(self.problem.kernel.terms, maps, weights, strict=True)
+        for (weight, term), each, longest in terms:
+            if not isinstance(each, Nystrom):
+                rounding.append(Rounding())
+                continue
+            entry = each.rounding(reach, longest)
+            constant, rate = term.value_by_slope or (0.0, 0.0)
+            of_f = abs(weight * term.amplitude) * (abs(constant) + abs(rate) * 4 * reach**2)
+            rounding.append(Rounding(n * entry, of_f * entry * self._absolute_sum))
+        return tuple(rounding)
 
     def _choices(self, Z: Array) -> list[Choice]:
         """Return how each term is to be expanded, given a sample Z (s, k) of projected rows."""
@@ -98,3 +153,16 @@ class Landmarks(Factored):
         n = self.problem.shards.n_rows
         chosen = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(int))
         return self.problem.shards.rows(chosen)
+
+
+def _weights(piece: Piece, expansion: Expansion) -> tuple[Largest, ...]:
+    """Return the length of the longest weights of each term's map, 0 where it has none."""
+    Z = piece.X.astype(np.float64, copy=False)
+    found = []
+    for each in expansion.maps:
+        number = 0.0
+        if isinstance(each, Nystrom):
+            weights = each.weights(each(Z))
+            number = float(np.sqrt(np.einsum("ij,ij->i", weights, weights).max()))
+        found.append(Largest(number))
+    return tuple(found)

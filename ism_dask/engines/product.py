@@ -23,7 +23,7 @@ def values_between(kernel: Kernel, rows: Array, columns: Array) -> Array:
     total: Array | None = None
     for weight, term in kernel.terms:
         left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
-        beta = term.pairing.beta(left, right)
+        beta = term.beta(left, right)
         value = term.value(beta, out=beta)
         value *= weight
         total = value if total is None else np.add(total, value, out=total)

@@ -70,7 +70,7 @@ class _Side:
     def _of(cls, piece: Piece, model: Model, gamma: Array, side: int) -> _Side:
         terms = [term for _, term in model.kernel.terms]
         pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
-        local = iter(piece.facts[1].T if any(term.local for term in terms) else ())
+        local = iter(_inverse_widths(piece) if any(term.local for term in terms) else ())
         widths = tuple(next(local) if term.local else None for term in terms)
         return cls(piece, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
 
@@ -179,12 +179,13 @@ class _Stripe:
         if area.square:
             gamma[:, : area.square] *= 0.5
         for index, (weight, term) in enumerate(self.model.kernel.terms):
-            beta = term.pairing.beta(
+            scale = _scale(self.left.inverse_widths[index], right.inverse_widths[index], area)
+            beta = term.beta(
                 self.left.operands[index][area.rows],
                 right.operands[index][area.columns],
+                scale,
                 out=self.buffers.block(1, area),
             )
-            scale = _scale(self.left.inverse_widths[index], right.inverse_widths[index], area)
             if term.value_per_shape is None:
                 value = term.value(beta, scale, out=self.buffers.block(2, area))
                 value *= gamma
@@ -234,6 +235,11 @@ class _Stripe:
 
     def _row_sums(self, tile: Array) -> Array:
         return (tile @ self.buffers.ones[: tile.shape[1]]).astype(np.float64)
+
+
+def _inverse_widths(piece: Piece) -> Array:
+    """Return the (l, b) inverse widths of the rows, in the precision of the tiles."""
+    return np.asarray(piece.facts[1].T.astype(piece.X.dtype))
 
 
 def _scale(rows: Array | None, columns: Array | None, area: _Area) -> Array | None:

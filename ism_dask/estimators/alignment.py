@@ -106,8 +106,8 @@ def _agreement(
             "kernels with one width for all rows"
         )
     prepared = prepare(rows, kernel, standardize=standardize)
-    points = prepared.shards.rows(np.arange(len(rows))).astype(np.float64)
-    resolved = kernel.carried(prepared.lower).resolve(points)
+    points = prepared.shards.in_double().rows(np.arange(len(rows)))
+    resolved = kernel.carried(prepared.lower_rows).resolve(points)
     K = values_between(resolved, points, points)
     K -= K.mean(axis=0)
     K -= K.mean(axis=1, keepdims=True)

@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
-from ism_dask.certificate import residual
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.eigen import canonical_signs
 from ism_dask.engines import Engine
@@ -26,18 +25,38 @@ from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
 from ism_dask.search import Search
 from ism_dask.shards import is_dask
-from ism_dask.states import Solution, State, Status
+from ism_dask.states import ANGLE, RESIDUAL, Solution, State, Status
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 
-_UNSETTLED = {
-    Status.MAX_ITER: ("did not settle in {} iterations", "raise `max_iter` or the tolerance"),
+# What to say where a fit ends without having converged: what happened, and what may help. Where
+# it ends by a tolerance that was given, or column by column, that is what was asked for.
+_ENDINGS = {
+    Status.MAX_ITER: ("did not settle in {} iterations", "raise `max_iter`"),
+    Status.STALLED: (
+        "stopped after {} iterations: J does not rise any more, but W is not stationary",
+        "take a wider kernel, a smaller `engine_tol` or float64 rows",
+    ),
     Status.SWINGS: (
         "swings between two subspaces, each of which leads to the other; stopped after {} "
         "iterations",
         "take another `n_components`, kernel or width",
     ),
     Status.OVER_CAP: ("was over its cap of seconds after {} iterations", "raise `max_seconds`"),
+    Status.FLAT: (
+        "found no slope after {} iterations: Phi is zero, so that J does not depend on W",
+        "take a wider kernel, or check that X and `y` have anything to do with each other",
+    ),
+    Status.APPROXIMATE: (
+        "converged as far as the approximate engine tells, after {} iterations, but W is not "
+        "stationary under the true kernel",
+        "take a smaller `engine_tol`, or engine='exact'",
+    ),
+    Status.LOCAL: (
+        "came to a local maximum after {} iterations, which the spectral step leaves without "
+        "coming to another: higher ones may be near",
+        "take a wider kernel, or raise `n_init`",
+    ),
 }
 
 
@@ -49,7 +68,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     engine: str
     engine_tol: float
     standardize: bool
-    tol: float
+    tol: float | None
     angle_tol: float | None
     max_iter: int | None
     max_seconds: float | None
@@ -125,32 +144,34 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `default` is what `n_components` is where it is None and d allows.
         """
         self._check_parameters()
-        with told(self._plan), single_threaded_blas():
+        with told(self.plan), single_threaded_blas():
             solution = self._learn(X, dependence, n_components, default)
-        if solution.status is not Status.CONVERGED:
-            self._warn_unsettled(solution)
+        self._warn_of_ending(solution)
 
-    def _warn_unsettled(self, solution: Solution) -> None:
-        what, advice = _UNSETTLED[solution.status]
-        if not as_solver(self.solver).by_change:
-            advice = advice.removesuffix(" or the tolerance")
+    def _warn_of_ending(self, solution: Solution) -> None:
+        """Warn where the fit has not converged, with numbers and advice."""
+        if solution.status not in _ENDINGS:
+            return
+        what, advice = _ENDINGS[solution.status]
         warnings.warn(
             f"{type(self).__name__} {what.format(solution.n_iter)}: {self._how_far(solution)}. "
             f"The best W so far is kept; {advice}",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def _how_far(self, solution: Solution) -> str:
-        """Say how far a solution is from where its solver would have ended."""
+        """Return in words how far a solution is from where its solver would have ended."""
+        residual = f"the residual is {solution.residual:.2g}"
         if not as_solver(self.solver).by_change:
-            return f"the residual is {self.residual_:.2g}"
+            return residual
         last = solution.history[-1]
+        turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
+        if self.tol is None:
+            return f"{residual}, {turned}; {RESIDUAL:g} and {ANGLE:g} were to be reached"
         angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
-        return (
-            f"the last change of the eigenvalues was {last.change:.2g} and the angle's sine "
-            f"{last.angle:.2g}, `tol` is {self.tol:g}{angle}"
-        )
+        change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {self.tol:g}{angle}"
+        return f"{residual}, {turned} and {change}"
 
     def _learn(
         self, X: Any, dependence: Dependence, n_components: int | None, default: int
@@ -162,7 +183,7 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         engine, solution = self._search.run(problem, q, journal=journal_of_fit())
         self._keep(solution, prepared)
         # What a kernel keeps of the rows is told in the features of the user.
-        self.kernel_ = resolved.carried(prepared.lift)
+        self.kernel_ = resolved.carried(prepared.lift_rows)
         self._keep_engine(engine, solution)
         return solution
 
@@ -170,13 +191,14 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _search(self) -> Search:
         return Search(
             engine=self.engine,
-            stopping=self._plan.iterations,
+            stopping=self.plan.iterations,
             solver=as_solver(self.solver),
             on_iteration=self._tell,
         )
 
     @property
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """What a fit goes by, as progress bars are told of it."""
         asked = self.tol, self.angle_tol, self.max_iter, self.max_seconds
         return Plan(type(self).__name__, as_solver(self.solver).stopping(*asked))
 
@@ -186,9 +208,9 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.on_iteration(state)
 
     def _keep_engine(self, engine: Engine, solution: Solution) -> None:
-        found = residual(engine, solution)
-        self.residual_ = found.value
-        self.residual_rows_ = found.rows
+        self.residual_ = solution.residual
+        self.residual_rows_ = solution.residual_rows
+        self.tolerance_ = self.plan.iterations.limit
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
@@ -207,9 +229,8 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.history_ = solution.history
 
     def _count(self, n_components: int | None, default: int, prepared: Prepared) -> int:
-        """Return q: as asked, or the default where there is room for it."""
-        d = self.n_features_in_
-        room = prepared.shards.n_columns - 1
+        """Return q: as asked, or the default where the rows vary in enough directions."""
+        d, room = self.n_features_in_, prepared.n_varying - 1
         if room < 1:
             raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
         if n_components is None:
@@ -219,16 +240,13 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
                 f"got {n_components!r}"
             )
-        if n_components > room:
-            raise ValueError(
-                f"`n_components` is {n_components}, but of the {d} features only {room + 1} "
-                f"directions vary over these rows; at most {room} can be asked for"
-            )
         return int(n_components)
 
     def _check_parameters(self) -> None:
         for name, low, high in (("tol", 0, np.inf), ("engine_tol", 0, 1)):
             number: Any = getattr(self, name)
+            if name == "tol" and number is None:
+                continue
             if not (isinstance(number, Real) and low < float(number) < high):
                 raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
         if self.standardize not in (True, False):

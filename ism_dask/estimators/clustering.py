@@ -109,11 +109,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         n = int(X.shape[0])
         self._check_clusters(n)
         guide = self._guide(y, n)
-        with told(self._plan), single_threaded_blas():
+        with told(self.plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide)
-        if self.status_ is not Status.CONVERGED:
-            self._warn_unsettled(replace(outcome.best.solution, status=self.status_))
+        self._warn_of_ending(replace(outcome.best.solution, status=self.status_))
         if not outcome.converged and len(outcome.rounds) >= self.max_outer:
             kept = "best" if guide.steady else "last"
             warnings.warn(
@@ -130,12 +129,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(self.n_components, self.n_clusters, prepared)
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state)
-        affinity = Affinity.of(kernel.carried(prepared.lower), drawn.sample)
-        graph = Graph.of(prepared.shards, affinity, self.engine, **drawn.approximation)
+        affinity = Affinity.of(kernel.carried(prepared.lower_rows), drawn.sample)
+        graph = Graph.of(drawn.shards, affinity, self.engine, **drawn.parameters)
         journal = journal_of_fit()
-        work = _Work(
-            self, prepared.shards, drawn=drawn, graph=graph, guide=guide, q=q, journal=journal
-        )
+        work = _Work(self, drawn=drawn, graph=graph, guide=guide, q=q, journal=journal)
         outcome = alternate(
             work,
             journal,
@@ -147,7 +144,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         best = outcome.best
         self._keep(best.solution, prepared)
         self._keep_engine(best.solved, best.solution)
-        self.kernel_ = drawn.kernel.carried(prepared.lift)
+        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
         self.rounds_ = outcome.rounds
         self.converged_ = self.converged_ and outcome.converged
         if outcome.over_cap:
@@ -156,9 +153,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return outcome
 
     @property
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """What a fit goes by: the iterations of each round, and the rounds."""
         rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
-        return replace(super()._plan, rounds=rounds)
+        return replace(super().plan, rounds=rounds)
 
     def _tell_round(self, done: Round) -> None:
         fit_watcher().on_round(done)
@@ -289,7 +287,6 @@ class _Work:
     def __init__(
         self,
         model: ClusteringIKDR,
-        shards: Shards,
         *,
         drawn: Drawn,
         graph: Graph,
@@ -297,7 +294,7 @@ class _Work:
         q: int,
         journal: Journal,
     ) -> None:
-        self._model, self._shards, self._drawn = model, shards, drawn
+        self._model, self._drawn = model, drawn
         self._graph, self._guide, self._q, self._journal = graph, guide, q, journal
         self._capped = True
 
@@ -328,8 +325,8 @@ class _Work:
         self, gamma: FactorGamma, known: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
         drawn = self._drawn
-        shards = self._shards.sharing(known)
-        problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.approximation)
+        shards = drawn.shards.sharing(known)
+        problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.parameters)
         search = self._model._search
         left = replace(search, stopping=self._left(search.stopping))
         return left.run(problem, self._q, state, self._journal)

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from ism_dask.gamma import Dependence, class_dependence, linear_dependence
+from ism_dask.gamma import Dependence, class_dependence, is_missing, kinds_of, standardised
 from ism_dask.typing import Array
 
 _SCORES = ("auto", "classes", "linear")
@@ -27,7 +27,7 @@ def centred_labels(y: Any, n: int) -> Array:
             f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
             "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
         )
-    return _centred_one_hot(_class_numbers(labels))
+    return _centred_one_hot(class_dependence(labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,21 +77,10 @@ def _classes(given: Array, missing: Array) -> Known:
             "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
             "some, or use UnsupervisedIKDR"
         )
-    known = _class_numbers(given[~unlabelled])
+    known = class_dependence(given[~unlabelled])
     groups = np.full(len(given), -1)
     groups[~unlabelled] = known.facts[:, 0]
     return Known(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
-
-
-def _class_numbers(labels: Array) -> Dependence:
-    """Return the classes of labels (m,), none of them a gap."""
-    try:
-        return class_dependence(labels)
-    except TypeError as error:
-        raise ValueError(
-            f"`y` has labels that cannot be compared with each other ({_kinds(labels)}); expected "
-            "all strings or all numbers. Convert them to one type"
-        ) from error
 
 
 def _centred_one_hot(known: Dependence) -> Array:
@@ -104,16 +93,13 @@ def _centred_one_hot(known: Dependence) -> Array:
 def _standardised(values: Array) -> Array:
     """Return scores (m,) or (m, t) as columns (m, t) of mean 0 and deviation 1."""
     numbers = _numbers(values).reshape(len(values), -1)
-    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
-    _, exponents = np.frexp(np.abs(numbers).max(axis=0))
-    scaled = np.ldexp(numbers, -exponents)
-    constant = np.flatnonzero(np.ptp(scaled, axis=0) == 0)
+    constant = np.flatnonzero(np.ptp(numbers, axis=0) == 0)
     if constant.size:
         raise ValueError(
             f"`y` has a column of scores that are all equal (column {constant[0]}, where "
             f"{len(numbers)} rows have {numbers[0, constant[0]]:g}); leave it out"
         )
-    return linear_dependence(scaled).facts
+    return standardised(numbers)
 
 
 def is_continuous(values: Array) -> bool:
@@ -133,18 +119,11 @@ def _numbers(values: Array) -> Array:
             numbers = values.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"`y` must be numbers where it is no labels; got {_kinds(values)}: {error}. Labels "
+            f"`y` must be numbers where it is no labels; got {kinds_of(values)}: {error}. Labels "
             'are one for each row, a `y` of shape (n,), and go with target="classes"'
         ) from error
     _refuse_infinity(numbers, _NONE_KNOWN)
     return numbers
-
-
-def _kinds(values: Array) -> str:
-    """Return what the values are, for errors."""
-    if values.dtype.kind != "O":
-        return f"dtype {values.dtype}"
-    return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))
 
 
 def _spread(values: Array, where: Array) -> Array:
@@ -156,21 +135,7 @@ def _spread(values: Array, where: Array) -> Array:
 
 def unknown_rows(given: Array) -> Array:
     """Return which rows (n,) have no score; one that is half told has none."""
-    if given.dtype.kind in "fmM":
-        gaps = np.isnan(given)
-    elif given.dtype.kind == "O":
-        gaps = np.frompyfunc(_is_gap, 1, 1)(given).astype(bool)
-    else:
-        return np.zeros(len(given), dtype=bool)
-    return np.asarray(gaps.reshape(len(given), -1).any(axis=1))
-
-
-def _is_gap(value: Any) -> bool:
-    """Say whether a value is None, NaN or the NA of pandas.
-
-    NA is told by its name: pandas is no dependency, and NA neither is itself nor is not.
-    """
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124
+    return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
 def _told(y: Any, n: int, advice: str) -> Array:

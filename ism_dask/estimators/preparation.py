@@ -9,7 +9,9 @@ import numpy as np
 import scipy.linalg
 from sklearn.utils import check_random_state
 
+from ism_dask.directions import Space, axes_outside
 from ism_dask.engines import Problem
+from ism_dask.engines.rounding import needs_double
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import Affine, RowSource
@@ -18,11 +20,18 @@ from ism_dask.typing import Array
 
 # Pairwise distances are looked at on this many rows; more are sampled.
 SAMPLE_ROWS = 5000
+# Directions of the row space that hold less than so many roundings of the rows hold nothing else.
+_ROUNDINGS = 16
+# Squares of numbers beyond this, or below its inverse, are scaled before they are summed.
+_LARGE = 1e120
 
 
 @dataclass(frozen=True)
 class Prepared:
     """Standardised rows, without constant columns, in their row space where d > n.
+
+    W lives in coordinates of its own: first the r in which the rows vary, then some in which they
+    are constant, so that W may have columns that carry nothing where no other raises J.
 
     Attributes
     ----------
@@ -32,43 +41,82 @@ class Prepared:
         Which d columns they came from, and how.
     basis : (kept, r) array or None
         Orthonormal basis of the row space, where the rows are coordinates in it.
+    origin : (d,) array
+        The zero of these rows, told in features that are standardised by `mean_` and `scale_`.
     """
 
     shards: Shards
     affine: Affine
+    origin: Array
     basis: Array | None = None
 
-    def lift(self, rows: Array) -> Array:
-        """Return (k, r) rows, or directions, in terms of the original features (k, d)."""
-        varying = rows if self.basis is None else rows @ self.basis.T
-        lifted = np.zeros((len(rows), len(self.affine.kept)))
-        lifted[:, self.affine.kept] = varying
-        return lifted
+    @property
+    def n_varying(self) -> int:
+        """How many directions the rows vary in, r."""
+        return self.shards.n_columns
 
-    def lower(self, rows: Array) -> Array:
-        """Return rows (k, d) in terms of the original features as rows (k, r) of this space."""
+    @property
+    def n_constant(self) -> int:
+        """How many directions of the feature space the rows are constant in."""
+        return len(self.affine.kept) - self.n_varying
+
+    def lift(self, directions: Array) -> Array:
+        """Return (k, r + s) directions in terms of the original features (k, d)."""
+        varying, constant = np.split(directions, [self.n_varying], axis=1)
+        lifted = np.zeros((len(directions), len(self.affine.kept)))
+        lifted[:, self.affine.kept] = varying if self.basis is None else varying @ self.basis.T
+        return lifted + constant @ self._constant_directions(constant.shape[1]).T
+
+    def lift_rows(self, rows: Array) -> Array:
+        """Return rows (k, r) of this space as standardised rows (k, d) of the user's."""
+        return self.lift(rows) + self.origin
+
+    def lower_rows(self, rows: Array) -> Array:
+        """Return standardised rows (k, d) of the user's as rows (k, r) of this space."""
         if rows.shape[1] != len(self.affine.kept):
             raise ValueError(
                 f"the kernel keeps rows of {rows.shape[1]} features, X has "
                 f"{len(self.affine.kept)}; its widths belong to the space they were taken in"
             )
-        varying = rows[:, self.affine.kept]
+        varying = (rows - self.origin)[:, self.affine.kept]
         return varying if self.basis is None else varying @ self.basis
+
+    def _constant_directions(self, count: int) -> Array:
+        """Return orthonormal directions (d, count) in which the rows are constant.
+
+        The constant columns come first, in their order. Then come the features that lie furthest
+        outside of the row space, less what they have in it.
+        """
+        constant = np.eye(len(self.affine.kept))[:, ~self.affine.kept][:, :count]
+        missing = count - constant.shape[1]
+        if not missing or self.basis is None:
+            return constant
+        outside = np.zeros((len(self.affine.kept), missing))
+        outside[self.affine.kept] = axes_outside(self.basis, missing)
+        return np.hstack([constant, outside])
 
     def problem(
         self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any
     ) -> tuple[Kernel, Problem]:
         """Return `kernel` with the numbers that these rows give it, and the problem with it."""
         drawn = self.drawn(kernel, engine_tol, random_state)
-        problem = Problem.of(self.shards, drawn.kernel, dependence, **drawn.approximation)
+        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
         return drawn.kernel, problem
 
     def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any) -> Drawn:
-        """Return what a fit needs beside the rows and Gamma."""
+        """Return what a fit needs beside Gamma."""
         random = check_random_state(random_state or 0)
         sample = self._sample(random)
-        resolved = kernel.carried(self.lower).resolve(sample)
-        return Drawn(resolved, engine_tol, sample, int(random.randint(2**31)))
+        resolved = kernel.carried(self.lower_rows).resolve(sample)
+        double = needs_double(resolved, sample, self.shards.dtype)
+        return Drawn(
+            kernel=resolved,
+            shards=self.shards.in_double() if double else self.shards,
+            engine_tol=engine_tol,
+            sample=sample,
+            seed=int(random.randint(2**31)),
+            space=Space(self.n_varying, self.n_constant, self.basis),
+        )
 
     def _sample(self, random_state: np.random.RandomState) -> Array:
         """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
@@ -76,33 +124,44 @@ class Prepared:
         chosen = np.arange(n)
         if n > SAMPLE_ROWS:
             chosen = np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
-        return self.shards.rows(chosen)
+        return self.shards.in_double().rows(chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a fit draws from its rows.
+    """What a fit takes from its rows.
 
     Attributes
     ----------
     kernel : Kernel
         With nothing left to resolve.
+    shards : Shards
+        The rows, in the precision that the kernel needs.
     engine_tol : float
     sample : (s, r) array
         Some of the rows.
     seed : int
         For engines.
+    space : Space
+        Where W lives.
     """
 
     kernel: Kernel
+    shards: Shards
     engine_tol: float
     sample: Array
     seed: int
+    space: Space
 
     @property
-    def approximation(self) -> dict[str, Any]:
-        """What `Problem` wants to know of it."""
-        return {"engine_tol": self.engine_tol, "sample": self.sample, "seed": self.seed}
+    def parameters(self) -> dict[str, Any]:
+        """What `Problem` takes beside the rows, the kernel and Gamma."""
+        return {
+            "engine_tol": self.engine_tol,
+            "sample": self.sample,
+            "seed": self.seed,
+            "space": self.space,
+        }
 
 
 def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
@@ -113,34 +172,43 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     """
     raw = cut(X)
     affine = _statistics(raw)
+    origin = np.zeros(len(affine.mean))
     if not standardize:
-        unmoved = any(not term.pairing.degree for _, term in kernel.terms)
-        affine = _unscaled(affine, centred=not unmoved)
+        moved = all(term.pairing.degree for _, term in kernel.terms)
+        origin = affine.mean if moved else origin
+        affine = Affine(origin, np.ones_like(origin), affine.kept | (not moved))
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
-        rows = shards.rows(np.arange(n))
-        basis, _ = scipy.linalg.qr(rows.T.astype(np.float64), mode="economic")
-        return Prepared(cut((rows @ basis).astype(rows.dtype)), affine, basis)
+        return _in_row_space(shards, affine, origin)
     if isinstance(X, RowSource) or is_dask(X):
-        return Prepared(shards, affine)
+        return Prepared(shards, affine, origin)
     # In memory, standardising once is cheaper than in every tile.
-    return Prepared(cut(affine.apply(X, raw.dtype)), affine)
+    once = cut(affine.apply(X, raw.dtype), raw.largest)
+    return Prepared(once.backed_by(shards), affine, origin)
 
 
-def _unscaled(affine: Affine, *, centred: bool) -> Affine:
-    d = len(affine.mean)
-    mean = affine.mean if centred else np.zeros(d)
-    return Affine(mean, np.ones(d), np.ones(d, dtype=bool))
+def _in_row_space(shards: Shards, affine: Affine, origin: Array) -> Prepared:
+    """Return rows (n, d), d > n, as coordinates in the space that they span."""
+    rows = shards.in_double().rows(np.arange(shards.n_rows))
+    Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(R))
+    # Centred rows always leave a direction that is nothing but rounding.
+    basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
+    coordinates = rows @ basis
+    double = cut(coordinates)
+    single = cut(coordinates.astype(shards.dtype), double.largest).backed_by(double)
+    return Prepared(single, affine, origin, basis)
 
 
 class _Columns:
-    """Count, mean and squared deviations of the columns of some rows; sums are of all rows."""
+    """Count, mean, squared deviations and range of some rows' columns; they add to all rows'."""
 
-    def __init__(self, count: int, mean: Array, squares: Array) -> None:
+    def __init__(self, count: int, mean: Array, squares: Array, low: Array, high: Array) -> None:
         self.count, self.mean, self.squares = count, mean, squares
+        self.low, self.high = low, high
 
     def __add__(self, other: _Columns) -> _Columns:
         # By deviations from means (Chan, Golub and LeVeque): sums of squares would lose digits.
@@ -148,31 +216,55 @@ class _Columns:
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
         between = apart**2 * (self.count * other.count / count)
-        return _Columns(count, mean, self.squares + other.squares + between)
+        return _Columns(
+            count,
+            mean,
+            self.squares + other.squares + between,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
 
 
 def _statistics(raw: Shards) -> Affine:
     """Return mean and population deviation in one pass over the rows, sums in float64."""
-    columns = raw.fold(_columns)
-    n, mean = raw.n_rows, columns.mean
-    if not np.isfinite(mean).all():
-        bad = np.flatnonzero(~np.isfinite(mean))
+    columns: _Columns = raw.in_double().fold(_columns)
+    finite = np.isfinite(columns.low) & np.isfinite(columns.high)
+    if not finite.all():
+        bad = np.flatnonzero(~finite)
         raise ValueError(
             f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
             "fill or drop these rows first"
         )
-    variance = columns.squares / n
+    size = np.maximum(np.abs(columns.low), np.abs(columns.high))
+    if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():
+        return _scaled_statistics(raw, size)
+    return _affine(columns)
+
+
+def _scaled_statistics(raw: Shards, size: Array) -> Affine:
+    """Return the statistics of columns whose squares would leave the range of float64."""
+    # Powers of two round nothing.
+    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
+    whole = Affine(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
+    affine = _affine(raw.in_double().standardised(whole).fold(_columns))
+    return Affine(affine.mean * unit, np.where(affine.kept, affine.scale * unit, 1.0), affine.kept)
+
+
+def _affine(columns: _Columns) -> Affine:
+    n, mean, variance = columns.count, columns.mean, columns.squares / columns.count
     # A constant column has a variance of rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
-    kept = variance > n * eps * variance + (n * mean * eps) ** 2
+    kept = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
     return Affine(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
 
 
-@np.errstate(invalid="ignore", over="ignore")  # told once, of all rows
+@np.errstate(invalid="ignore", over="ignore")  # an error names the columns, once for all rows
 def _columns(piece: Piece) -> _Columns:
     n, X = len(piece.X), piece.X
-    mean = X.sum(axis=0, dtype=np.float64) / n
-    rounded = mean.astype(X.dtype)
-    deviations = X - rounded
-    squares = np.square(deviations, out=deviations).sum(axis=0, dtype=np.float64)
-    return _Columns(n, mean, squares - n * (mean - rounded) ** 2)
+    low, high = X.min(axis=0), X.max(axis=0)
+    mean = X.mean(axis=0)
+    deviations = X - mean
+    # The mean of the deviations is what rounding left of the mean.
+    mean += deviations.mean(axis=0)
+    squares = np.einsum("ij,ij->j", deviations, deviations)
+    return _Columns(n, mean, squares, low, high)

@@ -17,7 +17,8 @@ from sklearn.utils.validation import (
 
 from ism_dask.checks import whole
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.gamma import dependence
+from ism_dask.estimators.knowledge import as_array
+from ism_dask.gamma import check_labels, dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
 from ism_dask.search import Search
@@ -138,7 +139,7 @@ class SupervisedIKDR(IKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
-        tol: float = 1e-5,
+        tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
@@ -212,6 +213,8 @@ class SupervisedIKDR(IKDR):
                 "labels or numbers that X W is to depend on"
             )
         y = _column(y)
+        if y.dtype.kind == "O":
+            check_labels(y)
         if not (isinstance(X, RowSource) or is_dask(X)):
             several = y.ndim == 2
             checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
@@ -233,5 +236,5 @@ class SupervisedIKDR(IKDR):
 
 def _column(y: Any) -> Array:
     """Return y as an array, (n, 1) as (n,) with scikit-learn's warning."""
-    labels = np.asarray(y)
+    labels = as_array(y)
     return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)

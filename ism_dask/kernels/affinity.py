@@ -84,6 +84,11 @@ class Values(PointwiseKernel):
         """That of the base."""
         return self.base.pairing
 
+    @property
+    def resolution(self) -> float:
+        """That of the base."""
+        return self.base.resolution
+
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Refuse: an integral of the base is not known."""
         raise TypeError(f"{type(self.base).__name__} has no integral here")

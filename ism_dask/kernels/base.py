@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
@@ -76,12 +77,16 @@ class PointwiseKernel(Kernel):
     definite : bool
         Whether the matrix of `shape` is positive semi-definite on any rows, so that landmarks
         can stand for it.
+    roundings : int
+        How many roundings a value of f may be off by, beside that of beta: 64 for a few
+        operations and an exponential.
     """
 
     pairing: ClassVar[Pairing]
     local: ClassVar[bool] = False
     constant_slope: ClassVar[bool] = False
     definite: ClassVar[bool] = False
+    roundings: ClassVar[int] = 64
 
     @abstractmethod
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
@@ -124,6 +129,29 @@ class PointwiseKernel(Kernel):
         """The c of `f = c shape`, or None: tiles then need not make f as well."""
         constant, rate = self.value_by_slope or (None, None)
         return constant * self.amplitude if constant is not None and rate == 0 else None
+
+    @cached_property
+    def resolution(self) -> float:
+        """The beta over which f changes by its own size, from beta = 0 on.
+
+        Of local kernels it is in units of `s_i s_j`. Errors of beta that are small beside it do
+        not matter.
+        """
+        zero = np.zeros((1, 1))
+        scale = np.ones((1, 1)) if self.local else None
+        size, slope = abs(self.value(zero.copy(), scale)), abs(self.slope(zero.copy(), scale))
+        return float(size[0, 0] / slope[0, 0]) if size > 0 and slope > 0 else np.inf
+
+    def beta(
+        self,
+        left: Array,
+        right: Array,
+        scale: Array | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Return the (a, b) tile of beta of the pairing's operands, as exact as f needs it."""
+        finest = self.resolution if scale is None else self.resolution / float(scale.max())
+        return self.pairing.beta(left, right, out, finest)
 
     @property
     def title(self) -> str:

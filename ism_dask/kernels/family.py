@@ -97,6 +97,11 @@ class Polynomial(PointwiseKernel):
         return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
 
     @property
+    def roundings(self) -> int:  # type: ignore[override]
+        """Some for each factor of a power."""
+        return 4 * self.degree + 64
+
+    @property
     def value_by_slope(self) -> tuple[float, float]:
         """`(c / p, 1 / p)`."""
         return self.offset / self.degree, 1.0 / self.degree

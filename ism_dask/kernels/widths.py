@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
 
-from ism_dask.kernels.pairing import INNER
+from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.typing import Array
 
 # Rows at a time where all pairs are looked at.
 _BATCH = 256
-# Pairs closer than this many roundings of their squared lengths are one point told twice.
-_SAME_POINT = 5e3
+# A median of squared distances below this share of the squared lengths is computed once more,
+# with care.
+_UNSAFE = 0.01
+# Rows nearer to each other than this share of their lengths are copies: they differ by no more
+# than rounding to single precision.
+_SAME_POINT = 3e-7
 
 
-def median_distance(rows: Array) -> float:
-    """Return the median Euclidean distance over all pairs of distinct rows of `rows` (m, d)."""
+def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
+    """Return the median Euclidean distance over all pairs of distinct rows of `rows` (m, d).
+
+    `what` names the quantity in errors.
+    """
     m = len(rows)
     if m < 2:
-        raise ValueError(f'sigma="median" needs two rows or more; got {m}')
-    squared = _pairwise(_centred(rows, rows).astype(_precision(rows)))
+        raise ValueError(f"{what} needs two rows or more; got {m}")
+    centred = _centred(rows, rows).astype(_precision(rows))
+    squared = _pairwise(centred, _expanded)
+    middle = _middle(squared)
+    if middle**2 > _UNSAFE * float(INNER.own(centred).mean(dtype=np.float64)):
+        return middle
+    squared = _pairwise(_centred(rows, rows), _squared)
     middle = _middle(squared)
     if middle > 0:
         return middle
     # More than half of the pairs are copies: the others still have a scale.
     apart = squared[squared > 0]
     if apart.size == 0:
-        raise ValueError('sigma="median" is 0: all rows are equal; give `sigma` a number')
+        raise ValueError(f"{what} is 0: all rows are equal; give `sigma` a number")
     return _middle(apart)
 
 
@@ -49,7 +62,7 @@ def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:
 
 
 def _centred(rows: Array, origin: Array) -> Array:
-    """Return `rows` in float64 from the mean of `origin`: far from 0 distances lose digits."""
+    """Return `rows` in float64, seen from the mean of `origin`."""
     return np.asarray(rows, dtype=np.float64) - np.mean(origin, axis=0, dtype=np.float64)
 
 
@@ -58,27 +71,26 @@ def _precision(rows: Array) -> np.dtype[Any]:
     return rows.dtype if rows.dtype == np.float32 else np.dtype(np.float64)
 
 
+def _expanded(left: Array, right: Array) -> Array:
+    """Return squared distances (a, b) by one product; short ones lose digits."""
+    return DISTANCE.beta(DISTANCE.operands(left)[0], DISTANCE.operands(right)[1])
+
+
 def _squared(left: Array, right: Array) -> Array:
     """Return squared distances (a, b), exactly 0 between copies."""
-    rows, columns = INNER.own(left), INNER.own(right)
-    squared = left @ right.T
-    squared *= -2.0
-    squared += rows[:, None]
-    squared += columns
-    same = _SAME_POINT * np.finfo(squared.dtype).eps
-    # Most often there are no copies, and one look tells.
-    if squared.min(initial=np.inf) <= same * (rows.max() + columns.max()):
-        squared[squared <= same * (rows[:, None] + columns)] = 0.0
-    return np.asarray(squared)
+    operands, others = DISTANCE.operands(left)[0], DISTANCE.operands(right)[1]
+    squared = DISTANCE.beta(operands, others, resolution=0.0)
+    squared[squared <= _SAME_POINT**2 * np.add.outer(operands[:, -2], others[:, -1])] = 0.0
+    return squared
 
 
-def _pairwise(rows: Array) -> Array:
+def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
     """Return the m (m - 1) / 2 squared distances between `rows` (m, d), and no m x m matrix."""
     m = len(rows)
     squared = np.empty(m * (m - 1) // 2, rows.dtype)
 
     def fill(batch: slice) -> None:
-        above = _squared(rows[batch], rows[batch.start :])
+        above = distances(rows[batch], rows[batch.start :])
         own, others = np.split(above, [len(above)], axis=1)
         # Rows before this batch have told of all their pairs.
         first = batch.start * (2 * m - batch.start - 1) // 2

@@ -12,10 +12,7 @@ from ism_dask import solver
 from ism_dask.rivals import grassmann, growth, stiefel
 from ism_dask.states import Solution, Stopping
 
-__all__ = ["SOLVERS", "Solver", "as_solver"]
-
-# What eigenvalues do not change by less than.
-_NEVER = 1e-15
+__all__ = ["CLIMB", "SOLVERS", "Solver", "as_solver"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Solver:
 
     def stopping(
         self,
-        tol: float,
+        tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
@@ -53,7 +50,7 @@ class Solver:
         most = self.max_iter if max_iter is None else max_iter
         if self.by_change:
             return Stopping(tol, angle_tol, most, max_seconds)
-        return Stopping(tol=_NEVER, max_iter=most, max_seconds=max_seconds)
+        return Stopping(None, max_iter=most, max_seconds=max_seconds)
 
 
 SOLVERS: dict[str, Solver] = {
@@ -62,6 +59,9 @@ SOLVERS: dict[str, Solver] = {
     "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
     "dimension-growth": Solver(growth.solve, 1000, "one column at a time"),
 }
+
+# What takes over where the spectral iteration comes to no end.
+CLIMB = Solver(stiefel.climb, 200, "steps along the slope of J")
 
 
 def as_solver(name: str) -> Solver:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ism_dask.cap import OverCapError
 from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Evaluation, Operator
 from ism_dask.states import Solution, State, Status, Stopping
+from ism_dask.time_limit import TimeIsUpError
 from ism_dask.typing import Array
 
 # Of the gradient, by the size of Phi W at the start. The trace looks at the residual before.
@@ -48,7 +48,7 @@ def solve(
 def _searched(posed: _Posed, search: Any) -> Status:
     try:
         search.run(posed.problem(), initial_point=posed.trace.start)
-    except OverCapError:
+    except TimeIsUpError:
         return Status.OVER_CAP
     except _Settled:
         return Status.CONVERGED

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
-from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
-from ism_dask.rivals.trace import Trace, completed
+from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Evaluation, Operator
 from ism_dask.states import Solution, State, Status, Stopping
+from ism_dask.time_limit import TimeIsUpError
 from ism_dask.typing import Array
 
 
@@ -25,8 +24,9 @@ def solve(
 ) -> Solution:
     """Grow W by a column at a time; `max_iter` counts the steps of each."""
     trace = Trace(operator, q, stopping, on_iteration, state)
-    # What it grew, and not the start, which may be better.
-    return trace.ended(_grown(trace, q, stopping), last=True)
+    # What it grew, and not the start, which may be better. Each column is best beside those
+    # before it; all together need not be stationary.
+    return trace.ended(_grown(trace, q, stopping), last=True, otherwise=Status.COLUMN_BY_COLUMN)
 
 
 def _grown(trace: Trace, q: int, stopping: Stopping) -> Status:
@@ -36,17 +36,26 @@ def _grown(trace: Trace, q: int, stopping: Stopping) -> Status:
         for _ in range(q):
             W, settled = _with_column(trace, W, stopping)
             status = status if settled else Status.MAX_ITER
-    except OverCapError:
+    except TimeIsUpError:
         return Status.OVER_CAP
     return status
 
 
 def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array, bool]:
-    """Return W (d, k + 1) made of `fixed` (d, k) and a column, and whether that has settled."""
-    count = fixed.shape[1]
-    first = completed(fixed, trace.start)[:, count : count + 1]
-    whole = partial(_beside, fixed)
-    slope = partial(_outside, fixed)
+    """Return W (d, k + 1) made of `fixed` (d, k) and a column, and whether that has settled.
+
+    The column is looked for in coordinates of what is outside of `fixed`, so that no rounding
+    can lead it back.
+    """
+    outside = np.linalg.qr(fixed, mode="complete")[0][:, fixed.shape[1] :]
+    first = np.linalg.svd(outside.T @ trace.start, full_matrices=False)[0][:, :1]
+
+    def whole(column: Array) -> Array:
+        return np.hstack([fixed, outside @ column])
+
+    def slope(evaluation: Evaluation) -> Array:
+        return np.asarray(outside.T @ evaluation.matrix[:, -1:])
+
     now = trace.evaluate(whole(first))
     if trace.settled(slope(now), first):
         trace.note(whole(first), now)
@@ -58,13 +67,3 @@ def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array,
         if settled or steps >= stopping.max_iter:
             return whole(column), settled
     raise RuntimeError("a climb has no end of its own")
-
-
-def _beside(fixed: Array, column: Array) -> Array:
-    return np.hstack([fixed, column])
-
-
-def _outside(fixed: Array, evaluation: Evaluation) -> Array:
-    """Return half of the slope of J by the last column (d, 1), less what leads to the others."""
-    slope = evaluation.matrix[:, -1:]
-    return np.asarray(slope - fixed @ (fixed.T @ slope))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from ism_dask.cap import OverCapError
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Operator
-from ism_dask.states import Solution, State, Status, Stopping
+from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
+from ism_dask.time_limit import TimeIsUpError
+
+# Of the residual that counts as stationary: single precision, and the engine, have a share in it.
+_CAUTION = 0.1
+# The share of J below which it stands still, but for rounding.
+_STILL = 1e-15
 
 
 def solve(
@@ -24,6 +30,26 @@ def solve(
     return trace.ended(_climbed(trace, stopping))
 
 
+def climb(
+    operator: Operator,
+    q: int,
+    stopping: Stopping,
+    *,
+    on_iteration: Callable[[State], None] | None = None,
+    state: State | None = None,
+) -> Solution:
+    """Climb from the W of `state`, whose history goes on, until W is stationary.
+
+    `max_iter` counts the steps from there.
+    """
+    before = 0 if state is None else state.iteration
+    stopping = replace(stopping, max_iter=before + stopping.max_iter)
+    trace = Trace(
+        operator, q, stopping, on_iteration, state, rest=_CAUTION * RESIDUAL, still=_STILL
+    )
+    return trace.ended(_climbed(trace, stopping))
+
+
 def _climbed(trace: Trace, stopping: Stopping) -> Status:
     if trace.at_rest:
         return Status.CONVERGED
@@ -35,6 +61,6 @@ def _climbed(trace: Trace, stopping: Stopping) -> Status:
                 return Status.CONVERGED
             if trace.state.iteration >= stopping.max_iter:
                 return Status.MAX_ITER
-    except OverCapError:
+    except TimeIsUpError:
         pass
     return Status.OVER_CAP

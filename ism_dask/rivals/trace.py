@@ -7,11 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from ism_dask.cap import Capped
 from ism_dask.eigen import leading, sine
 from ism_dask.ritz import Ritz
-from ism_dask.solver import Evaluation, Operator, at_rest, finite
+from ism_dask.solver import (
+    AT_REST,
+    Evaluation,
+    Operator,
+    finite,
+    relative_residual,
+    space_of,
+)
 from ism_dask.states import (
+    RESIDUAL,
     STEPS,
     Candidate,
     Record,
@@ -22,7 +29,11 @@ from ism_dask.states import (
     relative_change,
     stands_still,
 )
+from ism_dask.time_limit import TimeLimited
 from ism_dask.typing import Array
+
+# The share of J below which other solvers than ISM take it to stand still.
+_STILL = 1e-9
 
 
 class Trace:
@@ -38,7 +49,11 @@ class Trace:
         what eigenvalues change by, which with small steps is little.
     on_iteration : callable, optional
     state : State, optional
-        Whose W to begin with, in place of the spectral start.
+        Whose W to begin with, in place of the spectral start, and whose history goes on.
+    rest : float
+        The residual at which W is an end.
+    still : float
+        The share of J that it has to change by in the mean of some steps: else W is an end, too.
 
     Attributes
     ----------
@@ -54,16 +69,22 @@ class Trace:
         stopping: Stopping,
         on_iteration: Callable[[State], None] | None,
         state: State | None,
+        *,
+        rest: float = AT_REST,
+        still: float = _STILL,
     ) -> None:
-        self._operator, self._q = operator, q
+        self._operator, self._q, self._rest, self._still = operator, q, rest, still
         self._on_iteration = on_iteration
-        self._capped = Capped(operator, stopping)
+        self._capped = TimeLimited(operator, stopping)
         self.start = _start(operator, q, None if state is None else state.current.W)
         # It is there whatever time there is: some W has to be returned.
         self.evaluation = operator.gradient(self.start)
         finite(self.evaluation.matrix)
-        self.state = State.begun(_candidate(self.start, self.evaluation))
-        self._last = self.evaluation
+        now = _candidate(self.start, self.evaluation)
+        iteration, history = (0, ()) if state is None else (state.iteration, state.history)
+        self.state = State(iteration, now, now, history, peak=now.objective)
+        self._earlier = history[-1].seconds if history else 0.0
+        self._last, self._begun = self.evaluation, len(history)
 
     def evaluate(self, W: Array) -> Evaluation:
         """Return J and Phi W (d, k) at W (d, k), unless the time is up."""
@@ -85,13 +106,15 @@ class Trace:
             eigenvalues=tuple(now.eigenvalues.tolist()),
             change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
             angle=sine(before.current.W, W),
-            seconds=self._capped.seconds,
+            seconds=self._earlier + self._capped.seconds,
             ascent=now.objective >= before.current.objective,
+            residual=relative_residual(W, evaluation.matrix),
         )
         whole = W.shape[1] == self._q
         better = whole and now.objective >= before.best.objective
         history = (*before.history, record)
-        self.state = State(record.iteration, now, now if better else before.best, history)
+        best, peak = (now, now.objective) if better else (before.best, before.peak)
+        self.state = State(record.iteration, now, best, history, peak)
         self._last = evaluation
         if self._on_iteration is not None:
             self._on_iteration(self.state)
@@ -103,18 +126,24 @@ class Trace:
 
     def settled(self, product: Array, W: Array) -> bool:
         """Say whether W (d, k), where half the slope of J is `product` (d, k), is an end."""
-        return at_rest(W, product) or self._stalls
+        return relative_residual(W, product) <= self._rest or self._stalls
 
     @property
     def _stalls(self) -> bool:
         # Of rows in single precision, or of a J that is all but flat, the residual stays above
         # what is small.
-        last = [record.objective for record in self.state.history[-STEPS - 1 :]]
+        own = self.state.history[self._begun :]
+        last = [record.objective for record in own[-STEPS - 1 :]]
         # J may fall for once: there and back again is no standstill.
-        return bool(last) and stands_still(np.abs(np.diff(last)), last[-1])
+        return bool(last) and stands_still(np.abs(np.diff(last)), last[-1], self._still)
 
-    def ended(self, status: Status, *, last: bool = False) -> Solution:
-        """Return the best W that was seen, or the `last`, turned to its own eigenvectors."""
+    def ended(
+        self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
+    ) -> Solution:
+        """Return the best W that was seen, or the `last`, turned to its own eigenvectors.
+
+        `otherwise` takes the place of a status that claims more than the residual bears out.
+        """
         if self.state.current.W.shape[1] < self._q:
             W = completed(self.state.current.W, self.start)
             self.note(W, self._operator.gradient(W))
@@ -122,6 +151,8 @@ class Trace:
             self.note(self.start, self.evaluation)
         kept = self.state.current if last else self.state.best
         ritz = Ritz.of(self._operator, kept.W)
+        if status is Status.CONVERGED and relative_residual(ritz.W, ritz.product) > RESIDUAL:
+            status = otherwise
         return Solution(
             **vars(ritz),
             n_iter=self.state.iteration,
@@ -140,7 +171,7 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     """Return the (d, q) leading eigenvectors of Phi0, or W with those that it lacks."""
     if W is not None and W.shape[1] == q:
         return W
-    spectral = leading(finite(operator.phi0()), q).vectors
+    spectral = leading(finite(operator.phi0()), q, space=space_of(operator)).vectors
     return spectral if W is None else completed(W, spectral)
 
 

@@ -54,6 +54,26 @@ class Shards:
     dtype: np.dtype[Any]
     raw_itemsize: int
     affine: Affine | None = None
+    source: Shards | None = None
+
+    def in_double(self) -> Shards:
+        """Return the same rows in double precision, with the same facts.
+
+        Rows that were standardised in single precision come from their `source` again.
+        """
+        if self.dtype == np.float64:
+            return self
+        origin = self if self.source is None else self.source
+        parts = zip(origin.parts, self.parts, strict=True)
+        return replace(
+            origin,
+            parts=tuple(replace(raw, facts=own.facts) for raw, own in parts),
+            dtype=np.dtype(np.float64),
+        )
+
+    def backed_by(self, source: Shards) -> Shards:
+        """Return the shards with what they were made from, cut alike, for `in_double`."""
+        return replace(self, source=source)
 
     @property
     def n_columns(self) -> int:
@@ -100,11 +120,20 @@ class Shards:
         parts = zip(self.parts, facts, strict=True)
         return replace(self, parts=tuple(replace(p, facts=tuple(row)) for p, row in parts))
 
-    def through(self, width: int) -> Shards:
-        """Return the shards whose rows are their last facts (b, width): folds do not read X."""
-        parts = tuple(replace(part, raw=part.facts[-1]) for part in self.parts)
+    def through(self, width: int, fact: int = -1) -> Shards:
+        """Return the shards whose rows are one of their facts (b, width): folds do not read X.
+
+        It is the last one where nothing else is said.
+        """
+        parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
-        return replace(self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None)
+        return replace(
+            self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None, source=None
+        )
+
+    def joined(self, other: Shards) -> Shards:
+        """Return the shards with the last fact of `other`, which is cut alike, as one more."""
+        return self._attach([part.facts[-1] for part in other.parts])
 
     def sharing(self, other: Shards) -> Shards:
         """Return the shards with the last fact of `other`, which is cut alike, as their only one.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ism_dask import SupervisedIKDR, certificate
-from ism_dask.certificate import residual
+from ism_dask.certificate import certified
 from ism_dask.eigen import leading, sine
 from ism_dask.engines import DeclinedError, Problem, attempt, candidates, choose
 from ism_dask.engines.audit import Worst
@@ -226,7 +226,7 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("ism_dask.engines.exact.Exact.gradient", full)
-    assert 0 < residual(engine, solution).value < 1
+    assert 0 < certified(engine, solution).residual < 1
 
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
@@ -441,12 +441,12 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     problem = Problem.of(cut(X, 600), Gaussian(2.0), dependence(y), engine_tol=1e-2)
     engine = choose("landmarks", problem, 2)
     solution = solve(engine, 2, Stopping())
-    checked = residual(engine, solution)
+    checked = certified(engine, solution)
     product = choose("exact", problem, 2).gradient(solution.W).matrix
-    assert checked.rows == 2400
-    assert checked.value == pytest.approx(certificate.relative_residual(solution.W, product))
+    assert checked.residual_rows == 2400
+    assert checked.residual == pytest.approx(certificate.relative_residual(solution.W, product))
     own = certificate.relative_residual(solution.W, solution.product)
-    assert checked.value != own
+    assert checked.residual != own
 
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
@@ -454,14 +454,14 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     problem = Problem.of(cut(X, 600), Gaussian(2.5), dependence(y), engine_tol=1e-2)
     engine = choose("landmarks", problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
-    full = [residual(engine, solution).value for solution in (begun, ended)]
+    full = [certified(engine, solution).residual for solution in (begun, ended)]
     monkeypatch.setattr(certificate, "BUDGET", 1e7)
-    sampled = [residual(engine, solution) for solution in (begun, ended)]
-    assert [each.rows for each in sampled] == [500, 500]
-    assert sampled[0].value == pytest.approx(full[0], rel=0.02)
+    sampled = [certified(engine, solution) for solution in (begun, ended)]
+    assert [each.residual_rows for each in sampled] == [500, 500]
+    assert sampled[0].residual == pytest.approx(full[0], rel=0.02)
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
     assert certificate.relative_residual(ended.W, ended.product) < 1e-7
-    assert 1e-5 < sampled[1].value < 1e-3
+    assert 1e-5 < sampled[1].residual < 1e-3
 
 
 @dataclass(frozen=True)

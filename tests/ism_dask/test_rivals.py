@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from dataclasses import replace
 from itertools import islice
 
@@ -58,7 +59,10 @@ def _solved(name, engine, state=None, **asked):
 def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
     engine = _engine(kernel, "exact")
     found = _solved(name, engine)
-    assert found.status is Status.CONVERGED
+    # Columns that are best one by one need not be stationary together.
+    together = relative_residual(found.W, found.product) <= 1e-4
+    assert found.status is (Status.CONVERGED if together else Status.COLUMN_BY_COLUMN)
+    assert together or name not in WHOLE
     np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
     start = leading(engine.phi0(), 2).vectors
     # Columns that are best one by one may be worse together than those of the start.
@@ -111,6 +115,18 @@ def test_a_state_is_where_it_begins(name):
     assert again.objective == pytest.approx(ended.objective, rel=near)
     if name in WHOLE:
         assert again.n_iter <= 10
+
+
+@pytest.mark.parametrize("q", [3, 5, 7])
+def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
+    """What is left of the slope is rounding, which must not lead back to earlier columns."""
+    X, y = load_wine(return_X_y=True)
+    for kernel in ("gaussian", "multiquadric", Polynomial(2, 0.0)):
+        model = SupervisedIKDR(q, kernel=kernel, solver="dimension-growth", max_seconds=5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            W = model.fit(X, y).components_.T
+        np.testing.assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -185,8 +201,8 @@ def test_estimators_take_a_solver(name):
     X, y = load_wine(return_X_y=True)
     seen: list[State] = []
     model = SupervisedIKDR(2, solver=name, on_iteration=seen.append).fit(X, y)
-    assert model.converged_
-    assert model.residual_ < (1.0 if name == "dimension-growth" else 1e-3)
+    assert model.converged_ == (name in WHOLE)
+    assert model.residual_ < (1e-4 if name in WHOLE else 1.0)
     assert len(seen) == model.n_iter_
     own = SupervisedIKDR(2, tol=1e-8).fit(X, y)
     assert model.objective_ <= own.objective_ * (1 + 1e-6)

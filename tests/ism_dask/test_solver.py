@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_wine
@@ -12,9 +9,9 @@ from ism_dask.certificate import relative_residual
 from ism_dask.eigen import sine
 from ism_dask.engines import Problem, choose
 from ism_dask.gamma import dependence
-from ism_dask.kernels import Gaussian, Linear
+from ism_dask.kernels import Gaussian, Linear, Polynomial
+from ism_dask.search import Search
 from ism_dask.shards import cut
-from ism_dask.shift import Shift
 from ism_dask.solver import Evaluation, begin, solve
 from ism_dask.states import Record, Status, Stopping
 
@@ -113,30 +110,27 @@ def test_the_best_w_is_returned_and_descents_are_noted():
 
 
 @pytest.mark.parametrize(("damping", "swinging"), [(1.0, True), (0.95, False)])
-def test_slow_damping_is_no_swing(damping, swinging):
+@pytest.mark.parametrize("tol", [0.01, None])
+def test_slow_damping_is_no_swing(damping, swinging, tol):
     """Eigenvalues go to and fro; only where that goes on for good is there nothing to wait for."""
-    values = 1.0 + 0.01 * (-damping) ** np.arange(6)
+    turns = (-damping) ** np.arange(6)
+    values = 1.0 + 0.01 * turns if tol else 1.0 + 1e-8 * turns
     changes = np.abs(np.diff(values)) / values[1:]
+    angles = 0.5 * np.abs(turns[1:])
     history = [
-        Record(number, 0.0, (value,), change, 0.5, 0.0, True)
-        for number, (value, change) in enumerate(zip(values[1:], changes, strict=True), start=1)
+        Record(number, 0.0, (value,), change, angle, 0.0, True)
+        for number, (value, change, angle) in enumerate(
+            zip(values[1:], changes, angles, strict=True), start=1
+        )
     ]
-    assert Stopping(tol=0.01).calls_for_shift(history) == swinging
-    assert Stopping(tol=0.01, shifts=False).ends_swinging(history) == swinging
-    assert not Stopping(tol=0.01).ends_swinging(history)
+    assert Stopping(tol=tol).gives_up(history) == swinging
 
 
-def test_j_that_falls_again_and_again_is_calls_for_shift():
-    def history(falls):
-        return [
-            Record(number, 0.0, (number + 1.0,), 0.5, 0.5, 0.0, number > falls)
-            for number in range(1, 9)
-        ]
-
-    assert Stopping(tol=0.01).calls_for_shift(history(5))
-    assert not Stopping(tol=0.01).calls_for_shift(history(4))
-    settled = [replace(record, change=1e-3) for record in history(8)]
-    assert not Stopping(tol=0.01).calls_for_shift(settled)
+def test_what_comes_to_no_end_is_given_up_in_the_end():
+    history = [Record(k, 0.0, (k + 1.0,), 0.5, 0.5, 0.0, True) for k in range(1, 101)]
+    assert Stopping(tol=None, max_iter=200).gives_up(history)
+    assert not Stopping(tol=None, max_iter=200).gives_up(history[:-1])
+    assert not Stopping(tol=0.01, max_iter=200).gives_up(history)
 
 
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
@@ -149,20 +143,25 @@ def _narrow(load, q, share):
     return choose("exact", Problem.of(cut(X), kernel, dependence(y)), q)
 
 
-@pytest.mark.parametrize(("load", "q", "share"), NARROW)
-def test_where_the_bare_iteration_swings_a_shift_finds_a_maximum(load, q, share):
+def _searched(load, q, share, **asked):
     engine = _narrow(load, q, share)
     states = []
-    solution = solve(engine, q, Stopping(tol=1e-6, max_iter=300), on_iteration=states.append)
-    assert solution.status is Status.CONVERGED
-    begun = next(k for k, state in enumerate(states) if state.shift is not None)
-    assert begun < 100
-    # From then on J rises or stays: a W of which it fell is taken back.
-    kept = [state.current.objective for state in states[begun:]]
-    assert all(two >= one * (1 - 1e-9) for one, two in pairwise(kept))
-    bare = max(state.best.objective for state in states[: begun + 1])
-    assert solution.objective > bare * (1 + 1e-4)
-    assert relative_residual(solution.W, solution.product) < 1e-3
+    search = Search("exact", Stopping(max_iter=300, **asked), on_iteration=states.append)
+    return engine, search.run(engine.problem, q)[1], states
+
+
+@pytest.mark.parametrize(("load", "q", "share"), NARROW)
+@pytest.mark.parametrize("tol", [None, 1e-6])
+def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q, share, tol):
+    engine, solution, states = _searched(load, q, share, tol=tol)
+    swung = solve(engine, q, Stopping(tol=tol, max_iter=300))
+    assert swung.status is Status.SWINGS
+    # Where the spectral step leaves even the maximum and wanders, that is what it says.
+    assert solution.status is (Status.LOCAL if share == 0.15 else Status.CONVERGED)
+    assert solution.objective > swung.objective * (1 + 1e-4)
+    assert solution.residual < 1e-4
+    assert [state.iteration for state in states] == list(range(1, solution.n_iter + 1))
+    assert solution.n_iter == len(solution.history) > swung.n_iter
     np.testing.assert_allclose(solution.W.T @ solution.W, np.eye(q), atol=1e-12)
     # Nothing nearby is better.
     rng = np.random.default_rng(0)
@@ -172,62 +171,34 @@ def test_where_the_bare_iteration_swings_a_shift_finds_a_maximum(load, q, share)
             assert engine.objective(near) <= solution.objective * (1 + 1e-8)
 
 
-@pytest.mark.parametrize(("load", "q", "share"), NARROW[:2])
-def test_a_shifted_iteration_goes_on_bit_for_bit(load, q, share):
-    engine = _narrow(load, q, share)
-    states, stopping = [], Stopping(tol=1e-6, max_iter=300)
-    whole = solve(engine, q, stopping, on_iteration=states.append)
-    begun = next(k for k, state in enumerate(states) if state.shift is not None)
-    taken_back = next(
-        k for k, state in enumerate(states) if state.shift and not state.history[-1].ascent
-    )
-    for k in (begun - 1, begun, begun + 1, taken_back, len(states) - 2, len(states) - 1):
-        again = solve(engine, q, stopping, state=states[k])
-        np.testing.assert_array_equal(again.W, whole.W)
-        assert again.status is whole.status
-        assert again.n_iter == whole.n_iter
+def test_a_status_that_is_met_by_accident_is_not_convergence():
+    """Eigenvalues repeat while W turns by 90 degrees: nothing has converged."""
+    rng = np.random.default_rng(1)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rows, y = rng.normal(size=(52, 3)), rng.integers(0, 2, 52)
+        problem = Problem.of(cut(rows), Polynomial(2, 0.0), dependence(y))
+        engine = choose("auto", problem, 1)
+        bare = solve(engine, 1, Stopping(tol=1e-5, max_iter=200))
+        if bare.status is Status.TOLERANCE and bare.history[-1].residual > 0.01:
+            break
+    else:
+        pytest.fail("no fit was found that ends by accident")
+    found = Search("auto", Stopping(None, max_iter=200)).run(problem, 1)[1]
+    assert found.status is Status.CONVERGED
+    assert found.residual < 1e-4
+    assert found.objective >= bare.objective
 
 
-class _Noisy(_Swinging):
-    """What an approximation says of its error, and eigenvalues that vary within it."""
-
-    def phi(self, W):
-        at = self._turned(W)
-        return Evaluation(1.0, np.diag(np.roll([3.001 + 1e-3 * at, 2.0, 1.0], at + 1)), 1e-2)
-
-
-def test_an_approximation_ends_where_its_eigenvalues_vary_within_its_error():
-    solution = solve(_Noisy(), 1, Stopping(tol=1e-9, max_iter=50))
-    assert solution.status is Status.CONVERGED
-    assert solution.n_iter < 4
-    assert solution.history[-1].settled
-    assert solution.history[-1].change > 1e-9
-    # What bounds nothing tells nothing, and what is exact is held to the tolerance.
-    assert not Stopping(tol=1e-9).met(0.02, 0.0, np.inf)
-    assert Stopping(tol=1e-9).met(0.004, 0.0, 0.01)
-    assert not Stopping(tol=1e-9).met(0.004, 0.0)
-    assert not Stopping(tol=1e-9, angle_tol=0.1).met(0.004, 1.0, 0.01)
+def test_the_tolerance_that_was_given_is_the_published_rule():
+    solution = solve(_engine(), 2, Stopping(tol=0.5))
+    assert solution.status is Status.TOLERANCE
+    assert solution.n_iter <= 2
+    tight = solve(_engine(), 2, Stopping(tol=1e-9, max_iter=200))
+    assert tight.status is Status.CONVERGED
 
 
-def test_without_a_shift_what_swings_ends_with_the_best():
-    engine = _narrow(*NARROW[0])
-    solution = solve(engine, 3, Stopping(tol=1e-6, max_iter=300, shifts=False))
-    assert solution.status is Status.SWINGS
-    assert solution.n_iter < 100
-    assert solution.objective == max(record.objective for record in solution.history)
-
-
-def test_a_shift_leaves_what_is_stationary_where_it_is():
-    rng = np.random.default_rng(0)
-    M = rng.normal(size=(6, 6))
-    M = M + M.T
-    values, vectors = np.linalg.eigh(M)
-    for chosen in ([5, 4], [5, 2], [1, 0]):
-        W = vectors[:, chosen]
-        # Large enough, it keeps any invariant subspace; the values are those of the matrix.
-        shift = Shift(size=2 * (values[-1] - values[0]), since=0)
-        found = shift.leading(M, W)
-        assert sine(found.vectors, W) < 1e-7
-        np.testing.assert_allclose(found.values, np.sort(values[chosen])[::-1], atol=1e-10)
-        others = np.delete(values, chosen)
-        assert found.following == pytest.approx(others.max())
+def test_a_kernel_that_sees_nothing_is_flat():
+    apart = 100.0 * np.arange(180).reshape(60, 3)
+    problem = Problem.of(cut(apart), Gaussian(0.01), dependence(Y))
+    assert solve(choose("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT

@@ -60,7 +60,8 @@ def test_history_tells_every_iteration():
     assert len(fitted.history_[0].eigenvalues) == 2
     assert fitted.eigengap_ > 0
     assert fitted.engine_ == "exact"
-    assert fitted.engine_error_ == 0.0
+    assert 0 < fitted.engine_error_ < 1e-9  # rounding alone
+    assert fitted.tolerance_ == 1e-6
 
 
 def test_default_components_are_the_classes_where_d_allows():
@@ -242,13 +243,6 @@ def _with(value):
         (SupervisedIKDR(-1), X, Y, "`n_components` must be .* got -1"),
         (SupervisedIKDR(1.5), X, Y, "`n_components` must be .* got 1.5"),
         (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
-        (SupervisedIKDR(3), np.hstack([X[:, :3], np.ones((178, 5))]), Y, "only 3 directions vary"),
-        (
-            SupervisedIKDR(20),
-            np.random.default_rng(0).normal(size=(10, 40)),
-            np.arange(10) % 2,
-            "only 10 ",
-        ),
         (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
         (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
         (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ism_dask.shift import Shift
+
 from ism_dask.states import (
     Candidate,
     Journey,

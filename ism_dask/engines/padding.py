@@ -1,0 +1,57 @@
+"""An engine seen from a space that has directions in which the rows are constant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ism_dask.directions import Space
+from ism_dask.engines.base import Engine
+from ism_dask.solver import Evaluation
+from ism_dask.typing import Array
+
+
+class PaddedOperator:
+    """Answers as an engine does, for a W that may use directions in which the rows are constant.
+
+    Phi is 0 there, and X W does not change: so W takes such directions where all others would
+    lower J, as the definition has it.
+
+    Parameters
+    ----------
+    engine : Engine
+    q : int
+        Columns of W: more constant directions than these and one for the eigengap are not needed.
+    """
+
+    def __init__(self, engine: Engine, q: int) -> None:
+        self.engine = engine
+        whole = engine.problem.space or Space(engine.problem.d)
+        self.space = whole.limited(q + 1)
+
+    def phi0(self) -> Array:
+        """Return the (r + s, r + s) matrix of the start."""
+        return self._padded(self._padded(self.engine.phi0()).T).T
+
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and Phi (r + s, r + s) at W (r + s, k)."""
+        evaluation = self.engine.phi(self._varying(W))
+        matrix = self._padded(self._padded(evaluation.matrix).T).T
+        return replace(evaluation, matrix=matrix)
+
+    def gradient(self, W: Array) -> Evaluation:
+        """Return J and Phi W (r + s, k) at W (r + s, k)."""
+        evaluation = self.engine.gradient(self._varying(W))
+        return replace(evaluation, matrix=self._padded(evaluation.matrix))
+
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W (r + s, k) at W (r + s, k) along Z (r + s, k)."""
+        return self._padded(self.engine.curvature(self._varying(W), self._varying(Z)))
+
+    def _varying(self, W: Array) -> Array:
+        return W[: self.space.n_varying]
+
+    def _padded(self, rows: Array) -> Array:
+        missing = self.space.size - len(rows)
+        return np.pad(rows, [(0, missing), (0, 0)]) if missing else rows
