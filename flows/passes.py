@@ -148,12 +148,10 @@ class RoundsProgress:
         What the rounds are of the work.
     stopping : Stopping
         When the iterations of a round end.
-    is_last : callable
-        Says whether a round that has ended has none after it.
     """
 
-    def __init__(self, part: Part, stopping: Stopping, is_last: Callable[[Round], bool]) -> None:
-        self._part, self._stopping, self._is_last = part, stopping, is_last
+    def __init__(self, part: Part, stopping: Stopping) -> None:
+        self._part, self._stopping = part, stopping
         # A look at a round must not come after the first report of the next.
         self._lock = threading.Lock()
         self._enter(_begun(1), _begun(2), "round 1")
@@ -162,7 +160,7 @@ class RoundsProgress:
         """Report a round that has ended."""
         number = done.number + 1
         with self._lock:
-            if self._is_last(done):
+            if done.last:
                 self._enter(_begun(number), 1.0, "clusters").report(0.0)
                 self._fit.check()
             else:
@@ -198,10 +196,8 @@ def _begun(number: int) -> float:
 
 
 @contextmanager
-def watched_rounds(
-    part: Part, stopping: Stopping, is_last: Callable[[Round], bool]
-) -> Iterator[RoundsProgress]:
+def watched_rounds(part: Part, stopping: Stopping) -> Iterator[RoundsProgress]:
     """Report how far the fit in the block is, by rounds; yield what it has to call."""
-    progress = RoundsProgress(part, stopping, is_last)
+    progress = RoundsProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress

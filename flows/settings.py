@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _RUN = "run:"
 # Of clusters that are told something of the rows, where it is not said.
-MU, SCORES_SHARE = 1.0, 0.1
+MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
 # What a run is called, where it is computed and how it is kept does not change its result.
 _INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
@@ -153,7 +153,11 @@ class Settings(DataSettings):
         lt=1,
     )
     tol: float | None = setting(
-        0.01, about="Stop when the eigenvalues change by less.", title="Tolerance", gt=0
+        None,
+        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
+        "on until W is stationary.",
+        title="Tolerance",
+        gt=0,
     )
     angle_tol: float | None = setting(
         None,
@@ -266,13 +270,6 @@ class KeptSettings(Settings):
 class SearchSettings(Settings):
     """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
 
-    tol: float | None = setting(
-        None,
-        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
-        "on until W is stationary.",
-        title="Tolerance",
-        gt=0,
-    )
     n_init: int = setting(
         1,
         about="Starts of a fit: the spectral one, and so many less one drawn at random.",
@@ -358,7 +355,7 @@ class ClusterSettings(KeptSettings):
     mu: float | None = setting(
         None,
         about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        f"clusters. Default: {MU}.",
+        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
         gt=0,
     )
     scores_share: float | None = setting(

@@ -6,10 +6,24 @@ import math
 import re
 from typing import Any
 
-# As `ism_dask.states.Status` has it, for which `--help` need not wait.
-_SWINGS, _OVER_CAP = "swings", "over the cap"
-# The solver that ends by tolerances.
-_OWN_SOLVER = "ism"
+from ism_dask.endings import Status
+
+# What options the command line has for parameters of estimators.
+_OPTIONS = {
+    "`tol`": "--tol",
+    "`engine_tol`": "--engine-tol",
+    "engine='exact'": "--engine exact",
+    "`max_iter`": "--max-iter",
+    "`n_components`": "number of --components",
+    "`max_seconds`": "--max-seconds",
+    "`n_init`": "--n-init",
+    "solver='ism'": "--solver ism",
+    "`y`": "the label",
+}
+# Engines that leave something out.
+_APPROXIMATE = ("landmarks",)
+# A bound on the error of J below which there is nothing but rounding.
+ROUNDING = 1e-6
 # The residual above which W is no stationary point; a fit stopped at the default tolerance has
 # some hundredths.
 FAR = 0.5
@@ -29,7 +43,7 @@ def checked(account: dict[str, Any], rows: int) -> str:
 def engine(account: dict[str, Any]) -> str:
     """Return the engine of a fit, and how far it may be off where it approximates."""
     error = account["engine_error"]
-    if not error:
+    if not error or (account["engine"] not in _APPROXIMATE and error < ROUNDING):
         return str(account["engine"])
     within = f"J within {_short(error)}" if math.isfinite(error) else "no bound on the error of J"
     return f"{account['engine']}, {within}"
@@ -47,20 +61,26 @@ def notes(results: list[dict[str, Any]]) -> str:
     return f"fold {', '.join(alike)}: {first}{more}"
 
 
-def advice(settings: dict[str, Any], status: str) -> str:
-    """Say what may help a fit that has not settled, by the status it ended with."""
-    if status == _SWINGS:
-        return (
-            "It swings between two subspaces, for which more iterations do not help: take another "
-            "number of --components, kernel or width"
-        )
-    if status == _OVER_CAP:
-        return "The time was up: raise --max-seconds"
-    if settings.get("solver", _OWN_SOLVER) != _OWN_SOLVER:
-        return "Raise --max-iter"
-    if settings["angle_tol"] is None:
-        return "Raise --max-iter or --tol"
-    return "Raise --max-iter, --tol or --angle-tol"
+def ending(status: str) -> str:
+    """Return how a fit ended that has not converged, and what may help, with options for names."""
+    known = Status(status)
+    return f"{_with_options(known.meaning)}. {_sentence(_with_options(known.advice))}"
+
+
+def advice(status: str) -> str:
+    """Return what may help a fit that has not converged, by the status it ended with."""
+    return _sentence(_with_options(Status(status).advice))
+
+
+def _with_options(words: str) -> str:
+    """Return words in which options stand for the parameters of estimators."""
+    for parameter, option in _OPTIONS.items():
+        words = words.replace(parameter, option)
+    return words
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def counted(number: int, what: str) -> str:

@@ -61,6 +61,12 @@ class Turns(Protocol[_Solved_co]):
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
 
+    def fully(self) -> Turns[_Solved_co]:
+        """Return the same turns, each W of which is solved for until it is stationary.
+
+        Themselves, where it is in any case.
+        """
+
     def unhurried(self) -> Turns[_Solved_co]:
         """Return the same turns, for which the time that the fit may take does not count."""
 
@@ -76,9 +82,10 @@ def alternate(
 ) -> Outcome[_Solved_co]:
     """Take turns until the eigenvalues of the embedding change by less than `tol`.
 
-    Where they settle, the last pair is the answer. Where they do not, that with the highest J is,
-    if J of different rounds can be compared. Else it is the last again: each W is at least as
-    good as the one before under the Gamma of its own round, in which it began with that.
+    From then on each W is solved for fully, and the turns end where the eigenvalues change by no
+    more even so. Then the last pair is the answer. Where they come to no such end, that with the
+    highest J is, if J of different rounds can be compared. Else it is the last again: each W is at
+    least as good as the one before under the Gamma of its own round, in which it began with that.
 
     Parameters
     ----------
@@ -98,42 +105,40 @@ def alternate(
     best: Pair[_Solved_co] | None = None
     while True:
         rounds, last = ((), None) if standing is None else (standing.rounds, standing.last)
-        solved, solution = turns.solve(embedding, last)
+        fully = any(each.change < tol for each in rounds)
+        solved, solution = (turns.fully() if fully else turns).solve(embedding, last)
         following = turns.embed(solution)
         change = _change(following.values, embedding.values)
         embedding = following
-        rounds = (*rounds, _round(len(rounds) + 1, solution, embedding, change, journal.seconds))
-        if on_round is not None:
-            on_round(rounds[-1])
         # A W that was given back as it came has found nothing to settle at: so would the next.
         stalled = solution.status is not Status.CONVERGED and _same(solution, last)
-        settled = change < tol and not stalled
+        settled = change < tol and not stalled and (fully or turns.fully() is turns)
+        over = solution.status is Status.OVER_CAP
+        ends = settled or stalled or over or len(rounds) + 1 >= max_outer
+        done = Round(
+            number=len(rounds) + 1,
+            objective=solution.objective,
+            affinity=float(embedding.values.sum()),
+            eigenvalues=tuple(embedding.values.tolist()),
+            change=change,
+            iterations=solution.n_iter,
+            seconds=journal.seconds,
+            last=ends,
+        )
+        rounds = (*rounds, done)
+        if on_round is not None:
+            on_round(done)
         better = standing is None or solution.objective >= standing.best.objective
         if standing is None or settled or better or not comparable:
             best = Pair(solved, solution, embedding)
-            standing = Standing(rounds, solution, solution, last)
+            standing = Standing(rounds, solution, solution, last, fully)
         else:
             standing = replace(standing, rounds=rounds, last=solution)
-        over = solution.status is Status.OVER_CAP
-        if settled or stalled or over or len(rounds) >= max_outer:
+        if ends:
             # The best may be of a round before the fit was cut off.
             best = _again(turns, standing) if best is None else best
             return Outcome(best, rounds, settled and not over, over)
         journal.rest(standing)
-
-
-def _round(
-    number: int, solution: Solution, embedding: Embedding, change: float, seconds: float
-) -> Round:
-    return Round(
-        number=number,
-        objective=solution.objective,
-        affinity=float(embedding.values.sum()),
-        eigenvalues=tuple(embedding.values.tolist()),
-        change=change,
-        iterations=solution.n_iter,
-        seconds=seconds,
-    )
 
 
 def _again(turns: Turns[_Solved_co], standing: Standing) -> Pair[_Solved_co]:
@@ -142,7 +147,7 @@ def _again(turns: Turns[_Solved_co], standing: Standing) -> Pair[_Solved_co]:
     turns = turns.unhurried()
     before = standing.before
     embedding = turns.begin() if before is None else turns.embed(before)
-    solved, solution = turns.solve(embedding, before)
+    solved, solution = (turns.fully() if standing.fully else turns).solve(embedding, before)
     return Pair(solved, solution, turns.embed(solution))
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LONG = 1.0
 # How much of a fit its iterations or rounds are; the check of the answer, or k-means, is the rest.
 _ITERATIONS = 0.8
+# How much of the rounds are at most done before the last.
+_ALMOST = 0.9
 # One alone says nothing of how many there will be, and two may differ by what the start is worth.
 _TELLING = 3
 # Seconds between two pictures of the bar in a notebook: each is a message to the browser.
@@ -159,7 +161,9 @@ class _Bar(FitWatcher):
     def on_round(self, done: Round) -> None:
         self._changes.append(done.change)
         share = max(done.number / self._outer.max_iter, shrunk(self._changes, self._outer.limit))
-        self._stage = "clusters" if share == 1.0 else f"round {done.number + 1}"
+        # Once the embedding stays, W is solved for to the end.
+        share = 1.0 if done.last else min(share, _ALMOST)
+        self._stage = "clusters" if done.last else f"round {done.number + 1}"
         told = f"round {done.number}, {_account(done, self._outer)}"
         self._move(told, share, done.number, done.seconds)
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -37,6 +37,15 @@ class Guide(ABC):
     def first(self, embedded: Shards) -> tuple[FactorGamma, Shards] | None:  # noqa: ARG002
         """Return the Gamma of a W to begin with, None to begin with an embedding of all of X."""
         return None
+
+    @property
+    def known(self) -> Array | None:
+        """What is known of each row (n, t), None for nothing."""
+        return None
+
+    def taken(self, order: Array) -> Self:  # noqa: ARG002  nothing is known of rows
+        """Return the same guide for rows in another order (n,)."""
+        return self
 
 
 class Clusters(Guide):
@@ -68,6 +77,15 @@ class Scores(Guide):
     Y: Array
     mu: float
 
+    @property
+    def known(self) -> Array:
+        """The scores, or labels."""
+        return self.Y
+
+    def taken(self, order: Array) -> Self:
+        """Return the same guide for rows in another order (n,)."""
+        return replace(self, Y=self.Y[order])
+
     def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
         """Return Gamma, and `D^-1/2 U` and the centred scores side by side."""
         scored = embedded.with_rows(self.Y)
@@ -82,7 +100,7 @@ class Scores(Guide):
 
 @dataclass(frozen=True, eq=False)
 class Avoided(Guide):
-    """`Gamma = Omega - mu D^-1/2 H Y Y^T H D^-1/2` of one-hot labels Y to stay away from.
+    """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` of one-hot labels Y to avoid.
 
     Attributes
     ----------
@@ -94,18 +112,33 @@ class Avoided(Guide):
     Y: Array
     mu: float
 
+    @property
+    def known(self) -> Array:
+        """The scores, or labels."""
+        return self.Y
+
+    def taken(self, order: Array) -> Self:
+        """Return the same guide for rows in another order (n,)."""
+        return replace(self, Y=self.Y[order])
+
     def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
-        """Return Gamma, and `D^-1/2 U` and `D^-1/2 H Y` side by side."""
-        signs = np.repeat([1.0, -self.mu], [_width(embedded), self.Y.shape[1]])
-        return FactorGamma(signs), embedded.with_rows(self.Y).derive(_both).settled()
+        """Return Gamma, and `D^-1/2 U` and `H Y` side by side."""
+        rows = embedded.with_rows(self.Y).derive(_both).settled()
+        k = _width(embedded)
+        squares = rows.fold(_last_squares)
+        # Of length 0 is the embedding of rows that are all apart: it says nothing.
+        weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
+        avoided = self.mu / squares[k:].sum()
+        return FactorGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
 
     def first(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
         """Return the part to stay away from alone.
 
         Begun with the clusters of X, the rounds would stay on the labels that they should leave.
         """
-        rows = embedded.with_rows(self.Y).derive(_avoided).settled()
-        return FactorGamma(np.full(self.Y.shape[1], -self.mu)), rows
+        weight = self.mu / float((self.Y**2).sum())
+        rows = embedded.with_rows(self.Y).derive(_last).settled()
+        return FactorGamma(np.full(self.Y.shape[1], -weight)), rows
 
 
 def _width(embedded: Shards) -> int:
@@ -145,13 +178,16 @@ def _last_sums(piece: Piece) -> Array:
     return np.asarray(piece.facts[-1].sum(axis=0))
 
 
+def _last_squares(piece: Piece) -> Array:
+    return np.einsum("ij,ij->j", piece.facts[-1], piece.facts[-1])
+
+
 def _both(piece: Piece) -> Array:
-    return np.column_stack([_omega(piece.facts[-2]), _avoided(piece)])
+    return np.column_stack([_omega(piece.facts[-2]), piece.facts[-1]])
 
 
-def _avoided(piece: Piece) -> Array:
-    rows, Y = piece.facts[-2:]
-    return np.asarray(Y * rows[:, -1:])
+def _last(piece: Piece) -> Array:
+    return np.asarray(piece.facts[-1].copy())
 
 
 def _sides(rows: Array) -> Array:

@@ -182,8 +182,9 @@ class _Run:
             if not self.search.solver.by_change:
                 return solution
             # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
-            # rows are unlike does as well. Its maximum is nothing to be sought at all costs.
-            if solution.status is Status.SWINGS and self.problem.gamma.definite:
+            # rows are unlike does as well. Its maximum is nothing to be sought before the end.
+            climbs = self.problem.gamma.definite or self.search.stopping.tol is None
+            if solution.status is Status.SWINGS and climbs:
                 solution = self._followed(CLIMB, operator, continued(solution), watcher)
             if solution.status is not Status.CONVERGED:
                 return solution

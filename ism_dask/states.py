@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import numpy as np
 
+from ism_dask.endings import Status
 from ism_dask.typing import Array
+
+__all__ = [
+    "ANGLE",
+    "GAIN",
+    "HORIZON",
+    "RESIDUAL",
+    "STEPS",
+    "Candidate",
+    "Journey",
+    "Leg",
+    "Record",
+    "Round",
+    "Solution",
+    "Standing",
+    "State",
+    "Status",
+    "Stopping",
+    "is_stationary",
+    "relative_change",
+    "stands_still",
+]
 
 # What `converged` claims. The residual of W is at most this ...
 RESIDUAL = 1e-4
@@ -26,21 +47,6 @@ _CYCLE = 0.1
 _PATIENCE = 100
 # Steps in whose mean J has to change, unless it stands still.
 STEPS = 5
-
-
-class Status(Enum):
-    """How a solution ended."""
-
-    CONVERGED = "converged"
-    TOLERANCE = "tolerance met"
-    STALLED = "stalled"
-    MAX_ITER = "max_iter"
-    SWINGS = "swings"
-    OVER_CAP = "over the cap"
-    FLAT = "flat"
-    APPROXIMATE = "approximate"
-    LOCAL = "local maximum"
-    COLUMN_BY_COLUMN = "column by column"
 
 
 @dataclass(frozen=True)
@@ -286,6 +292,8 @@ class Round:
         What it took to find W.
     seconds : float
         Since the beginning.
+    last : bool
+        Whether no other follows.
     """
 
     number: int
@@ -295,6 +303,7 @@ class Round:
     change: float
     iterations: int
     seconds: float
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -310,12 +319,15 @@ class Standing:
         What would be returned if no later round were better.
     before : Solution or None
         Of the round before the best, from which that began; None where it is the first.
+    fully : bool
+        Whether the best was solved for until it was stationary.
     """
 
     rounds: tuple[Round, ...]
     last: Solution
     best: Solution
     before: Solution | None
+    fully: bool = False
 
 
 # A run of a solver: how it ended, how far it is, or nothing where it cannot go on from anywhere.

@@ -30,6 +30,8 @@ _GROWTH = 0.05
 _MOVES = (0.5, 0.2, 0.05)
 # The share of what the claim allows that is worth going on for.
 _CAUTION = 0.3
+# What is left of a vector is rounding where it is a smaller share.
+_NOTHING = 1e-6
 # How far W is moved where the spectral step would leave it by itself, in many small steps.
 _NUDGE = 0.03
 # Subspaces nearer than this are the same one again.
@@ -46,10 +48,13 @@ class Verdict:
         A W from which J rises above that of the solution, if one was found.
     certain : bool
         Whether what was tried came to an end, so that nothing better lies further on.
+    objective : float
+        J of the better W.
     """
 
     better: Array | None = None
     certain: bool = True
+    objective: float = -np.inf
 
 
 def verify(operator: TimeLimited, solution: Solution) -> Verdict:
@@ -73,10 +78,9 @@ def verify(operator: TimeLimited, solution: Solution) -> Verdict:
     # The step turns W over, further each time: to either side it may come to another end.
     unit = ends.across / np.linalg.norm(ends.across, 2)
     sides = (nearest_orthonormal(solution.W + side * unit) for side in (_NUDGE, -_NUDGE))
-    first, second = (_looked_ahead(operator, solution, side) for side in sides)
-    if first.better is None:
-        return replace(second, certain=first.certain and second.certain)
-    return first
+    verdicts = [_looked_ahead(operator, solution, side) for side in sides]
+    best = max(verdicts, key=lambda verdict: verdict.objective)
+    return replace(best, certain=all(verdict.certain for verdict in verdicts))
 
 
 @dataclass(frozen=True)
@@ -128,22 +132,25 @@ class _Neighbourhood:
     def extremes(self) -> _Extremes:
         """Return the ends of the scaled second derivative of J, by a few steps of Lanczos."""
         rng = np.random.default_rng(0)
-        vectors = [_unit(rng.normal(size=self.gaps.size))]
+        vectors: list[Array] = []
         images: list[Array] = []
+        following = self._drawn(rng)
         for _ in range(min(_PRODUCTS, self.gaps.size)):
+            vectors.append(_outside_of(vectors, following))
             images.append(self._product(vectors[-1]))
-            basis = np.array(vectors).T
-            left = images[-1]
-            for _ in range(2):  # once more, for the rounding of the first time
-                left = left - basis @ (basis.T @ left)
-            if np.linalg.norm(left) <= _LEAST_GAP * np.linalg.norm(images[-1]):
-                break
-            vectors.append(_unit(left))
-        basis, product = np.array(vectors[: len(images)]).T, np.array(images).T
+            following = _outside_of(vectors, images[-1])
+            if not following.any():
+                # These are all that can be reached from there: go on from elsewhere.
+                following = self._drawn(rng)
+        basis, product = np.array(vectors).T, np.array(images).T
         small = basis.T @ product
         values, mix = scipy.linalg.eigh((small + small.T) / 2)
         across, upward = (self._direction(basis @ mix[:, end]) for end in (0, -1))
         return _Extremes(float(values[0]), float(values[-1]), across, upward)
+
+    def _drawn(self, rng: np.random.Generator) -> Array:
+        """Return a random direction, drawn in coordinates of W: others hang on rounding."""
+        return (self.outside.T @ rng.normal(size=self.solution.W.shape)).ravel()
 
     def _product(self, vector: Array) -> Array:
         """Return the scaled second derivative of J along a scaled direction."""
@@ -180,14 +187,11 @@ def _highest(operator: TimeLimited, solution: Solution, direction: Array) -> Arr
 def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array) -> Verdict:
     """Return what spectral steps from W (d, q), the solution's or near it, come to.
 
-    They come to an end where they come to a point, or to a cycle of two: what follows is the
-    same again.
+    They come to an end where they come to a subspace again: what follows is the same again.
     """
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
-    before = last = W
-    evaluation = operator.phi(W)
-    for step in range(HORIZON):
-        before, last = last, W
+    evaluation, passed = operator.phi(W), [W]
+    for _ in range(HORIZON):
         W = leading(
             finite(evaluation.matrix),
             W.shape[1],
@@ -198,10 +202,17 @@ def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array) -> Verdic
         evaluation = operator.phi(W)
         if evaluation.objective > highest:
             best, highest = W, evaluation.objective
-        if step and sine(before, W) < _SAME:
-            return Verdict(best)
-    return Verdict(best, certain=False)
+        if any(sine(before, W) < _SAME for before in passed[1:]):
+            return Verdict(best, objective=highest)
+        passed.append(W)
+    return Verdict(best, certain=False, objective=highest)
 
 
-def _unit(vector: Array) -> Array:
-    return np.asarray(vector / np.linalg.norm(vector))
+def _outside_of(vectors: list[Array], vector: Array) -> Array:
+    """Return what `vector` has outside of orthonormal vectors, of length 1; zeros for nothing."""
+    size, left = float(np.linalg.norm(vector)), vector
+    for _ in range(2):  # once more, for the rounding of the first time
+        for each in vectors:
+            left = left - (each @ left) * each
+    length = float(np.linalg.norm(left))
+    return np.asarray(left / length) if length > _NOTHING * size else np.zeros_like(vector)

@@ -15,8 +15,7 @@ from ism_dask.states import Candidate, Journey, Record, Round, Solution, Standin
 from storage.kinds import check_kinds
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Candidate, Journey, Record, Round, Solution, Standing, State)
+    kind.__name__: kind for kind in (Candidate, Journey, Record, Round, Solution, Standing, State)
 }
 _ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
 # What marks a record of these kinds, and an array: where its numbers begin, and its shape.

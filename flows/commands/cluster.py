@@ -59,7 +59,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
 def _advice(summary: dict[str, Any]) -> str:
     """Say what may help: the rounds may not have settled, or the W that was kept, or neither."""
     settings, status = summary["settings"], summary["status"]
-    helps = [] if status == "converged" else [wording.advice(settings, status)]
+    helps = [] if status == "converged" else [f"W {wording.ending(status)}"]
     if summary["rounds"][-1]["change"] >= settings["outer_tol"]:
         helps.append("Raise --max-outer or --outer-tol")
     return ". ".join(helps)

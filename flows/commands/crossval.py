@@ -51,10 +51,7 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     unsettled = [result for result in results if not result["converged"]]
     for status in dict.fromkeys(result["status"] for result in unsettled):
         alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
-        output.say(
-            f"not settled: fold {', '.join(alike)}; the best W so far was kept. "
-            f"{wording.advice(summary['settings'], status)}"
-        )
+        output.say(f"not converged: fold {', '.join(alike)} {wording.ending(status)}")
     if noted := wording.notes(results):
         output.say(noted)
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")

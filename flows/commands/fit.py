@@ -50,8 +50,9 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
     if not summary["converged"]:
-        advice = wording.advice(summary["settings"], summary["status"])
-        output.say(f"not settled: the best W so far was kept. {advice}")
+        output.say(
+            f"not settled: the best W so far was kept. It {wording.ending(summary['status'])}"
+        )
     if summary["residual"] > wording.FAR:
         output.say(
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "

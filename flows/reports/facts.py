@@ -11,8 +11,8 @@ from flows import wording
 from flows.errors import FlowError
 from storage import Run
 
-# A residual below which W is as good as stationary.
-_SMALL = 0.05
+# A residual below which W is stationary for all that is claimed of a fit that has converged.
+_SMALL = 1e-4
 # Of the configuration: how the run was kept, not how it was computed.
 _UNTOLD = ("run", "force")
 FOLD_COLUMNS = ("fold", "accuracy", "cost", "seconds", "iterations")
@@ -82,7 +82,7 @@ def trust(run: Run) -> list[Fact]:
         return []
     account = _account(run.metrics)
     return [
-        Fact("Settled", *_settled(account, run.config)),
+        Fact("Converged", *_settled(account)),
         Fact("Engine", str(account["engine"]), account["engine_note"]),
         Fact("Error of J", *_bound(account["engine_error"])),
         Fact("Residual", account["checked"], _residual(account["residual"])),
@@ -146,19 +146,24 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _settled(account: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, str]:
+def _settled(account: Mapping[str, Any]) -> tuple[str, str]:
     if account["converged"]:
-        return "yes", "The eigenvalues stayed within the tolerance when the iteration ended."
+        return "yes", (
+            "W is stationary, the next step would hardly turn it, and no way up was found from it."
+        )
     status = account.get("status", "")
     kept = "The best W so far was kept."
     if status == "converged":
         return "no", f"W did, but the rounds did not. {kept}"
-    return "no", f"{kept} {wording.advice(dict(config), status)}."
+    return "no", f"It {wording.ending(status)}. {kept}"
 
 
 def _bound(error: float) -> tuple[str, str]:
-    if error == 0:
-        return "none", "The engine leaves nothing out: J is exact but for rounding."
+    if error < wording.ROUNDING:
+        return (
+            f"{error:.1e} at most",
+            "The engine leaves nothing out: this is a bound on what rounding does to J.",
+        )
     if not math.isfinite(error):
         return "no bound", "The engine approximates, and how far J is off cannot be told."
     return (
@@ -172,7 +177,7 @@ def _residual(value: float) -> str:
         "How far W is from a point where the objective is stationary, under the true kernel: "
         "0 at one, near 1 far from any. "
     )
-    if value < _SMALL:
+    if value <= _SMALL:
         return f"{told}This one is small."
     return told + ("W is no stationary point." if value > wording.FAR else "This one is not small.")
 

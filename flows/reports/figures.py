@@ -15,6 +15,7 @@ from flows.reports import plots
 from flows.reports.pictures import component
 from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, is_classes
+from ism_dask.states import RESIDUAL
 
 # How many new features are shown, how many weights of each, and colours of numbers.
 COMPONENTS, WEIGHTS = 12, 12
@@ -97,21 +98,25 @@ def _objective(view: View) -> Figure | None:
 
 
 def _changes(view: View) -> Figure | None:
-    """Draw the change of the eigenvalues by iteration."""
-    pairs = [(int(each["iteration"]), float(each["change"])) for each in view.history]
+    """Draw by iteration what had to become small: the residual, or by `tol` a change."""
+    tol = view.run.config.get("tol")
+    measure, words = ("change", "relative change of the eigenvalues")
+    level = (tol, f"tolerance {tol:g}") if tol is not None else (RESIDUAL, f"{RESIDUAL:g}")
+    if tol is None:
+        measure, words = "residual", "residual of W"
+    pairs = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
     known = [(k, value) for k, value in pairs if 0 < value < math.inf]
     if len(known) < 2:
         return None
-    tol = float(view.run.config["tol"])
     drawn = plots.course(
-        f"Change of the eigenvalues by iteration: the last is {known[-1][1]:.2g}",
+        f"{words.capitalize()} by iteration: the last is {known[-1][1]:.2g}",
         known,
-        ("iteration", "relative change"),
-        level=(tol, f"tolerance {tol:g}"),
+        ("iteration", words),
+        level=level,
         logarithmic=True,
     )
     of = " of the round that was kept" if view.run.kind == "cluster" else ""
-    return Figure("Settling", f"The change of the eigenvalues, by iteration{of}.", drawn)
+    return Figure("Settling", f"The {words}, by iteration{of}.", drawn)
 
 
 def _spectrum(view: View) -> Figure | None:

@@ -30,7 +30,6 @@ from flows.work.paradigms import PARADIGMS
 from flows.work.steady import steadily
 from flows.work.undertaking import under_way
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.states import Round
 from storage import Dataset, open_dataset, picture_path, save_model
 
 KIND = "cluster"
@@ -93,8 +92,7 @@ def _fitted(
 ) -> tuple[Fitted, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
-    is_last = partial(_is_last, settings)
-    with watched_rounds(Part(stop=0.95), stopping_of(settings), is_last) as progress:
+    with watched_rounds(Part(stop=0.95), stopping_of(settings)) as progress:
         model = paradigm.model(
             settings,
             k,
@@ -105,11 +103,6 @@ def _fitted(
             **shared_parameters(settings),
         )
         return timed_fit(model, rows, y), model
-
-
-def _is_last(settings: ClusterSettings, done: Round) -> bool:
-    """Say whether a round that has ended has none after it."""
-    return done.change < settings.outer_tol or done.number >= settings.max_outer
 
 
 def _file(picture: str) -> str:

@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 from flows import wording
 from flows.errors import SettingsError
-from flows.settings import MU, SCORES_SHARE
+from flows.settings import SCORES_SHARE
 from flows.work.data import Array, label_named
 from flows.work.keeping import kept_model
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
@@ -43,8 +43,7 @@ class Paradigm:
 
     def model(self, settings: ClusterSettings, k: int, **shared: Any) -> ClusteringIKDR:
         """Return the estimator of a run."""
-        mu = MU if settings.mu is None else settings.mu
-        guided = {"mu": mu} if "mu" in self.takes else {}
+        guided = {} if settings.mu is None else {"mu": settings.mu}
         return self.estimator(k, settings.n_components, **guided, **shared)
 
 

@@ -162,7 +162,7 @@ class Engine(ABC):
         sums = self.problem.shards.largest + len(self.problem.shards.parts) + summed
         rounded = rounding_error(self.problem.kernel, self._sizes, unit, sums, factored=summed > 0)
         off = left_out + rounded * self._absolute_sum
-        share = off / abs(objective) if objective else np.inf
+        share = float(off / abs(objective)) if objective else np.inf
         # Relative to the true J, which may be the smaller one.
         bound = share / (1.0 - share) if share < 1.0 else np.inf
         noise = max(_LEAST_NOISE, 16 * unit)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ism_dask.checks import positive
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.knowledge import centred_labels
 from ism_dask.guides import Avoided, Guide
+from ism_dask.kernels import Kernel
+from ism_dask.states import Round, State
 
 
 class AlternativeIKDR(GuidedIKDR):
     """Interpretable kernel dimension reduction for another clustering than a known one.
 
-    As `UnsupervisedIKDR`, but W is to make `X W` depend on the known labels as little as
-    possible: `Gamma = D^-1/2 (U U^T - mu H Y Y^T H) D^-1/2`. The first W comes of the labels
-    alone.
+    As `UnsupervisedIKDR`, but W makes `X W` depend on the known labels as little as possible:
+    `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
+    first W comes from the labels alone.
 
     Parameters
     ----------
     n_clusters : int
     n_components : int, optional
         New features. Default: as many as clusters, where d allows.
-    mu : float, default 1.0
-        What it counts to be away from the labels, beside the new clusters. Columns of U have
-        length 1, those of Y sqrt(n_c) for a class of n_c rows: at 1 the labels weigh in the
-        order of n / k times the clusters (some 40 times at 178 rows and k = 3), so that they are
-        avoided first of all.
+    mu : float, default 30.0
+        How much it counts to be away from the labels, beside the new clusters. Both parts of Gamma
+        have trace one, whatever the number of rows, clusters and classes; the published method
+        weighs them as they come. The part of the labels is spread over as many directions as there
+        are classes: at 1 the twenty persons of Face come out again, from 20 on the poses do.
     kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
@@ -47,14 +50,58 @@ class AlternativeIKDR(GuidedIKDR):
     (178,)
     """
 
-    def fit(self, X: Any, y: Any) -> AlternativeIKDR:
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        n_components: int | None = None,
+        *,
+        mu: float = 30.0,
+        kernel: str | Kernel = "gaussian",
+        solver: str = "ism",
+        engine: str = "auto",
+        engine_tol: float = 1e-4,
+        standardize: bool = True,
+        tol: float | None = None,
+        angle_tol: float | None = None,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
+        outer_tol: float = 0.01,
+        max_outer: int = 20,
+        n_init: int | str = "auto",
+        random_state: Any = None,
+        on_iteration: Callable[[State], None] | None = None,
+        on_round: Callable[[Round], None] | None = None,
+    ) -> None:
+        super().__init__(
+            n_clusters,
+            n_components,
+            mu=mu,
+            kernel=kernel,
+            solver=solver,
+            engine=engine,
+            engine_tol=engine_tol,
+            standardize=standardize,
+            tol=tol,
+            angle_tol=angle_tol,
+            max_iter=max_iter,
+            max_seconds=max_seconds,
+            outer_tol=outer_tol,
+            max_outer=max_outer,
+            n_init=n_init,
+            random_state=random_state,
+            on_iteration=on_iteration,
+            on_round=on_round,
+        )
+
+    def fit(self, X: Any, y: Any = None) -> AlternativeIKDR:
         """Learn the projection and the clusters.
 
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-        y : (n,) labels to avoid
-            One for each row, none missing; -1 is a label like any other.
+        y : (n,) labels to avoid, optional
+            One for each row, none missing; -1 is a label like any other. Without labels there is
+            nothing to avoid: the clusters are those of `UnsupervisedIKDR`.
 
         Returns
         -------

@@ -29,36 +29,6 @@ from ism_dask.states import ANGLE, RESIDUAL, Solution, State, Status
 from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 
-# What to say where a fit ends without having converged: what happened, and what may help. Where
-# it ends by a tolerance that was given, or column by column, that is what was asked for.
-_ENDINGS = {
-    Status.MAX_ITER: ("did not settle in {} iterations", "raise `max_iter`"),
-    Status.STALLED: (
-        "stopped after {} iterations: J does not rise any more, but W is not stationary",
-        "take a wider kernel, a smaller `engine_tol` or float64 rows",
-    ),
-    Status.SWINGS: (
-        "swings between two subspaces, each of which leads to the other; stopped after {} "
-        "iterations",
-        "take another `n_components`, kernel or width",
-    ),
-    Status.OVER_CAP: ("was over its cap of seconds after {} iterations", "raise `max_seconds`"),
-    Status.FLAT: (
-        "found no slope after {} iterations: Phi is zero, so that J does not depend on W",
-        "take a wider kernel, or check that X and `y` have anything to do with each other",
-    ),
-    Status.APPROXIMATE: (
-        "converged as far as the approximate engine tells, after {} iterations, but W is not "
-        "stationary under the true kernel",
-        "take a smaller `engine_tol`, or engine='exact'",
-    ),
-    Status.LOCAL: (
-        "came to a local maximum after {} iterations, which the spectral step leaves without "
-        "coming to another: higher ones may be near",
-        "take a wider kernel, or raise `n_init`",
-    ),
-}
-
 
 class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
@@ -150,12 +120,13 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _warn_of_ending(self, solution: Solution) -> None:
         """Warn where the fit has not converged, with numbers and advice."""
-        if solution.status not in _ENDINGS:
+        status, n_iter = solution.status, solution.n_iter
+        if status.was_asked_for:
             return
-        what, advice = _ENDINGS[solution.status]
+        after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
-            f"{type(self).__name__} {what.format(solution.n_iter)}: {self._how_far(solution)}. "
-            f"The best W so far is kept; {advice}",
+            f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
+            f"{self._how_far(solution)}. The best W so far is kept; {status.advice}",
             ConvergenceWarning,
             stacklevel=5,
         )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask.blas import single_threaded_loops
 from ism_dask.typing import Array
@@ -18,6 +16,8 @@ _FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
 
 # Turns of k-means at most; a few dozen are usual.
 _TURNS = 300
+# Rows that are looked at first to see whether enough of them differ, and the digits they differ in.
+_LOOKED_AT, _DIGITS = 1_000, 6
 # Centres among rows of length 1 that are nearer than this are one.
 _SAME = 1e-6
 
@@ -37,18 +37,34 @@ def grouped(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tup
     few = len(rows) <= _FEW_ROWS
     if starts is None:
         starts = _MANY_STARTS if few else _STARTS
-    with warnings.catch_warnings(), single_threaded_loops(few):
-        # Fewer different rows than clusters.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(k, n_init=starts, random_state=seed).fit(rows)
-    # k-means numbers clusters by its draws.
+    # No more centres than there are different rows: k-means would warn of it, and a warning can
+    # be silenced for all threads of the process only.
+    count = _distinct(rows, k)
+    with single_threaded_loops(few):
+        means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
     centres = _told_apart(means.cluster_centers_)
-    labels = nearest(rows, centres)
+    centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
+    # k-means numbers clusters by its draws.
+    centres = centres[order_of_appearance(nearest(rows, centres), k)]
+    return centres, nearest(rows, centres)
+
+
+def _distinct(rows: Array, k: int) -> int:
+    """Return how many of `rows` (n, d) differ, at most k."""
+    few = rows[:_LOOKED_AT]
+    for some in (few, rows):
+        # Rows of length 1 that agree to some digits are one.
+        found = len(np.unique(np.round(some, _DIGITS), axis=0))
+        if found >= k:
+            break
+    return min(found, k)
+
+
+def order_of_appearance(labels: Array, k: int) -> Array:
+    """Return the numbers 0 to k - 1 in the order in which they appear in `labels` (n,)."""
     _, first = np.unique(labels, return_index=True)
     order = labels[np.sort(first)]
-    absent = np.setdiff1d(np.arange(k), order)
-    centres = centres[np.concatenate([order, absent])]
-    return centres, nearest(rows, centres)
+    return np.concatenate([order, np.setdiff1d(np.arange(k), order)])
 
 
 def _told_apart(centres: Array) -> Array:

@@ -20,10 +20,10 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.centres import grouped, nearest
-from ism_dask.estimators.preparation import Drawn, Prepared, prepare
+from ism_dask.estimators.centres import grouped, nearest, order_of_appearance
+from ism_dask.estimators.preparation import Drawn, Prepared, prepare, row_order
 from ism_dask.gamma import FactorGamma
-from ism_dask.guides import Guide, unit_rows
+from ism_dask.guides import Clusters, Guide, unit_rows
 from ism_dask.journal import Journal, journal_of_fit
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.rows import RowSource, project
@@ -36,6 +36,9 @@ from ism_dask.watching import Plan, fit_watcher, told
 
 # Where none is given.
 _SEED = 0
+# What the eigenvalues of Phi may change by at the end of a round that is not the last: the
+# embedding changes far more.
+_ROUND_TOL = 0.01
 # Rows whose cluster is told at a time.
 _ROWS_AT_ONCE = 8_192
 
@@ -53,7 +56,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
-        tol: float = 0.01,
+        tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
@@ -101,17 +104,18 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return self._rowwise(X, self._clusters_of, None)
 
     def _fit_clusters(self, X: Any, y: Any) -> Self:
-        if y is None and self.__sklearn_tags__().target_tags.required:
-            name = type(self).__name__
-            raise ValueError(f"{name} requires y to be passed, but the target y is None")
         self._check_parameters()
         X = self._validated_rows(rows_of(X))
         n = int(X.shape[0])
         self._check_clusters(n)
-        guide = self._guide(y, n)
+        # Where nothing is known of the rows there are clusters all the same.
+        guide = Clusters() if y is None else self._guide(y, n)
+        order = row_order(X, guide.known)
+        if order is not None:
+            X, guide = X[order], guide.taken(order)
         with told(self.plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
-            self._keep_labels(outcome.best.embedding, guide)
+            self._keep_labels(outcome.best.embedding, guide, order)
         self._warn_of_ending(replace(outcome.best.solution, status=self.status_))
         if not outcome.converged and len(outcome.rounds) >= self.max_outer:
             kept = "best" if guide.steady else "last"
@@ -173,17 +177,28 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.affinity_ = embedding.extension.kernel
         self.engine_note_ = "; ".join(filter(None, [self.engine_note_, embedding.note]))
 
-    def _keep_labels(self, embedding: Embedding, guide: Guide) -> None:
-        self.embedding_ = embedding.shards.gathered()[:, :-1].copy()
+    def _keep_labels(self, embedding: Embedding, guide: Guide, order: Array | None) -> None:
+        """Cluster the embedding of the rows, which were taken in some order (n,)."""
+        U = embedding.shards.gathered()[:, :-1]
+        order = np.arange(len(U)) if order is None else order
+        self.embedding_ = np.empty_like(U)
+        self.embedding_[order] = U
         self.embedding_eigenvalues_ = embedding.values
-        self._cluster(unit_rows(self.embedding_), guide)
+        labels = np.empty(len(U), dtype=np.intp)
+        self.cluster_centers_, labels[order] = self._cluster(unit_rows(U), guide)
+        self._number(labels, guide)
 
-    def _cluster(self, rows: Array, guide: Guide) -> None:  # noqa: ARG002  some know of clusters
-        """Cluster rows (n, k) of the embedding, told by their direction."""
+    def _cluster(self, rows: Array, guide: Guide) -> tuple[Array, Array]:  # noqa: ARG002
+        """Return centres (k, k) and clusters (n,) of rows (n, k) of the embedding."""
         seed = _SEED if self.random_state is None else self.random_state
         starts = None if isinstance(self.n_init, str) else self.n_init
-        found = grouped(rows, self.n_clusters, seed=seed, starts=starts)
-        self.cluster_centers_, self.labels_ = found
+        return grouped(rows, self.n_clusters, seed=seed, starts=starts)
+
+    def _number(self, labels: Array, guide: Guide) -> None:  # noqa: ARG002
+        """Give the clusters (n,) numbers in the order in which they appear among the rows."""
+        numbers = order_of_appearance(labels, self.n_clusters)
+        self.cluster_centers_ = self.cluster_centers_[numbers]
+        self.labels_ = np.argsort(numbers)[labels]
 
     def _clusters_of(self, X: Array) -> Array:
         # A block of a lazy array has been looked at by nobody.
@@ -224,7 +239,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
 
 class GuidedIKDR(ClusteringIKDR):
-    """A clusterer that is told something of the rows."""
+    """A clusterer that takes what is known of the rows; without that it is unsupervised."""
 
     def __init__(
         self,
@@ -237,7 +252,7 @@ class GuidedIKDR(ClusteringIKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
-        tol: float = 0.01,
+        tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
@@ -274,12 +289,6 @@ class GuidedIKDR(ClusteringIKDR):
         self.fit(X, y, **parameters)
         return self.labels_
 
-    def __sklearn_tags__(self) -> Tags:
-        """Say that y is needed."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
 
 class _Work:
     """The two turns of one fit."""
@@ -297,6 +306,7 @@ class _Work:
         self._model, self._drawn = model, drawn
         self._graph, self._guide, self._q, self._journal = graph, guide, q, journal
         self._capped = True
+        self._tol: float | None = _ROUND_TOL if model.tol is None else model.tol
 
     def begin(self) -> Embedding:
         """Return the embedding of X, or of the first W that the guide asks for."""
@@ -315,6 +325,15 @@ class _Work:
         """Return the embedding of X W."""
         return self._graph.embedded(solution.W, self._model.n_clusters)
 
+    def fully(self) -> _Work:
+        """Return the turns that solve for W as the parameters of the model say."""
+        model = self._model
+        if self._tol == model.tol or not model._search.solver.by_change:
+            return self
+        other = copy(self)
+        other._tol = self._model.tol
+        return other
+
     def unhurried(self) -> _Work:
         """Return the same turns, for which `max_seconds` does not count."""
         other = copy(self)
@@ -328,7 +347,10 @@ class _Work:
         shards = drawn.shards.sharing(known)
         problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.parameters)
         search = self._model._search
-        left = replace(search, stopping=self._left(search.stopping))
+        stopping = search.stopping
+        if search.solver.by_change:
+            stopping = replace(stopping, tol=self._tol)
+        left = replace(search, stopping=self._left(stopping))
         return left.run(problem, self._q, state, self._journal)
 
     def _left(self, stopping: Stopping) -> Stopping:

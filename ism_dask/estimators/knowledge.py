@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -48,6 +48,11 @@ class Known:
     scores: Array
     groups: Array | None = None
     classes: Array | None = None
+
+    def taken(self, order: Array) -> Known:
+        """Return the same for rows in another order (n,)."""
+        groups = None if self.groups is None else self.groups[order]
+        return replace(self, scores=self.scores[order], groups=groups)
 
 
 def partial_scores(y: Any, n: int, target: str) -> Known:

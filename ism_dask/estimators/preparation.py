@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from ism_dask.directions import Space, axes_outside
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding import needs_double
+from ism_dask.estimators.knowledge import as_array
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import Affine, RowSource
@@ -20,10 +21,38 @@ from ism_dask.typing import Array
 
 # Pairwise distances are looked at on this many rows; more are sampled.
 SAMPLE_ROWS = 5000
+# Rows in memory up to this size are put in an order of their own.
+_ORDERED_BYTES = 64 * 2**20
 # Directions of the row space that hold less than so many roundings of the rows hold nothing else.
 _ROUNDINGS = 16
 # Squares of numbers beyond this, or below its inverse, are scaled before they are summed.
 _LARGE = 1e120
+
+
+def row_order(X: Any, y: Any = None) -> Array | None:
+    """Return an order (n,) of rows in memory that does not depend on the order they come in.
+
+    Sums over rows in another order differ by rounding, which an iteration can blow up: whoever
+    sorts a table is not to get another answer. None stands for rows that are streamed, or so many
+    that putting them in order would cost time and memory.
+    """
+    if not isinstance(X, np.ndarray) or X.nbytes > _ORDERED_BYTES:
+        return None
+    keys = [_digests(X)]
+    if y is not None:
+        known = as_array(y)
+        if known.dtype.kind not in "biuf":
+            known = np.unique(known.astype(str), return_inverse=True)[1].reshape(known.shape)
+        keys.insert(0, _digests(known.reshape(len(X), -1)))
+    return np.lexsort(keys)
+
+
+def _digests(rows: Array) -> Array:
+    """Return a 64-bit digest (n,) of each of some numeric rows (n, d)."""
+    # Adding 0 makes -0 and 0 the same; multiples by odd numbers wrap around without loss.
+    bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+    odd = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
+    return np.asarray(np.bitwise_xor(bits, bits >> 29) @ odd)
 
 
 @dataclass(frozen=True)

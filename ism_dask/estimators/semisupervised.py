@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ism_dask.checks import positive
@@ -72,7 +72,7 @@ class SemiSupervisedIKDR(GuidedIKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
-        tol: float = 0.01,
+        tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
@@ -105,15 +105,15 @@ class SemiSupervisedIKDR(GuidedIKDR):
         )
         self.target = target
 
-    def fit(self, X: Any, y: Any) -> SemiSupervisedIKDR:
+    def fit(self, X: Any, y: Any = None) -> SemiSupervisedIKDR:
         """Learn the projection and the clusters.
 
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-        y : (n,) labels, or (n,) or (n, t) scores
+        y : (n,) labels, or (n,) or (n, t) scores, optional
             NaN, None or pandas' NA where a row has none; as classes also -1, as elsewhere in
-            scikit-learn.
+            scikit-learn. Without any the clusters are those of `UnsupervisedIKDR`.
 
         Returns
         -------
@@ -125,19 +125,37 @@ class SemiSupervisedIKDR(GuidedIKDR):
         known = partial_scores(y, n, self.target)
         return _Told(known.scores, positive("`mu`", self.mu), known)
 
-    def _cluster(self, rows: Array, guide: Guide) -> None:
-        """Cluster the rows; those of a class keep together and give the cluster its number."""
+    def _cluster(self, rows: Array, guide: Guide) -> tuple[Array, Array]:
+        """Return centres and clusters of the rows; those of a class keep together."""
+        known = _classes_of(guide, self.n_clusters)
+        if known is None or known.groups is None:
+            return super()._cluster(rows, guide)
+        return seeded_means(rows, known.groups, self.n_clusters)
+
+    def _number(self, labels: Array, guide: Guide) -> None:
+        """Give the clusters of a class its number."""
         self.__dict__.pop("classes_", None)
-        known = guide.known if isinstance(guide, _Told) else Known(rows)
-        if known.groups is None or known.classes is None or len(known.classes) > self.n_clusters:
-            super()._cluster(rows, guide)
-            return
-        self.classes_ = known.classes
-        self.cluster_centers_, self.labels_ = seeded_means(rows, known.groups, self.n_clusters)
+        known = _classes_of(guide, self.n_clusters)
+        if known is None:
+            super()._number(labels, guide)
+        else:
+            self.classes_, self.labels_ = known.classes, labels
+
+
+def _classes_of(guide: Guide, n_clusters: int) -> Known | None:
+    """Return the classes that a guide knows, if there is a cluster for each."""
+    scores = guide.scores if isinstance(guide, _Told) else None
+    if scores is None or scores.classes is None or len(scores.classes) > n_clusters:
+        return None
+    return scores
 
 
 @dataclass(frozen=True, eq=False)
 class _Told(Scores):
     """Scores, and the classes they stand for if they do."""
 
-    known: Known
+    scores: Known
+
+    def taken(self, order: Array) -> _Told:
+        """Return the same for rows in another order (n,)."""
+        return replace(self, Y=self.Y[order], scores=self.scores.taken(order))

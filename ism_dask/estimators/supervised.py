@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 from ism_dask.checks import whole
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.knowledge import as_array
+from ism_dask.estimators.preparation import row_order
 from ism_dask.gamma import check_labels, dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
@@ -182,6 +183,9 @@ class SupervisedIKDR(IKDR):
         """
         self.__dict__.pop("classes_", None)
         X, y = self._validated(rows_of(X), y)
+        order = row_order(X, y)
+        if order is not None:
+            X, y = X[order], y[order]
         known = dependence(y, self.target)
         if known.classes is not None:
             self.classes_ = known.classes

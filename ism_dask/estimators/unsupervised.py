@@ -76,5 +76,5 @@ n_features_in_, feature_names_in_
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> Guide:  # noqa: ARG002  y is ignored, as sklearn has it
+    def _guide(self, y: Any, n: int) -> Guide:  # noqa: ARG002  scikit-learn may hand one over
         return Clusters()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ism_dask.rivals.ascent import ascend
+from ism_dask.rivals.ascent import Pace, ascend
 from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Operator
 from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
@@ -15,6 +15,8 @@ from ism_dask.time_limit import TimeIsUpError
 _CAUTION = 0.1
 # The share of J below which it stands still, but for rounding.
 _STILL = 1e-15
+# Steps that stay on the hill on which they begin: where long ones lead hangs on rounding.
+_CAREFUL = Pace(memory=0.0, turn=0.1)
 
 
 def solve(
@@ -47,13 +49,13 @@ def climb(
     trace = Trace(
         operator, q, stopping, on_iteration, state, rest=_CAUTION * RESIDUAL, still=_STILL
     )
-    return trace.ended(_climbed(trace, stopping))
+    return trace.ended(_climbed(trace, stopping, _CAREFUL))
 
 
-def _climbed(trace: Trace, stopping: Stopping) -> Status:
+def _climbed(trace: Trace, stopping: Stopping, pace: Pace = Pace()) -> Status:  # noqa: B008
     if trace.at_rest:
         return Status.CONVERGED
-    climb = ascend(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation)
+    climb = ascend(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation, pace)
     try:
         for W, evaluation in climb:
             trace.note(W, evaluation)

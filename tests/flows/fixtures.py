@@ -55,8 +55,8 @@ def apart() -> Command:
 
 @pytest.fixture
 def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every iteration that has not settled be taken for a swing between two subspaces."""
-    monkeypatch.setattr("ism_dask.states.Stopping.swings", lambda *_: True)
+    """Let every iteration that has not ended be taken for a swing between two subspaces."""
+    monkeypatch.setattr("ism_dask.states.Stopping.gives_up", lambda *_: True)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 
 @pytest.fixture(autouse=True)
 def _long() -> None:
-    store_own(20_000, 20)
+    store_own(50_000, 20)  # so that a pass takes seconds, and is shown
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from support import Diary, artifacts_of, store_own
 from flows.errors import FlowError, SettingsError
 from flows.progress import watching
 from flows.reports.markdown import cluster_page
-from flows.settings import MU, SCORES_SHARE, ClusterSettings
+from flows.settings import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from flows.work.data import ensure_stored
 from flows.work.grouping import cluster_plain
 from flows.work.paradigms import PARADIGMS
@@ -245,7 +245,7 @@ def test_a_label_of_one_class_cannot_be_avoided(here: Command) -> None:
 
 def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> None:
     told = " ".join(here("cluster", "--help").out.replace("│", " ").split())
-    assert f"count beside the clusters. Default: {MU}." in told
+    assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in told
     assert f"whose class is told. Default: {SCORES_SHARE}." in told
 
 
@@ -253,7 +253,7 @@ def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> Non
     ("paradigm", "given"),
     [
         ("semisupervised", {"mu": MU, "scores_share": SCORES_SHARE}),
-        ("alternative", {"mu": MU}),
+        ("alternative", {"mu": MU_AVOIDED}),
     ],
 )
 def test_a_default_is_what_the_help_says(paradigm: str, given: dict[str, Any]) -> None:
@@ -302,7 +302,7 @@ def test_scores_are_of_a_share_of_each_class() -> None:
     ("options", "advice"),
     [
         (("--max-outer", 1, "--outer-tol", 1e-12), "Raise --max-outer or --outer-tol"),
-        (("--max-iter", 1, "--tol", 1e-12), "Raise --max-iter or --tol"),
+        (("--max-iter", 1, "--tol", 1e-12), "W did not settle. Raise --max-iter"),
     ],
 )
 def test_what_has_not_settled_says_what_helps(
@@ -317,7 +317,7 @@ def test_what_has_not_settled_says_what_helps(
 def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
     both = ("--max-outer", 1, "--outer-tol", 1e-12, "--max-iter", 1, "--tol", 1e-12)
     told = here("cluster", "wine", "--plain", *both).out
-    assert "Raise --max-iter or --tol. Raise --max-outer or --outer-tol\n" in told
+    assert "W did not settle. Raise --max-iter. Raise --max-outer or --outer-tol\n" in told
     assert "3 clusters in 1 round, " in told
 
 

@@ -224,7 +224,7 @@ def test_an_error_of_the_fit_comes_through() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_after_the_last_round_are_of_the_clusters() -> None:
     diary = Diary()
-    progress = RoundsProgress(Part(), STOPPING, lambda done: done.change < 0.01)
+    progress = RoundsProgress(Part(), STOPPING)
     with watching(diary):
         progress.on_round(ended_round(1, 0.5))
         progress.on_round(ended_round(2, 0.001))
@@ -240,7 +240,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
 
 
 def ended_round(number: int, change: float) -> Round:
-    return Round(number, 1.0, 1.0, (1.0,), change, 3, 0.1)
+    return Round(number, 1.0, 1.0, (1.0,), change, 3, 0.1, last=change < 0.01)
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -179,11 +179,8 @@ def test_every_summary_says_how_far_w_can_be_trusted() -> None:
     for account, rows in ((fitted, 178), (crossed["results"][0], 160)):
         assert 0 < account["residual"] < 0.1
         assert account["residual_rows"] == rows
-        assert (account["engine"], account["engine_error"], account["engine_note"]) == (
-            "exact",
-            0.0,
-            "",
-        )
+        assert (account["engine"], account["engine_note"]) == ("exact", "")
+        assert 0 < account["engine_error"] < 1e-9
     assert load_model(fitted["run"]).metrics["residual_rows"] == 178
 
 

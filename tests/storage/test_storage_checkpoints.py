@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ism_dask.shift import Shift
 
 from ism_dask.states import (
     Candidate,
@@ -39,8 +38,7 @@ def solution(seed: int, status: Status = Status.CONVERGED) -> Solution:
 def journey(seed: int = 0) -> Journey:
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
-    shift = Shift(0.1 + rng.random(), 3)
-    state = State(4, best, best, solution(seed).history, shift)
+    state = State(4, best, best, solution(seed).history, rng.normal())
     turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 7, 0.4)
     standing = Standing((turn,), solution(1), solution(2, Status.SWINGS), None)
     return Journey(standing, (solution(3), None, state))

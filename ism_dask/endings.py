@@ -1,0 +1,72 @@
+"""How a fit can end, in words: cheap to import, for whoever shows results without computing."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Status(Enum):
+    """How a solution ended."""
+
+    CONVERGED = "converged"
+    TOLERANCE = "tolerance met"
+    STALLED = "stalled"
+    MAX_ITER = "max_iter"
+    SWINGS = "swings"
+    OVER_CAP = "over the cap"
+    FLAT = "flat"
+    APPROXIMATE = "approximate"
+    LOCAL = "local maximum"
+    COLUMN_BY_COLUMN = "column by column"
+
+    @property
+    def meaning(self) -> str:
+        """What happened, in words that go on from the name of an estimator."""
+        return _ENDINGS[self][0]
+
+    @property
+    def advice(self) -> str:
+        """What may help; nothing where it has converged."""
+        return _ENDINGS[self][1]
+
+    @property
+    def was_asked_for(self) -> bool:
+        """Whether the parameters asked for just this end, so that no warning is due."""
+        return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN)
+
+
+_ENDINGS = {
+    Status.CONVERGED: ("converged", ""),
+    Status.TOLERANCE: (
+        "met `tol`, where W need not be stationary",
+        "leave `tol` out to go on until it is",
+    ),
+    Status.STALLED: (
+        "came to where J does not rise any more, though W is not stationary",
+        "take a wider kernel, a smaller `engine_tol` or float64 rows",
+    ),
+    Status.MAX_ITER: ("did not settle", "raise `max_iter`"),
+    Status.SWINGS: (
+        "swings between two subspaces, each of which leads to the other",
+        "take another `n_components`, kernel or width",
+    ),
+    Status.OVER_CAP: ("was over its cap of seconds", "raise `max_seconds`"),
+    Status.FLAT: (
+        "found no slope: Phi is zero, so that J does not depend on W",
+        "take a wider kernel, or check that X and `y` have anything to do with each other",
+    ),
+    Status.APPROXIMATE: (
+        "converged as far as the approximate engine tells, but W is not stationary under the true "
+        "kernel",
+        "take a smaller `engine_tol`, or engine='exact'",
+    ),
+    Status.LOCAL: (
+        "came to a local maximum that the spectral step leaves without coming to another: higher "
+        "ones may be near",
+        "take a wider kernel, or raise `n_init`",
+    ),
+    Status.COLUMN_BY_COLUMN: (
+        "made each column stationary beside those before it; all together need not be",
+        "take solver='ism'",
+    ),
+}
