@@ -33,13 +33,11 @@ def certified(engine: Engine, solution: Solution) -> Solution:
     affordable. Beyond, a random sample of rows is held against all rows.
     """
     check_orthonormal(solution.W)
-    double = engine.in_double()
-    operator = PaddedOperator(double, solution.W.shape[1])
-    if double is not engine:
-        solution = _evaluated_again(operator, solution)
+    if not solution.in_double:
+        solution = _evaluated_again(PaddedOperator(engine, solution.W.shape[1]), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     if engine.approximate:
-        product, rows = _true_product(engine, double, W[: engine.problem.d], product)
+        product, rows = _true_product(engine, W[: engine.problem.d], product)
     return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
 
 
@@ -66,33 +64,33 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
         objective=evaluation.objective,
         error=evaluation.error,
         product=product,
+        in_double=True,
     )
 
 
-def _true_product(engine: Engine, double: Engine, W: Array, product: Array) -> tuple[Array, int]:
+def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]:
     """Return Phi W under the true kernel, and how many rows were held against all for it.
 
     Parameters
     ----------
-    engine, double : Engine
-        In its own precision, and in double precision.
+    engine : Engine
     W : (d, q) array
     product : (r + s, q) array
-        What the latter has for Phi W, with zeros where the rows are constant.
+        What the engine has for Phi W, with zeros where the rows are constant.
     """
     problem, q = engine.problem, W.shape[1]
     n, true = problem.shards.n_rows, product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
-            true[: len(W)] = Exact(problem, q).gradient(W).matrix
+            true[: len(W)] = Exact(problem, q).product(W).matrix
         except MemoryError:
             pass  # tiles may need more than landmarks did: the fit is not to be lost over that
         else:
             return true, n
-    if not isinstance(double, Factored):
+    if not isinstance(engine.double, Factored):
         raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
     rows = _affordable_rows(n, q)
-    true[: len(W)] += _correction(double, W, rows)
+    true[: len(W)] += _correction(engine.double, W, rows)
     return true, rows
 
 

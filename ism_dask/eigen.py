@@ -101,12 +101,31 @@ def leading(
     if not 1 <= q < d:
         raise ValueError(f"q must be from 1 to {d - 1} for a {d} x {d} matrix; got {q}")
     values, vectors = _largest(matrix, q + 1, guess)
-    eps = float(np.finfo(np.float64).eps)
-    zero = max(noise, d * eps) * max(np.abs(values).max(), _norm_bound(matrix))
+    zero = _zero(matrix, values, noise)
     if (np.abs(values[:q]) <= zero).any():
         values, vectors = _with_fixed_null_space(matrix, q, zero, space or Space(d))
     null = np.abs(values[:q]) <= zero
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
+
+
+def determined(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Array]:
+    """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of those that are not 0.
+
+    Parameters
+    ----------
+    matrix, q, noise
+        As in `leading`.
+
+    Returns
+    -------
+    values : (q,) array
+        Falling.
+    vectors : (d, k) array
+        k is at most q.
+    """
+    values, vectors = _largest(matrix, q, None)
+    null = np.abs(values) <= _zero(matrix, values, noise)
+    return values, canonical_signs(vectors[:, ~null])
 
 
 def leading_by_products(
@@ -231,6 +250,12 @@ def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
             return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
     return values[::-1], vectors[:, ::-1].copy()
+
+
+def _zero(matrix: Array, values: Array, noise: float) -> float:
+    """Return the size below which eigenvalues of `matrix` are zero up to rounding."""
+    share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
+    return share * max(float(np.abs(values).max()), _norm_bound(matrix))
 
 
 def _norm_bound(matrix: Array) -> float:

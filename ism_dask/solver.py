@@ -14,7 +14,14 @@ from typing import Protocol
 import numpy as np
 
 from ism_dask.directions import Space
-from ism_dask.eigen import Spectrum, largest_outside, leading, rayleigh_ritz, sine
+from ism_dask.eigen import (
+    Spectrum,
+    determined,
+    largest_outside,
+    leading,
+    rayleigh_ritz,
+    sine,
+)
 from ism_dask.states import (
     RESIDUAL,
     Candidate,
@@ -32,6 +39,8 @@ from ism_dask.typing import Array
 # error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
 # thousandth; where the bound is wide it says nothing of that.
 _TIE = 1e-4
+# Rounding of J and Phi, as a share, that is taken for granted in double precision.
+DOUBLE_NOISE = 1e-12
 # The residual at which other solvers than ISM end.
 AT_REST = 1e-6
 # The size of Phi W, as a share of J, below which J does not depend on W but for rounding.
@@ -51,7 +60,7 @@ class Evaluation:
     objective: float
     matrix: Array
     error: float = 0.0
-    noise: float = 1e-12
+    noise: float = DOUBLE_NOISE
     approximate: bool = False
 
 
@@ -216,6 +225,7 @@ class _Run:
             n_iter=state.iteration,
             status=self._status(state, point),
             history=state.history,
+            in_double=point.evaluation.noise <= DOUBLE_NOISE,
         )
 
     def _following(self, point: _Point) -> float:
@@ -244,9 +254,11 @@ def begin(operator: Operator, q: int) -> State:
     Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
     taken: the others would be rounding noise, and the first iteration finds q in any case.
     """
-    spectrum = leading(finite(operator.phi0()), q, space=space_of(operator))
-    W = spectrum.vectors if spectrum.null.all() else spectrum.determined
-    return State.begun(Candidate(W, spectrum.values, np.nan, -np.inf))
+    phi0 = finite(operator.phi0())
+    values, W = determined(phi0, q)
+    if not W.shape[1]:
+        W = leading(phi0, q, space=space_of(operator)).vectors
+    return State.begun(Candidate(W, values, np.nan, -np.inf))
 
 
 def space_of(operator: Operator) -> Space | None:

@@ -258,6 +258,8 @@ class Solution:
         Of W, under the true kernel as far as that was affordable.
     residual_rows : int
         How many rows were held against all rows for it.
+    in_double : bool
+        Whether the objective and the product are of double precision.
     """
 
     W: Array
@@ -271,6 +273,7 @@ class Solution:
     history: tuple[Record, ...]
     residual: float = 1.0
     residual_rows: int = 0
+    in_double: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,8 @@ from ism_dask.engines.rounding import Largest, Sizes, rounding_error
 from ism_dask.gamma import Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards, task_budget
-from ism_dask.solver import Evaluation
+from ism_dask.solver import DOUBLE_NOISE, Evaluation
 from ism_dask.typing import Array
-
-# Rounding of J and Phi, as a share, that is taken for granted in double precision.
-_LEAST_NOISE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -117,6 +114,7 @@ class Engine(ABC):
         self.problem = problem
         self.q = q
         self._afforded = 0
+        self._rounding_errors: dict[int, float] = {}
 
     @classmethod
     @abstractmethod
@@ -128,15 +126,15 @@ class Engine(ABC):
         """Say whether the engine, if it can serve, is worth it here: the rule of "auto"."""
         return True
 
-    def in_double(self) -> Engine:
-        """Return the same engine in double precision."""
+    @cached_property
+    def double(self) -> Engine:
+        """The same engine in double precision."""
         double = self.problem.in_double()
         return self if double is self.problem else self._like(double)
 
     def finer(self) -> Engine | None:
         """Return an engine of the same kind that is nearer to the true kernel, if there is one."""
-        double = self.in_double()
-        return None if double is self else double
+        return None if self.double is self else self.double
 
     def _like(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
@@ -158,15 +156,24 @@ class Engine(ABC):
             Columns of a factor of the kernel, if J is summed by them.
         """
         unit = 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
-        # Shards are summed one after the other, and what they come to in a tree.
-        sums = self.problem.shards.largest + len(self.problem.shards.parts) + summed
-        rounded = rounding_error(self.problem.kernel, self._sizes, unit, sums, factored=summed > 0)
-        off = left_out + rounded * self._absolute_sum
+        off = left_out + self._rounded(unit, summed)
         share = float(off / abs(objective)) if objective else np.inf
         # Relative to the true J, which may be the smaller one.
         bound = share / (1.0 - share) if share < 1.0 else np.inf
-        noise = max(_LEAST_NOISE, 16 * unit)
+        noise = max(DOUBLE_NOISE, 16 * unit)
         return Evaluation(objective, matrix, bound, noise, self.approximate)
+
+    def _rounded(self, unit: float, summed: int) -> float:
+        """Return a bound on what rounding changes J by, computed once: it holds for every W."""
+        if summed not in self._rounding_errors:
+            shards = self.problem.shards
+            # Shards are summed one after the other, and what they come to in a tree.
+            sums = shards.largest + len(shards.parts) + summed
+            share = rounding_error(
+                self.problem.kernel, self._sizes, unit, sums, factored=summed > 0
+            )
+            self._rounding_errors[summed] = share * self._absolute_sum
+        return self._rounding_errors[summed]
 
     @cached_property
     def _sizes(self) -> Sizes:
@@ -209,17 +216,25 @@ class Engine(ABC):
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi (d, d) at W (d, k)."""
 
-    @abstractmethod
     def gradient(self, W: Array) -> Evaluation:
-        """Return J and Phi W (d, k) at W (d, k); the gradient of J is twice that."""
+        """Return J and Phi W (d, k) at W (d, k), in double precision.
+
+        Twice Phi W is the gradient of J. It costs a share of what Phi does, and the last of them is
+        what is reported.
+        """
+        return self.double.product(W)
+
+    @abstractmethod
+    def product(self, W: Array) -> Evaluation:
+        """Return J and Phi W (d, k) at W (d, k), in the precision of the rows."""
 
     @abstractmethod
     def value(self, W: Array) -> Evaluation:
         """Return J at W (d, k) with its error, and no matrix: (d, 0)."""
 
     def objective(self, W: Array) -> float:
-        """Return J at W (d, k)."""
-        return self.value(W).objective
+        """Return J at W (d, k), in double precision."""
+        return self.double.value(W).objective
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""

@@ -60,7 +60,7 @@ class Closed(Engine):
         """Return J and Phi at W."""
         return self._evaluated(self._objective(W), self._phi, summed=1)
 
-    def gradient(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         return self._evaluated(self._objective(W), self._phi @ W, summed=1)
 

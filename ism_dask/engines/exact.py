@@ -39,8 +39,9 @@ class Exact(Engine):
     def phi0(self) -> Array:
         """Return the matrix of the start: closed where Gamma has factors, else by tiles."""
         flat = self.problem.flat()
-        kind = Exact if Closed.refusal(flat, self.q) else Closed
-        return kind(flat, self.q).phi(np.zeros((self.problem.d, 1))).matrix
+        if Closed.refusal(flat, self.q) is None:
+            return Closed(flat, self.q).phi0()
+        return Exact(flat, self.q).phi(np.zeros((self.problem.d, 1))).matrix
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
@@ -51,7 +52,7 @@ class Exact(Engine):
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
         return self._evaluated(objective, matrix)
 
-    def gradient(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> Evaluation:
         """Return J and Phi W: as `phi`, with k columns where that has d; the tiles read no X."""
         points = self._points(W).settled()
         moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)

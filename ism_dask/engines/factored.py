@@ -85,7 +85,7 @@ class Factored(Engine):
         matrix = at.points.fold(phi_sums, at.expansion, gamma, spread, finish=finish)
         return self._at_evaluated(at, matrix)
 
-    def gradient(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         at, gamma = self._at(W), self._gamma
         spread = at.moments.spread(gamma, at.expansion)

@@ -19,7 +19,7 @@ _SINGLE_SHARE = 0.01
 _TYPICAL_ROWS = 500
 # Points on which the largest slopes of a kernel are looked for, over so many decades, and what
 # the true ones may be larger by.
-_POINTS, _DECADES, _BETWEEN = 2000, 14, 1.1
+_POINTS, _DECADES, _BETWEEN = 400, 14, 1.1
 # Roundings of a standardised number, of a value of Gamma, and of one of f beside those that its
 # class declares.
 _STANDARDISED, _OF_GAMMA, _OF_VALUE = 4, 64, 16

@@ -49,10 +49,12 @@ def row_order(X: Any, y: Any = None) -> Array | None:
 
 def _digests(rows: Array) -> Array:
     """Return a 64-bit digest (n,) of each of some numeric rows (n, d)."""
-    # Adding 0 makes -0 and 0 the same; multiples by odd numbers wrap around without loss.
+    # Adding 0 makes -0 and 0 the same. Of whole numbers only the upper bits are not 0: they are
+    # taken down before the multiples by odd numbers, which wrap around.
     bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(32)
     odd = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    return np.asarray(np.bitwise_xor(bits, bits >> 29) @ odd)
+    return np.asarray(bits @ odd)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class Prepared:
         varying, constant = np.split(directions, [self.n_varying], axis=1)
         lifted = np.zeros((len(directions), len(self.affine.kept)))
         lifted[:, self.affine.kept] = varying if self.basis is None else varying @ self.basis.T
-        return lifted + constant @ self._constant_directions(constant.shape[1]).T
+        if constant.any():
+            lifted += constant @ self._constant_directions(constant.shape[1]).T
+        return lifted
 
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's."""
