@@ -32,13 +32,12 @@ class PaddedOperator:
 
     def phi0(self) -> Array:
         """Return the (r + s, r + s) matrix of the start."""
-        return self._padded(self._padded(self.engine.phi0()).T).T
+        return self._square(self.engine.phi0())
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi (r + s, r + s) at W (r + s, k)."""
         evaluation = self.engine.phi(self._varying(W))
-        matrix = self._padded(self._padded(evaluation.matrix).T).T
-        return replace(evaluation, matrix=matrix)
+        return replace(evaluation, matrix=self._square(evaluation.matrix))
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W (r + s, k) at W (r + s, k)."""
@@ -52,6 +51,15 @@ class PaddedOperator:
     def _varying(self, W: Array) -> Array:
         return W[: self.space.n_varying]
 
+    def _square(self, matrix: Array) -> Array:
+        return self._in_zeros(matrix, self.space.size)
+
     def _padded(self, rows: Array) -> Array:
-        missing = self.space.size - len(rows)
-        return np.pad(rows, [(0, missing), (0, 0)]) if missing else rows
+        return self._in_zeros(rows, rows.shape[1])
+
+    def _in_zeros(self, matrix: Array, columns: int) -> Array:
+        if self.space.size == len(matrix):
+            return matrix
+        whole = np.zeros((self.space.size, columns))
+        whole[: len(matrix), : matrix.shape[1]] = matrix
+        return whole
