@@ -154,11 +154,18 @@ class _Run:
                     raise
                 return kept
             kept = engine, solution
-            falls_short = solution.status in (Status.APPROXIMATE, Status.STALLED)
-            finer = engine.finer() if falls_short and not self.time_is_up else None
+            finer = self._finer(engine, solution)
             if finer is None:
                 return kept
             engine, state = finer, continued(solution)
+
+    def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
+        """Return an engine that is nearer to the true kernel, where the solution calls for it."""
+        # Another choice of landmarks makes a jump of J, and a swing of W.
+        short = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
+            engine.approximate and solution.status is Status.SWINGS
+        )
+        return engine.finer() if short and not self.time_is_up else None
 
     def _complete(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
@@ -184,7 +191,7 @@ class _Run:
             # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
             # rows are unlike does as well. Its maximum is nothing to be sought before the end.
             climbs = self.problem.gamma.definite or self.search.stopping.tol is None
-            if solution.status is Status.SWINGS and climbs:
+            if climbs and solution.status is Status.SWINGS and not self._finer(engine, solution):
                 solution = self._followed(CLIMB, operator, continued(solution), watcher)
             if solution.status is not Status.CONVERGED:
                 return solution

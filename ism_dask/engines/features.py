@@ -8,11 +8,11 @@ import numpy as np
 
 from ism_dask.engines.base import Problem
 from ism_dask.engines.expansion import QUIET, Expansion, crossed, feature_sums, moment_sums
-from ism_dask.engines.factored import Expanded, Factored, task_bytes
+from ism_dask.engines.factored import Expanded, Factored
 from ism_dask.engines.tiles import projected
 from ism_dask.gamma import FactoredGamma
 from ism_dask.kernels import Kernel
-from ism_dask.shards import Piece, Shards, task_budget
+from ism_dask.shards import Piece, Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -27,20 +27,15 @@ class Features(Factored):
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels without a finite map, and maps that do not fit."""
+        """Refuse kernels without a finite map.
+
+        What memory is free is not looked at here: the same problem is to get the same engine. A
+        map that does not fit declines at work, and the engine after it has a note of that.
+        """
         missing = [type(t).__name__ for _, t in problem.kernel.terms if t.features(q) is None]
         if missing:
             return f"the slope of {missing[0]} is no finite sum of products of features"
-        if reason := super().refusal(problem, q):
-            return reason
-        m = _size(problem.kernel, q)
-        needed, budget = task_bytes(problem, m), task_budget()
-        if needed > budget:
-            return (
-                f"{m} monomials of {q} new features need {needed / 2**20:.0f} MiB a task, which "
-                f"may take {budget / 2**20:.0f} MiB here"
-            )
-        return None
+        return super().refusal(problem, q)
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:

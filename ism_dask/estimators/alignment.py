@@ -33,7 +33,8 @@ def aligned_sum(
 
     The alignment of a kernel is the cosine between its matrix of the rows of X and that of y, both
     centred (Cortes, Mohri and Rostamizadeh). Each kernel counts by its alignment, once all
-    are brought to the same size: the norm of the centred matrix of the first.
+    are brought to the same size: the norm of the centred matrix of the first. One that is aligned
+    by 0 or less is left out.
 
     Parameters
     ----------
@@ -69,7 +70,8 @@ def aligned_sum(
             "no kernel agrees with `y`: all alignments are 0 or less; expected rows whose "
             "distances have to do with `y`"
         )
-    shares, first = alignments / alignments.sum(), pairs[0][1]
+    agreeing = np.maximum(alignments, 0.0)
+    shares, first = agreeing / agreeing.sum(), pairs[0][1]
     weighted = [
         float(share * first / size) * kernel
         for kernel, share, (_, size) in zip(known, shares, pairs, strict=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
@@ -30,33 +30,19 @@ from ism_dask.typing import Array
 from ism_dask.watching import Plan, fit_watcher, told
 
 
-class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
+class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A projection of rows, the new ones in the container that `set_output` names."""
 
-    kernel: str | Kernel
-    solver: str
-    engine: str
-    engine_tol: float
-    standardize: bool
-    tol: float | None
-    angle_tol: float | None
-    max_iter: int | None
-    max_seconds: float | None
-    random_state: Any
-    on_iteration: Callable[[State], None] | None
+    components_: Array
+    mean_: Array
+    scale_: Array
+    n_features_in_: int
 
     def transform(self, X: Any) -> Any:
-        """Return the new features of X.
+        """Return the new features of X, which scikit-learn puts into a frame where asked to."""
+        return self._new_features(X)
 
-        Parameters
-        ----------
-        X : (n, d) array, frame, Dask array or opened data set
-
-        Returns
-        -------
-        (n, q) array; for a Dask array a lazy Dask array.
-        """
-        check_is_fitted(self)
+    def _new_features(self, X: Any) -> Any:
         learned = (self.mean_, self.scale_, self.components_)
         return self._rowwise(X, partial(_projected, learned), len(self.components_))
 
@@ -81,6 +67,55 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return np.concatenate([function(rows) for rows in reads])
         return function(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
 
+    def _check_lazy(self, X: Any) -> None:
+        """Check rows (n, d) that are still to be computed or read."""
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
+        if len(X.shape) != 2:
+            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+
+
+class IKDR(_Projector, auto_wrap_output_keys=None):
+    """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
+
+    kernel: str | Kernel
+    solver: str
+    engine: str
+    engine_tol: float
+    standardize: bool
+    tol: float | None
+    angle_tol: float | None
+    max_iter: int | None
+    max_seconds: float | None
+    random_state: Any
+    on_iteration: Callable[[State], None] | None
+
+    def transform(self, X: Any) -> Any:
+        """Return the new features of X.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+
+        Returns
+        -------
+        (n, q) array or frame, as `set_output` says; for a Dask array always a lazy Dask array.
+        """
+        check_is_fitted(self)
+        # A frame would compute all of what is lazy.
+        return self._new_features(X) if is_dask(X) else super().transform(X)
+
+    def fit_transform(self, X: Any, y: Any = None, **parameters: Any) -> Any:
+        """Return the new features of the rows that the projection is learned from."""
+        if is_dask(X):
+            return self.fit(X, y, **parameters).transform(X)
+        return super().fit_transform(X, y, **parameters)
+
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
@@ -93,18 +128,6 @@ class IKDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = int(X.shape[1])
         self._check_lazy(X)
-
-    def _check_lazy(self, X: Any) -> None:
-        """Check rows (n, d) that are still to be computed or read."""
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
-        if len(X.shape) != 2:
-            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
 
     def _fit_projection(
         self, X: Any, dependence: Dependence, n_components: int | None, default: int
@@ -239,4 +262,6 @@ def rows_of(X: Any) -> Any:
 
 
 def _projected(learned: tuple[Array, Array, Array], X: Array) -> Array:
+    # A block of a lazy array has been looked at by nobody.
+    assert_all_finite(X, input_name="X")
     return project(X, *learned)

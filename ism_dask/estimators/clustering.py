@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, assert_all_finite, gen_batches
+from sklearn.utils import Tags, assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask.alternation import Outcome, alternate
@@ -204,7 +204,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         # A block of a lazy array has been looked at by nobody.
         assert_all_finite(X, input_name="X")
         labels = np.empty(len(X), dtype=np.intp)
-        for batch in gen_batches(len(X), _ROWS_AT_ONCE):
+        # A block of a lazy array may have no rows, too.
+        for start in range(0, len(X), _ROWS_AT_ONCE):
+            batch = slice(start, start + _ROWS_AT_ONCE)
             embedded = self._extension(project(X[batch], *self._projection))
             labels[batch] = nearest(unit_rows(embedded[:, :-1]), self.cluster_centers_)
         return labels

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +15,7 @@ import dask
 import dask.base
 import psutil
 from dask.delayed import Delayed, delayed
+from dask.system import CPU_COUNT
 
 from ism_dask.blas import single_threaded_blas
 from ism_dask.progress import counted, done
@@ -29,6 +32,8 @@ _OURS = 0.7
 # Of a worker's memory: at 0.8 Dask pauses it. Python and the libraries take their part of that.
 _BEFORE_PAUSE = 0.8
 _LIBRARIES = 200 * 2**20
+# Of each process that has computed: a child of a fork inherits those of its parent.
+_THREADS: dict[int, ThreadPoolExecutor] = {}
 
 
 def task_budget() -> int:
@@ -78,7 +83,21 @@ def wait_for_a_worker() -> None:
 
 
 def _where() -> dict[str, Any]:
-    return {"scheduler": "threads"} if cluster() is None else {}
+    if cluster() is not None:
+        return {}
+    told = any(dask.config.get(name, None) for name in ("pool", "num_workers"))
+    return {"scheduler": "threads"} | ({} if told else {"pool": _threads()})
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of this process, for those of its parent are not in it.
+
+    Dask's own are remembered across a fork, where waiting for them would never end.
+    """
+    pid = os.getpid()
+    if pid not in _THREADS:
+        _THREADS.setdefault(pid, ThreadPoolExecutor(CPU_COUNT))
+    return _THREADS[pid]
 
 
 def placed(slices: list[Any]) -> list[Any]:

@@ -404,18 +404,33 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
     X, y = _data()
     W = _basis(6, 3)
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**5)
-    monkeypatch.setattr("ism_dask.engines.features.task_budget", lambda: 10**5)
     seen = []
-    for name, kernel in (("landmarks", Gaussian(2.0)), ("exact", Gaussian(2.0))):
+    for name, kernel in (
+        ("features", Polynomial(3)),
+        ("landmarks", Gaussian(2.0)),
+        ("exact", Gaussian(2.0)),
+    ):
         engine = choose(name, Problem.of(cut(X), kernel, dependence(y)), 3)
         with (
             watching_passes(lambda done, total: seen.append(done)),
             pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may"),
         ):
             engine.phi(W)
-    with pytest.raises(ValueError, match=r"6 monomials of 2 new features need .* MiB"):
-        choose("features", Problem.of(cut(X), Polynomial(3), dependence(y)), 2)
     assert not seen
+
+
+def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1200, 150)), rng.integers(0, 150, 1200)
+    for budget, engine, note in (
+        (10**9, "features", ""),
+        (4.5 * 10**7, "exact", "features declined: a task of 1200 rows x 150 columns with 120 "),
+    ):
+        monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
+        fitted = SupervisedIKDR(3, kernel=Polynomial(8), tol=0.01).fit(X, y)
+        assert fitted.engine_ == engine
+        assert fitted.engine_note_.startswith(note)
+        assert bool(note) == bool(fitted.engine_note_)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
