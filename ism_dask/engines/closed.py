@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.tiles import QUIET
 from ism_dask.gamma import FactoredGamma
 from ism_dask.shards import Piece
 from ism_dask.solver import Evaluation
@@ -98,6 +99,7 @@ def _degree_gram(piece: Piece, gamma: FactoredGamma, local: int | None, sums: Ar
     return weighted_gram(piece.X, degrees)
 
 
+@QUIET
 def weighted_gram(X: Array, weights: Array) -> Array:
     """Return `X^T diag(weights) X` (d, d) of X (b, d) by symmetric products."""
     positive = weights > 0

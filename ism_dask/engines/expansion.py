@@ -9,14 +9,12 @@ from typing import Protocol
 import numpy as np
 
 from ism_dask.engines.closed import weighted_gram
+from ism_dask.engines.tiles import QUIET
 from ism_dask.gamma import FactoredGamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
 from ism_dask.shards import Piece
 from ism_dask.typing import Array
-
-# A kernel that overflows is told once, by the solver, and not by every task.
-QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
 class FeatureMap(Protocol):

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from ism_dask.engines.base import Problem
-from ism_dask.engines.expansion import QUIET, Expansion, crossed, feature_sums, moment_sums
+from ism_dask.engines.expansion import Expansion, crossed, feature_sums, moment_sums
 from ism_dask.engines.factored import Expanded, Factored
-from ism_dask.engines.tiles import projected
+from ism_dask.engines.tiles import QUIET, projected
 from ism_dask.gamma import FactoredGamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards

@@ -12,9 +12,10 @@ from ism_dask.engines.audit import Audit, Found, Rounding, look
 from ism_dask.engines.base import Problem
 from ism_dask.engines.choice import Choice, Monomial, Sampled
 from ism_dask.engines.cholesky import Nystrom
-from ism_dask.engines.expansion import QUIET, Expansion, FeatureMap, Moments
+from ism_dask.engines.expansion import Expansion, FeatureMap, Moments
 from ism_dask.engines.factored import Expanded, Factored
 from ism_dask.engines.rounding import Largest
+from ism_dask.engines.tiles import QUIET
 from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 

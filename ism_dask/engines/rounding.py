@@ -163,15 +163,18 @@ def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
     size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
     loss = max(_loss(term, size, sample) for _, term in kernel.terms)
     if float(np.finfo(np.float64).eps) * loss >= 1.0:
-        _refuse_constant(kernel, dtype)
+        _refuse_constant(kernel, size, dtype)
     return float(np.finfo(dtype).eps) * loss > _SINGLE_SHARE
 
 
-def _refuse_constant(kernel: Kernel, dtype: np.dtype[Any]) -> None:
-    """Raise a ValueError for a kernel that is all but constant over the rows."""
-    zero = np.zeros((1, 1))
+def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
+    """Raise a ValueError for a kernel that is all but constant over rows of squared length `size`.
+
+    Where it overflows that is the error.
+    """
+    beta = np.array([[0.0, size]])
     with np.errstate(over="ignore"):
-        values = [term.value(zero.copy()).astype(dtype) for _, term in kernel.terms]
+        values = [term.value(beta.copy()).astype(dtype) for _, term in kernel.terms]
     if not np.isfinite(values).all():
         raise overflow()
     names = " and ".join(term.title for _, term in kernel.terms)

@@ -25,6 +25,9 @@ _BLOCK = 512
 _GROUP = 1024
 _DIAGONAL_GROUP = 256
 
+# A kernel that overflows is told once, by the solver, and not by every task.
+QUIET = np.errstate(over="ignore", invalid="ignore")
+
 Partial: TypeAlias = tuple[Array | None, Array, float]
 
 
@@ -156,8 +159,7 @@ class _Stripe:
         self.degrees = np.zeros(model.n_rows)
         self.objective = 0.0
 
-    # A kernel that overflows is told once, by the solver, and not by every tile.
-    @np.errstate(over="ignore", invalid="ignore")
+    @QUIET
     def walk(self, tail: Iterator[Piece], collect: _Collect | None) -> None:
         """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
@@ -267,6 +269,7 @@ def projected(piece: Piece, W: Array) -> Array:
     return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
+@QUIET
 def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     """Return the half of `X^T (coupling Psi) X` (d, d) of a stripe, its degrees (n,) and J."""
     P = np.zeros_like(head.X)

@@ -1,0 +1,247 @@
+"""Rows that are hard on a fit, and the definition that judges what comes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ism_dask.gamma import dependence
+from ism_dask.kernels import (
+    Gaussian,
+    Kernel,
+    Linear,
+    Multiquadric,
+    Polynomial,
+    RelativeGaussian,
+    Squared,
+)
+
+Array = NDArray[Any]
+
+# Anchors nearer to a row than this share of its length are copies of it.
+_COPY = 3e-7
+_KINDS = ("plain", "heavy", "whole", "mixed", "clusters")
+
+
+def _apart(rng: np.random.Generator, X: Array) -> Array:
+    along = np.eye(X.shape[1])[rng.integers(X.shape[1])]
+    return X + 10.0 ** rng.uniform(0, 4) * rng.integers(-1, 2, size=(len(X), 1)) * along
+
+
+def _one_far(rng: np.random.Generator, X: Array) -> Array:
+    X[rng.integers(len(X))] *= 10.0 ** rng.uniform(1, 7)
+    return X
+
+
+def _near_copies(rng: np.random.Generator, X: Array) -> Array:
+    half = X[: len(X) // 2]
+    return np.concatenate([half, half + 1e-6 * rng.normal(size=half.shape)])
+
+
+# What is done to normal rows, each to lose other digits.
+_HOSTILE = (
+    lambda _, X: X,
+    _apart,
+    _one_far,
+    _near_copies,
+    lambda rng, X: rng.standard_cauchy(size=X.shape),
+    lambda rng, X: np.round(rng.exponential(2, size=X.shape)),
+    lambda rng, X: X * 10.0 ** rng.uniform(-15, 15, size=X.shape[1]),
+    lambda rng, X: X + 10.0 ** rng.uniform(0, 6),
+    lambda rng, X: X * 10.0 ** rng.uniform(-3, 3, size=(len(X), 1)),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, and how it is to be solved."""
+
+    X: Array
+    y: Array
+    target: str
+    kernel: Kernel
+    q: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """J, Phi and the bare iteration as their double sums, distances by differences."""
+
+    X: Array
+    Gamma: Array
+    kernel: Kernel
+
+    @classmethod
+    def of(cls, case: Case, model: Any, kind: type = np.float64) -> Definition:
+        """Return that of a fitted model, in a precision."""
+        X = (case.X.astype(kind) - model.mean_.astype(kind)) / model.scale_.astype(kind)
+        return cls(X, _gamma(case, kind), model.kernel_)
+
+    def objective(self, W: Array) -> Any:
+        """Return J."""
+        W = W.astype(self.X.dtype)
+        values = (w * (self.Gamma * t.value(b, s)).sum() for w, t, b, s in self._terms(W))
+        return sum(values)
+
+    def phi(self, W: Array) -> Array:
+        """Return Phi (d, d)."""
+        X, total = self.X, 0.0
+        for weight, term, beta, scale in self._terms(W):
+            psi = weight * self.Gamma * term.slope(beta, scale)
+            if term.pairing.degree:
+                psi = 2.0 * (np.diag(psi.sum(axis=1)) - psi)
+            total = total + X.T @ psi @ X
+        return (total + total.T) / 2
+
+    def residual(self, W: Array) -> float:
+        """Return how far W is from a stationary point."""
+        product = self.phi(W) @ W
+        norm = float(np.linalg.norm(product))
+        return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm else 0.0
+
+    def continued(self, W: Array, steps: int) -> float:
+        """Return the largest J that so many bare spectral steps from W come by."""
+        best = -np.inf
+        for _ in range(steps):
+            W = np.linalg.eigh(self.phi(W))[1][:, ::-1][:, : W.shape[1]]
+            best = max(best, self.objective(W))
+        return best
+
+    def _terms(self, W: Array) -> Any:
+        Z = self.X @ W
+        apart = Z[:, None, :] - Z[None]
+        for weight, term in self.kernel.terms:
+            beta = (apart * apart).sum(axis=2) if term.pairing.degree else Z @ Z.T
+            yield weight, term, beta, self._scale(term)
+
+    def _scale(self, term: Any) -> Array | None:
+        if not term.local:
+            return None
+        X, anchors = self.X, term.anchors.astype(self.X.dtype)
+        squared = ((X[:, None, :] - anchors[None]) ** 2).sum(axis=2)
+        sizes = np.add.outer((X * X).sum(axis=1), (anchors * anchors).sum(axis=1))
+        squared[squared <= _COPY**2 * sizes] = np.inf
+        squared.sort(axis=1)
+        distinct = np.isfinite(squared).sum(axis=1)
+        chosen = np.minimum(term.neighbor, np.maximum(distinct, 1)) - 1
+        nearest = squared[np.arange(len(X)), chosen]
+        widths = np.where(np.isfinite(nearest), np.sqrt(nearest), 1.0)
+        return 1.0 / np.multiply.outer(widths, widths)
+
+
+def _gamma(case: Case, kind: type) -> Array:
+    y = case.y
+    known = dependence(y, case.target)
+    if known.classes is not None:
+        K = (y[:, None] == y[None]).astype(kind)
+    else:
+        Z = y.reshape(len(y), -1).astype(kind)
+        Z = Z - Z.mean(axis=0)
+        Z = Z / np.sqrt((Z * Z).mean(axis=0))
+        K = Z @ Z.T
+        if case.target == "gaussian":
+            K = np.exp(-kind(known.gamma.rate) * ((Z[:, None] - Z[None]) ** 2).sum(axis=2))
+    K = K - K.mean(axis=0)
+    return K - K.mean(axis=1)[:, None]
+
+
+def small(seed: int) -> Case:
+    """Return an ordinary problem of up to 90 rows, with any kernel and target."""
+    rng = np.random.default_rng([17, seed])
+    n, d = int(rng.integers(12, 90)), int(rng.integers(2, 10))
+    q, kind = int(rng.integers(1, d)), _KINDS[rng.integers(len(_KINDS))]
+    X = rng.standard_t(2, size=(n, d)) if kind == "heavy" else rng.normal(size=(n, d))
+    if kind == "whole":
+        X = np.round(2 * X)
+    elif kind == "mixed":
+        X = X @ rng.normal(size=(d, d))
+    elif kind == "clusters":
+        X = X + 5 * rng.integers(0, 3, size=(n, 1)) * rng.normal(size=d)
+    score = X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.5 * rng.normal(size=n)
+    target = ("classes", "numbers", "noise")[rng.integers(3)]
+    y = np.digitize(score, np.quantile(score, [0.33, 0.66]))
+    if target == "numbers":
+        y = score
+    elif target == "noise":
+        y = np.append(rng.integers(0, int(rng.integers(2, 5)), size=n - 2), [0, 1])
+    kernels = (
+        Linear(),
+        Squared(),
+        Polynomial(2, 0.0),
+        Polynomial(2, 1.0),
+        Polynomial(3, 1.0),
+        Polynomial(3, 0.0),
+        Polynomial(4, 0.5),
+        Gaussian(),
+        Gaussian(float(10 ** rng.uniform(-1.2, 1.2))),
+        Multiquadric(),
+        Multiquadric(0.1),
+        RelativeGaussian(),
+        0.5 * Gaussian() + 0.1 * Polynomial(2),
+    )
+    told = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
+    return Case(X, y, told, kernels[rng.integers(len(kernels))], q)
+
+
+def hostile(seed: int) -> Case:
+    """Return a problem that is made to lose digits, with any engine and precision."""
+    rng = np.random.default_rng([4, seed])
+    n, d = int(rng.integers(20, 120)), int(rng.integers(2, 12))
+    q = int(rng.integers(1, min(d, 5)))
+    X = _HOSTILE[rng.integers(len(_HOSTILE))](rng, rng.normal(size=(n, d)))
+    n = len(X)
+    score = np.arctan(X[:, 0]) + 0.3 * rng.normal(size=n)
+    target = ("linear", "gaussian", "classes", "rare")[rng.integers(4)]
+    y: Array = score
+    if target == "classes":
+        y = np.append(rng.integers(0, 3, size=n - 2), [0, 1])
+    elif target == "rare":
+        y = (np.arange(n) == rng.integers(n)).astype(int)
+    elif target == "linear":
+        y = score * 10.0 ** rng.uniform(-8, 8)
+    kernels = (
+        Linear(),
+        Squared(),
+        Polynomial(2, 1.0),
+        Polynomial(5, 0.5),
+        Gaussian(),
+        Gaussian(float(10 ** rng.uniform(-3, 2))),
+        Gaussian(float(10 ** rng.uniform(2, 5))),
+        Multiquadric(float(10 ** rng.uniform(-3, 3))),
+        RelativeGaussian(int(rng.integers(1, 9))),
+        0.5 * Gaussian() + 0.1 * Polynomial(2),
+    )
+    settings = {
+        "engine": ("auto", "exact", "landmarks")[rng.integers(3)],
+        "engine_tol": float(10 ** rng.uniform(-11, -2)),
+        "standardize": bool(rng.integers(4)),
+        "tol": 0.01,
+        "max_iter": 20,
+    }
+    X = X.astype((np.float64, np.float32)[rng.integers(2)])
+    told = "classes" if target == "rare" else target
+    return Case(X, y, told, kernels[rng.integers(len(kernels))], q, settings)
+
+
+def rank_deficient(seed: int) -> tuple[Array, Array, int]:
+    """Return X with columns that carry nothing, or more columns than rows, y, and any q."""
+    rng = np.random.default_rng([8, seed])
+    n, d = int(rng.integers(8, 40)), int(rng.integers(3, 12))
+    kind = rng.integers(4)
+    X = rng.normal(size=(n, d))
+    if kind == 0:
+        X[:, rng.random(d) < 0.4] = rng.normal()
+    elif kind == 1:
+        X = np.hstack([X, X[:, rng.integers(d, size=d // 2)]])
+    elif kind == 2:
+        X = np.hstack([X, np.zeros((n, 2)), X @ rng.normal(size=(d, 3))])
+    else:
+        X = rng.normal(size=(n, 2 * n))
+    y = np.append(rng.integers(0, 4, size=n - 2), [0, 1])
+    if (np.ptp(X, axis=0) > 0).sum() < 2:
+        X[:, :2] = rng.normal(size=(n, 2))
+    return X, y, int(rng.integers(1, X.shape[1]))

@@ -1,0 +1,248 @@
+"""What a fit claims of its answer, held against the definition on problems of all kinds.
+
+Some hundred fits of each sweep belong to `make test`; thousands to `make chaos`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from itertools import product
+
+import numpy as np
+import pytest
+from awkward import Definition, hostile, rank_deficient, small
+from sklearn.datasets import load_digits, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from tally import LONG
+
+from ism_dask import SupervisedIKDR
+from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
+from ism_dask.rivals import SOLVERS
+from ism_dask.states import GAIN, HORIZON, RESIDUAL, Status
+
+# Fits to a test: some seconds.
+BLOCK = 50
+WINE, VINEYARD = load_wine(return_X_y=True)
+
+
+def blocks(short, long):
+    """Numbers of blocks of fits: the first for each run, the others for the long one."""
+    rest = [pytest.param(number, marks=LONG) for number in range(short, long)]
+    return pytest.mark.parametrize("block", [*range(short), *rest])
+
+
+def fit(case):
+    model = SupervisedIKDR(case.q, kernel=case.kernel, target=case.target, **case.settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return model.fit(case.X, case.y)
+
+
+def off_from_orthonormal(model):
+    return np.abs(model.components_ @ model.components_.T - np.eye(len(model.components_))).max()
+
+
+@blocks(6, 80)
+def test_converged_is_true(block):
+    """A small residual, and 50 more iterations by the definition gain less than 0.1% of J."""
+    converged = 0
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        case = small(seed)
+        model = fit(case)
+        judge, W = Definition.of(case, model), model.components_.T
+        J = judge.objective(W)
+        assert off_from_orthonormal(model) <= 1e-10, seed
+        assert abs(model.objective_ - J) <= max(model.engine_error_, 1e-11) * abs(J), seed
+        assert model.converged_ == (model.status_ is Status.CONVERGED)
+        if model.converged_:
+            converged += 1
+            # The definition by differences has rounding of its own.
+            assert judge.residual(W) <= 2 * RESIDUAL, seed
+            assert judge.continued(W, HORIZON) <= J + GAIN * abs(J), seed
+    assert converged >= 0.95 * BLOCK
+
+
+@blocks(4, 40)
+def test_j_is_within_its_bound(block):
+    """Clusters far apart, heavy tails, scales and offsets of all sizes: in either precision."""
+    refusals = []
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        case = hostile(seed)
+        try:
+            model = fit(case)
+        except ValueError as error:
+            refusals.append(str(error))
+            continue
+        J = Definition.of(case, model, np.longdouble).objective(model.components_.T)
+        assert abs(model.objective_ - J) <= model.engine_error_ * abs(J), seed
+        assert off_from_orthonormal(model) <= 1e-10, seed
+    # Landmarks that cannot serve say so, as do kernels that are constant or overflow.
+    told = re.compile("cannot serve|all but constant|engine_tol|overflows")
+    assert all(told.search(reason) for reason in refusals), refusals
+    assert len(refusals) < 0.7 * BLOCK
+
+
+@blocks(6, 30)
+def test_components_are_orthonormal_whatever_the_rows(block):
+    """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
+    kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        X, y, q = rank_deficient(seed)
+        kernel = kernels[seed % len(kernels)]
+        solver = list(SOLVERS)[(seed // len(kernels)) % len(SOLVERS)]
+        model = SupervisedIKDR(q, kernel=kernel, solver=solver, max_iter=60)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model.fit(X, y)
+        assert model.components_.shape == (q, X.shape[1])
+        assert off_from_orthonormal(model) <= 1e-10, (seed, kernel, solver)
+        assert np.isfinite(model.objective_)
+        assert model.transform(X).shape == (len(X), q)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "q"), list(product(["gaussian", "relative_gaussian"], [8, 12, 30]))
+)
+def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
+    X, y = load_digits(return_X_y=True)
+    model = SupervisedIKDR(q, kernel=kernel).fit(X[:700], y[:700])
+    assert off_from_orthonormal(model) <= 1e-10
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_components_of_each_solver_are_orthonormal(solver):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SupervisedIKDR(5, solver=solver).fit(WINE, VINEYARD)
+    assert off_from_orthonormal(model) <= 1e-10
+
+
+def test_a_swing_between_two_subspaces_is_no_end():
+    """Of `Polynomial(2, 0)` the bare step may repeat its eigenvalues and turn W by 90 degrees."""
+    for seed in range(5):
+        X = np.random.default_rng(seed).normal(size=(52, 3))
+        y = np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3])
+        model = SupervisedIKDR(1, kernel=Polynomial(2, 0.0)).fit(X, y)
+        refined = SupervisedIKDR(1, kernel=Polynomial(2, 0.0), refine=True).fit(X, y)
+        assert model.converged_
+        assert model.residual_ <= RESIDUAL
+        assert model.objective_ >= (1 - GAIN) * refined.objective_
+
+
+def test_a_width_below_all_distances_is_not_converged_with_a_large_residual():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = SupervisedIKDR(3, kernel=Gaussian(0.01)).fit(WINE, VINEYARD)
+    assert not model.converged_ or model.residual_ <= RESIDUAL
+
+
+def test_the_tolerance_in_force_is_told():
+    assert SupervisedIKDR(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
+    published = SupervisedIKDR(2, tol=0.01).fit(WINE, VINEYARD)
+    assert published.tolerance_ == 0.01
+    assert published.status_ in (Status.TOLERANCE, Status.CONVERGED)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
+    """J of landmarks jumps from one choice of them to the next, by more than an iteration gains."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(4200, 12))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    near = SupervisedIKDR(2).fit(X, y)
+    assert near.engine_ == "landmarks"
+    assert near.converged_
+    assert near.residual_ <= RESIDUAL
+    assert near.residual_rows_ == len(X)
+    if seed == 0:
+        exact = SupervisedIKDR(2, engine="exact").fit(X, y)
+        assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float64])
+def test_a_class_of_one_row_counts_in_single_precision(kind):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, size=(2000, 6)).astype(kind)
+    y = np.array([1] + [0] * 1999)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = SupervisedIKDR(2, engine="exact").fit(X, y)
+        double = SupervisedIKDR(2, engine="exact").fit(X.astype(np.float64), y)
+    assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
+
+
+def test_columns_of_any_scale_count_alike():
+    model = SupervisedIKDR(3).fit(WINE, VINEYARD)
+    scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
+    other = SupervisedIKDR(3).fit(scaled, VINEYARD)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
+    np.testing.assert_allclose(other.components_, model.components_, atol=1e-6)
+
+
+def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out():
+    rng = np.random.default_rng(0)
+    X = 1e-3 * rng.normal(size=(400, 3)).astype(np.float32)
+    X[0] = 1e5
+    y = (X[:, 1] > 0).astype(int)
+    kernel = SupervisedIKDR(1, standardize=False).fit(X, y).kernel_
+    apart = np.linalg.norm(X[:, None].astype(float) - X[None], axis=2)
+    assert kernel.sigma == pytest.approx(np.median(apart[np.triu_indices(400, 1)]), rel=1e-6)
+
+
+@pytest.mark.parametrize(("q", "gap"), [(3, 0.0), (5, 0.0), (6, None), (9, None), (14, None)])
+def test_columns_that_carry_nothing_take_what_would_lower_j(q, gap):
+    """Beyond two features all others lower J here: four may be constant instead."""
+    wider = np.hstack([WINE, np.ones((len(WINE), 4))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = SupervisedIKDR(q).fit(wider, VINEYARD)
+        fewer = SupervisedIKDR(max(2, q - 4)).fit(WINE, VINEYARD)
+    assert model.objective_ >= fewer.objective_ * (1 - 1e-9)
+    assert np.count_nonzero(np.abs(model.eigenvalues_) < 1e-9) == min(4, q - 2)
+    if gap is not None:
+        assert model.eigengap_ == gap
+
+
+def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 80)), np.arange(30) % 3
+    new = rng.normal(size=(200, 80))
+    model = SupervisedIKDR(5).fit(X, y)
+    noisy = SupervisedIKDR(5).fit(X * (1 + 1e-15 * rng.normal(size=X.shape)), y)
+    np.testing.assert_allclose(noisy.components_, model.components_, atol=1e-6)
+    # What is constant in training is so by the columns' own rule: it is one feature, or some.
+    for column, trained in zip(model.transform(new).T, model.transform(X).T, strict=True):
+        assert np.ptp(trained) > 1e-8 or np.ptp(column) > 0
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
+def test_the_order_of_the_rows_changes_nothing(kernel):
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        X, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
+        order = np.random.default_rng(seed).permutation(60)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            one, other = (
+                SupervisedIKDR(2, kernel=kernel).fit(X[rows], y[rows])
+                for rows in (np.arange(60), order)
+            )
+        assert one.objective_ == other.objective_
+        np.testing.assert_array_equal(one.components_, other.components_)
+
+
+@pytest.mark.parametrize("further", [{"n_init": 4}, {"continuation": True}])
+def test_who_looks_further_finds_no_less(further):
+    for seed in range(12):
+        case = small(seed)
+        if case.target != "classes":
+            continue
+        models = []
+        for settings in ({}, further):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                model = SupervisedIKDR(case.q, kernel=case.kernel, **settings)
+                models.append(model.fit(case.X, case.y))
+        plain, looked = models
+        assert looked.objective_ >= plain.objective_ * (1 - 1e-12), seed
