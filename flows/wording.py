@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from ism_dask.endings import Status
+from ism_dask.endings import Status, components_advice
 
 # What options the command line has for parameters of estimators.
 _OPTIONS = {
@@ -70,6 +70,11 @@ def ending(status: str) -> str:
 def advice(status: str) -> str:
     """Return what may help a fit that has not converged, by the status it ended with."""
     return _sentence(_with_options(Status(status).advice))
+
+
+def components(account: dict[str, Any]) -> str:
+    """Return what the eigenvalues of a fit say against its number of new features, or nothing."""
+    return _sentence(components_advice(account["eigenvalues"], account["eigengap"]))
 
 
 def _with_options(words: str) -> str:

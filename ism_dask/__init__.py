@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ism_dask import kernels
+    from ism_dask.endings import ComponentsWarning
     from ism_dask.estimators.alignment import aligned_sum
     from ism_dask.estimators.alternative import AlternativeIKDR
     from ism_dask.estimators.criterion import hsic
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlternativeIKDR",
+    "ComponentsWarning",
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
     "UnsupervisedIKDR",
@@ -34,13 +36,14 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "AlternativeIKDR": "alternative",
-    "SemiSupervisedIKDR": "semisupervised",
-    "SupervisedIKDR": "supervised",
-    "UnsupervisedIKDR": "unsupervised",
-    "aligned_sum": "alignment",
-    "hsic": "criterion",
-    "spectral_clusters": "spectral",
+    "AlternativeIKDR": "estimators.alternative",
+    "ComponentsWarning": "endings",
+    "SemiSupervisedIKDR": "estimators.semisupervised",
+    "SupervisedIKDR": "estimators.supervised",
+    "UnsupervisedIKDR": "estimators.unsupervised",
+    "aligned_sum": "estimators.alignment",
+    "hsic": "estimators.criterion",
+    "spectral_clusters": "estimators.spectral",
 }
 
 
@@ -48,7 +51,7 @@ def __getattr__(name: str) -> Any:
     if name == "kernels":
         return import_module("ism_dask.kernels")
     if name in _ROOMS:
-        return getattr(import_module(f"ism_dask.estimators.{_ROOMS[name]}"), name)
+        return getattr(import_module(f"ism_dask.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -82,7 +82,10 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
     n, true = problem.shards.n_rows, product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
-            true[: len(W)] = Exact(problem, q).product(W).matrix
+            exact = Exact(problem, q)
+            true[: len(W)] = exact.product(W).matrix
+            if not np.isfinite(true).all():  # beyond what single precision holds
+                true[: len(W)] = exact.gradient(W).matrix
         except MemoryError:
             pass  # tiles may need more than landmarks did: the fit is not to be lost over that
         else:

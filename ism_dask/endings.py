@@ -1,8 +1,18 @@
-"""How a fit can end, in words: cheap to import, for whoever shows results without computing."""
+"""What a fit came to, in words: cheap to import, for whoever shows results without computing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+
+# A new feature whose eigenvalue is a smaller share of the largest hardly matters to J.
+_LEAST_SHARE = 1e-3
+# An eigengap below zero by a smaller share of the largest eigenvalue is rounding.
+_ROUNDING = 1e-6
+
+
+class ComponentsWarning(UserWarning):
+    """Warns of new features that add next to nothing to J, or lower it, or miss a better one."""
 
 
 class Status(Enum):
@@ -70,3 +80,42 @@ _ENDINGS = {
         "take solver='ism'",
     ),
 }
+
+
+def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
+    """Return what the eigenvalues of a fit say against its number of new features, and advice.
+
+    Parameters
+    ----------
+    eigenvalues : sequence of float
+        Of Phi, falling, one for each new feature.
+    eigengap : float
+        The last of them less the largest outside of W.
+
+    Returns
+    -------
+    str
+        Nothing, where each feature counts and none outside of W would count for more.
+    """
+    q, first, last = len(eigenvalues), eigenvalues[0], eigenvalues[-1]
+    outside = last - eigengap
+    counting = sum(value > _LEAST_SHARE * max(first, 0.0) for value in eigenvalues)
+    if counting < q:
+        weak = f"feature {q} has" if counting == q - 1 else f"features {counting + 1} to {q} have"
+        most = f"{eigenvalues[counting]:.3g}"
+        what = (
+            f"new {weak} an eigenvalue of {most if counting == q - 1 else f'{most} or less'}, the "
+            f"first has {first:.3g}: J hardly depends on what adds so little, and falls with what "
+            "is negative"
+        )
+    elif eigengap < -_ROUNDING * first:
+        counting = sum(value > outside for value in eigenvalues)
+        what = (
+            f"the eigengap is {eigengap:.3g}: outside of W Phi has an eigenvalue of "
+            f"{outside:.3g}, larger than that of new feature {counting + 1}"
+        )
+    else:
+        return ""
+    if not counting:
+        return f"{what}. Take another kernel or width"
+    return f"{what}. {counting} new feature{'s' if counting > 1 else ''} would do"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
     from ism_dask.states import Round, State, Stopping
@@ -32,7 +32,16 @@ class Plan:
 
 
 class FitWatcher:
-    """Whoever wants to know how fits come along; as it is, nobody."""
+    """Whoever wants to know how fits come along; as it is, nobody.
+
+    Attributes
+    ----------
+    tells_endings : bool
+        Whether it says itself how fits end and what their features are worth, so that fits warn
+        of nothing.
+    """
+
+    tells_endings: ClassVar[bool] = False
 
     def begun(self, plan: Plan) -> None:
         """Take note of a fit that begins."""

@@ -49,6 +49,8 @@ def _show(summary: dict[str, Any], output: Output) -> None:
     if summary["nmi"]:
         rows = [[name, f"{value:.3f}"] for name, value in summary["nmi"].items()]
         output.table(("label", "NMI"), rows, left=1)
+    if advice := wording.components(summary):
+        output.say(advice)
     if not summary["converged"]:
         output.say(f"not settled: the best so far was kept. {_advice(summary)}")
     for file in summary["pictures"].values():

@@ -49,6 +49,8 @@ def _show(summary: dict[str, Any], output: Output) -> None:
         for number, (value, loadings) in enumerate(pairs)
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
+    if advice := wording.components(summary):
+        output.say(advice)
     if not summary["converged"]:
         output.say(
             f"not settled: the best W so far was kept. It {wording.ending(summary['status'])}"

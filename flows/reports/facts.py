@@ -86,6 +86,7 @@ def trust(run: Run) -> list[Fact]:
         Fact("Engine", str(account["engine"]), account["engine_note"]),
         Fact("Error of J", *_bound(account["engine_error"])),
         Fact("Residual", account["checked"], _residual(account["residual"])),
+        *_features(account),
     ]
 
 
@@ -170,6 +171,15 @@ def _bound(error: float) -> tuple[str, str]:
         f"{error:.1e} at most",
         "The engine approximates: the true J is within this share of the one that is told.",
     )
+
+
+def _features(account: Mapping[str, Any]) -> list[Fact]:
+    """Return whether each new feature counts; nothing of folds, whose features differ."""
+    if "eigenvalues" not in account:
+        return []
+    advice = wording.components(dict(account))
+    told = "Each counts for J, and none outside of W would count for more."
+    return [Fact("Number of new features", f"{len(account['eigenvalues'])}", advice or told)]
 
 
 def _residual(value: float) -> str:

@@ -129,8 +129,9 @@ def _spectrum(view: View) -> Figure | None:
     )
     drawn = plots.spectrum(f"{alt}; eigengap {gap:.3g}", values, view.following)
     told = (
-        "The eigenvalues that were chosen and, pale, the next one. The wider the gap between them, "
-        "the better these features are told from others."
+        "The eigenvalues that were chosen and, pale, the next one: each is half the derivative of "
+        "J by the logarithm of the scale of its feature. The wider the gap between them, the "
+        "better these features are told from others."
     )
     return Figure("Spectrum", told, drawn)
 

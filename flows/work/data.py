@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from flows.compute.seeing import check_seen
 from flows.errors import SettingsError
@@ -22,6 +20,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.rivals import as_solver
 from ism_dask.rows import tile_dtype
 from ism_dask.states import Stopping
+from ism_dask.watching import FitWatcher, watching_fits
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]
@@ -251,11 +250,15 @@ def shared_parameters(settings: Settings) -> dict[str, Any]:
     }
 
 
+class _Summarised(FitWatcher):
+    """Every summary has `converged` and the eigenvalues, and the commands say so in words."""
+
+    tells_endings = True
+
+
 def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
     """Fit a model, looking at the clock."""
-    with warnings.catch_warnings():
-        # Every summary has `converged`, and the commands say so in words.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with watching_fits(_Summarised()):
         started = time.perf_counter()
         model.fit(X, y)
         return Fitted(model, time.perf_counter() - started)

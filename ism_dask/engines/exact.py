@@ -10,6 +10,7 @@ import numpy as np
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import Closed, weighted_gram
 from ism_dask.engines.tiles import (
+    QUIET,
     Model,
     gradient_stripe,
     objective_stripe,
@@ -79,6 +80,7 @@ def _degree_gram(piece: Piece) -> Array:
     return weighted_gram(piece.X, piece.facts[-1])
 
 
+@QUIET
 def _lifted(piece: Piece) -> Array:
     Z, rows = piece.facts[-2:]
     inner = rows[:, :-1] + rows[:, -1:] * Z

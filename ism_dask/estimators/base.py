@@ -16,6 +16,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, validat
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
 from ism_dask.eigen import canonical_signs
+from ism_dask.endings import ComponentsWarning, components_advice
 from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared, prepare
 from ism_dask.gamma import Dependence
@@ -80,7 +81,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
 
 
-class IKDR(_Projector, auto_wrap_output_keys=None):
+class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
     """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
 
     kernel: str | Kernel
@@ -142,7 +143,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):
         self._warn_of_ending(solution)
 
     def _warn_of_ending(self, solution: Solution) -> None:
-        """Warn where the fit has not converged, with numbers and advice."""
+        """Warn where the fit has not converged, or features add nothing, with advice."""
+        if fit_watcher().tells_endings:
+            return
+        advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
+        if advice:
+            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=5)
         status, n_iter = solution.status, solution.n_iter
         if status.was_asked_for:
             return

@@ -117,7 +117,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide, order)
         self._warn_of_ending(replace(outcome.best.solution, status=self.status_))
-        if not outcome.converged and len(outcome.rounds) >= self.max_outer:
+        unsettled = not outcome.converged and len(outcome.rounds) >= self.max_outer
+        if unsettled and not fit_watcher().tells_endings:
             kept = "best" if guide.steady else "last"
             warnings.warn(
                 f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "

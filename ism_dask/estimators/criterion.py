@@ -24,7 +24,8 @@ def hsic(
     engine_tol: float = 1e-4,
     standardize: bool = False,
     random_state: Any = None,
-) -> float:
+    return_error: bool = False,
+) -> float | tuple[float, float]:
     """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
 
     With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this is
@@ -47,6 +48,15 @@ def hsic(
     standardize : bool, default False
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
+    return_error : bool, default False
+        Whether to return a bound on the relative error of the result, too: of rounding, and of
+        what "landmarks" leave out. It is infinite where nothing is known.
+
+    Returns
+    -------
+    value : float
+    error : float
+        With `return_error` only.
 
     Examples
     --------
@@ -65,5 +75,6 @@ def hsic(
         _, problem = prepared.problem(given, dependence(y, target), engine_tol, random_state)
         everything = np.eye(problem.d)
         engines = candidates(engine, problem, problem.d)
-        J = attempt(engines, lambda chosen: chosen.objective(everything))
-    return J / (len(X) - 1) ** 2
+        J = attempt(engines, lambda chosen: chosen.double.value(everything))
+    value = J.objective / (len(X) - 1) ** 2
+    return (value, J.error) if return_error else value

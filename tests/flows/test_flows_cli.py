@@ -82,7 +82,7 @@ def test_crossval_for_people(here: Command) -> None:
         "mean",
         "sd",
     ]
-    said = "not settled: fold 1, 2, 3; the best W so far was kept. It did not settle. Raise --max"
+    said = "not converged: fold 1, 2, 3 did not settle. Raise --max-iter"
     assert said in ended.out
     assert here("crossval", "wine", "--plain", "--first", 1, "--quiet") == Ended(0, "", "")
 

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf
 from sklearn.preprocessing import StandardScaler, scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, spectral_clusters
-from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
+from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 
@@ -40,15 +40,9 @@ def test_weights_are_those_of_the_definition():
 def test_the_weights_do_not_depend_on_the_scale_of_a_kernel_nor_of_the_labels_names():
     (one, _), (two, _) = aligned_sum(["gaussian", "linear"], WINE, CULTIVAR).terms
     names = np.array(["c", "a", "b"])[CULTIVAR]
-    (same, _), (scaled, _) = aligned_sum([Gaussian(), 10.0 * _linear()], WINE, names).terms
+    (same, _), (scaled, _) = aligned_sum([Gaussian(), 10.0 * Linear()], WINE, names).terms
     assert same == pytest.approx(one, rel=1e-12)
     assert scaled == pytest.approx(two, rel=1e-12)
-
-
-def _linear():
-    from ism_dask.kernels import Linear
-
-    return Linear()
 
 
 def test_many_rows_are_sampled_and_the_sample_repeats():
@@ -97,3 +91,15 @@ def test_clusters_need_no_projection_to_be_found():
     assert (np.diff(first) > 0).all()
     with pytest.raises(ValueError, match="`n_clusters` must be a whole number from 1 to 149"):
         spectral_clusters(X, 150)
+
+
+class _Against(Linear):
+    def value(self, beta, scale=None, out=None):
+        return -super().value(beta, scale, out)
+
+
+def test_what_is_aligned_by_less_than_nothing_takes_nothing_from_the_others():
+    alone = aligned_sum(["linear", "gaussian"], WINE, CULTIVAR).terms
+    beside = aligned_sum(["linear", "gaussian", _Against()], WINE, CULTIVAR).terms
+    assert len(beside) == 2
+    assert [weight for weight, _ in beside] == pytest.approx([weight for weight, _ in alone])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -16,7 +17,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
 
-from ism_dask import SupervisedIKDR
+from ism_dask import ComponentsWarning, SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask.endings import components_advice
 from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
 from ism_dask.rivals import SOLVERS
 from ism_dask.states import GAIN, HORIZON, RESIDUAL, Status
@@ -246,3 +248,57 @@ def test_who_looks_further_finds_no_less(further):
                 models.append(model.fit(case.X, case.y))
         plain, looked = models
         assert looked.objective_ >= plain.objective_ * (1 - 1e-12), seed
+
+
+def test_features_that_add_nothing_are_told():
+    with pytest.warns(ComponentsWarning, match=r"new feature 3 has an eigenvalue of -6\.\d"):
+        model = SupervisedIKDR(3).fit(WINE, VINEYARD)
+    assert components_advice(model.eigenvalues_, model.eigengap_).endswith(
+        "2 new features would do"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ComponentsWarning)
+        SupervisedIKDR(2).fit(WINE, VINEYARD)
+
+
+@pytest.mark.parametrize(
+    ("eigenvalues", "eigengap", "advice"),
+    [
+        ((8.0, 5.0), 3.0, ""),
+        ((8.0, 5.0, 0.0), 0.0, "new feature 3 has an eigenvalue of 0, .* 2 new features would do"),
+        ((7e6, 930.0, 2.0), 1.0, "new features 2 to 3 have .* 930 or less, .* 1 new feature would"),
+        ((8.0, 3.0), -2.0, "eigengap is -2: .* eigenvalue of 5, larger .* 2. 1 new feature would"),
+        ((8.0, 3.0), -1e-9, ""),
+        ((-1.0, -2.0), -1.0, "new features 1 to 2 have .* -1 or less, .* another kernel or width"),
+        ((8.0,), -4.0, "eigenvalue of 12, larger than that of new feature 1. Take another kernel"),
+    ],
+)
+def test_what_eigenvalues_say_against_a_number_of_features(eigenvalues, eigengap, advice):
+    told = components_advice(eigenvalues, eigengap)
+    assert re.search(advice, told) if advice else told == ""
+
+
+def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
+    model = SupervisedIKDR(2).fit(WINE, VINEYARD)
+    Z, h = model.transform(WINE), 1e-4
+    for number, eigenvalue in enumerate(model.eigenvalues_):
+        there, back = (
+            hsic(
+                Z * np.where(np.arange(2) == number, np.exp(step), 1.0),
+                VINEYARD,
+                kernel=model.kernel_,
+            )
+            for step in (h, -h)
+        )
+        slope = (there - back) / (2 * h) * (len(WINE) - 1) ** 2
+        assert slope / 2 == pytest.approx(eigenvalue, rel=1e-5)
+
+
+def test_threads_that_fit_leave_the_filters_of_warnings_as_they_were():
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        for model in pool.map(
+            lambda seed: UnsupervisedIKDR(3, random_state=seed).fit(WINE), range(8)
+        ):
+            assert len(np.unique(model.labels_)) == 3
+    assert warnings.filters == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import dask.array as da
 import numpy as np
@@ -250,3 +251,30 @@ def test_rounds_that_do_not_settle_are_told():
         model = UnsupervisedIKDR(3, max_outer=1, outer_tol=1e-9).fit(X)
     assert len(model.rounds_) == 1
     assert not model.converged_
+
+
+def test_a_lazy_chunk_may_have_no_rows(wine):
+    lazy = da.from_array(X, chunks=(50, 13))
+    gappy = da.concatenate([lazy[:50], lazy[:0], lazy[50:]])
+    np.testing.assert_array_equal(wine.predict(gappy).compute(), wine.labels_)
+    none = lazy[lazy[:, 0] > 1e9]
+    assert wine.predict(none).compute().shape == (0,)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
+def test_alternative_clusters_do_not_hang_on_the_order_of_the_rows(kernel):
+    """And settle in nine fits of ten, on noise and on clusters alike."""
+    settled = 0
+    for seed in range(10):
+        rng = np.random.default_rng([3, seed])
+        y = rng.integers(0, 3, size=60)
+        rows = rng.normal(size=(60, 5)) + 3 * (seed % 2) * rng.normal(size=(3, 5))[y]
+        order = rng.permutation(60)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            one = AlternativeIKDR(3, kernel=kernel).fit(rows, y)
+            other = AlternativeIKDR(3, kernel=kernel).fit(rows[order], y[order])
+        assert one.objective_ == other.objective_
+        assert adjusted_rand_score(one.labels_[order], other.labels_) == 1.0
+        settled += one.converged_
+    assert settled >= 8

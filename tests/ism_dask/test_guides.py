@@ -39,12 +39,14 @@ def test_clusters(embedded):
 
 
 def test_avoided_labels(embedded):
+    """Both parts have trace 1, so that `mu` means the same whatever the rows and classes."""
     shards, U, roots = embedded
     Y = one_hot(4)
+    omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
     guide = Avoided(Y - Y.mean(axis=0), 0.7)
-    D = np.diag(roots)
-    away = 0.7 * D @ H @ Y @ Y.T @ H @ D
-    np.testing.assert_allclose(full(*guide.gamma(shards)), D @ U @ U.T @ D - away, atol=1e-12)
+    away = 0.7 * avoided / np.trace(avoided)
+    whole = omega / np.trace(omega) - away
+    np.testing.assert_allclose(full(*guide.gamma(shards)), whole, atol=1e-12)
     np.testing.assert_allclose(full(*guide.first(shards)), -away, atol=1e-12)
 
 

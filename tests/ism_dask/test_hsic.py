@@ -49,3 +49,14 @@ def test_constant_numbers_are_not_a_dependence():
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         hsic(X, Y[1:])
+
+
+def test_the_bound_holds_where_it_approximates():
+    """From 4,000 rows up landmarks may stand for all pairs; the exact engine is the judge."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4200, 3)).astype(np.float32)
+    labels = (rows[:, 0] > 0).astype(int)
+    value, error = hsic(rows, labels, return_error=True)
+    exact, rounding = hsic(rows.astype(float), labels, engine="exact", return_error=True)
+    assert rounding < 1e-9 < abs(value / exact - 1) < error < 0.1
+    assert hsic(rows, labels) == value

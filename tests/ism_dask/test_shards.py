@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from dataclasses import dataclass
 
 import dask.array as da
@@ -284,3 +287,23 @@ def _halved(sums):
 @pytest.mark.parametrize("rows", [7, 50])
 def test_a_sum_is_finished_where_it_lies(rows):
     np.testing.assert_allclose(cut(X, rows).fold(_first_and_sum, finish=_halved), X.sum() / 2)
+
+
+def test_a_child_of_a_fork_computes_with_threads_of_its_own():
+    """Of several shards, before and after: the threads of the parent are not in the child."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 4))
+    y = (X[:, 0] > 0).astype(int)
+    before = _fit(X, y)
+    child = os.fork()
+    if not child:
+        same = np.array_equal(_fit(X, y), before)
+        os._exit(0 if same else 1)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the child did not come to an end")
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0

@@ -325,3 +325,33 @@ def test_transform_checks_its_rows():
     for rows in (X[:, :5], da.from_array(X[:, :5])):
         with pytest.raises(ValueError, match="5 features, but SupervisedIKDR is expecting 13"):
             fitted.transform(rows)
+
+
+def test_lazy_rows_stay_lazy_whatever_container_is_asked_for():
+    lazy = da.from_array(X, chunks=(50, 4))
+    model = SupervisedIKDR(2).set_output(transform="pandas").fit(X, Y)
+    assert isinstance(model.transform(X), pd.DataFrame)
+    assert isinstance(model.fit_transform(X, Y), pd.DataFrame)
+    for new in (model.transform(lazy), model.fit_transform(lazy, Y)):
+        assert isinstance(new, da.Array)
+        np.testing.assert_allclose(new.compute(), model.transform(X).to_numpy(), atol=1e-12)
+
+
+def test_lazy_rows_are_checked_when_they_are_computed():
+    model = SupervisedIKDR(2).fit(X, Y)
+    gap = X.copy()
+    gap[70, 3] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.transform(da.from_array(gap, chunks=(50, 4))).compute()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_anchors_are_rows_of_the_space_of_the_model_without_standardising_too():
+    shifted = X + 100.0
+    model = SupervisedIKDR(2, kernel="relative_gaussian", standardize=False, max_iter=3)
+    model.fit(shifted, Y)
+    seen = (shifted - model.mean_) / model.scale_
+    # In an order of their own, these are the rows themselves.
+    anchors = model.kernel_.anchors
+    assert len(anchors) == len(seen)
+    np.testing.assert_allclose(np.sort(anchors, axis=0), np.sort(seen, axis=0), atol=1e-9)
