@@ -21,6 +21,8 @@ _NOISE = 1e-13
 _TIE = 1e-6
 # Vectors beside those asked for, and blocks kept at most: ten or so are needed.
 _SPARE, _MOST_BLOCKS = 6, 24
+# Of a matrix in memory fewer are tried: where eigenvalues lie close LAPACK is faster.
+_TRIED_BLOCKS = 10
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def leading_by_products(
     *,
     seed: int = 0,
     guess: Array | None = None,
+    most: int = _MOST_BLOCKS,
 ) -> Pairs:
     """Return the k largest eigenpairs of a symmetric operator told by its products with blocks.
 
@@ -147,10 +150,12 @@ def leading_by_products(
         Takes (n, b) to (n, b).
     n, k : int
     tol : float
-        What residual to stop at. After `_MOST_BLOCKS` passes it is over in any case.
+        What residual to stop at.
     seed : int
     guess : (n, g) array, optional
         Vectors near the answer, to begin with beside random ones.
+    most : int
+        After so many passes it is over in any case.
     """
     width = min(n, k + _SPARE)
     block = np.random.default_rng(seed).normal(size=(n, width))
@@ -166,7 +171,7 @@ def leading_by_products(
         off = float(np.linalg.norm(images @ mix - vectors * values, axis=0).max())
         residual = off / abs(values[0]) if values[0] else 0.0
         room = n - basis.shape[1]
-        if residual <= tol or room < 1 or basis.shape[1] >= _MOST_BLOCKS * width:
+        if residual <= tol or room < 1 or basis.shape[1] >= most * width:
             return Pairs(values, vectors, residual)
         block = images[:, -width:][:, :room]
         for _ in range(2):  # once more, for the rounding of the first time
@@ -245,7 +250,8 @@ def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
     d = len(matrix)
     if d > _DENSE_LIMIT and k < d // 20:
         # Blocks, for a single vector misses copies of an eigenvalue.
-        pairs = leading_by_products(matrix.__matmul__, d, k, _KRYLOV_TOL, guess=guess)
+        apply, most = matrix.__matmul__, _TRIED_BLOCKS
+        pairs = leading_by_products(apply, d, k, _KRYLOV_TOL, guess=guess, most=most)
         if pairs.residual <= _KRYLOV_TOL:
             return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])

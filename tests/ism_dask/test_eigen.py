@@ -67,6 +67,11 @@ def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
     monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 100)
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
     np.testing.assert_allclose(leading(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
+    # Zeros are eigenvalues, too, where all others but these two are below them.
+    spectrum = leading(np.diag(np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])), 5)
+    np.testing.assert_array_equal(spectrum.values, [2, 1, 0, 0, 0])
+    assert spectrum.following == 0
+    np.testing.assert_array_equal(np.abs(spectrum.vectors[:10]).sum(axis=0), np.ones(5))
 
 
 @pytest.mark.parametrize("q", [0, 5, 6])
