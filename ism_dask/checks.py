@@ -6,6 +6,8 @@ import math
 from numbers import Integral, Real
 from typing import TypeGuard
 
+_LEAST_SQUARABLE = 1e-150
+
 
 def is_whole(number: object) -> TypeGuard[int]:
     """Say whether `number` is a whole number; True and False are not."""
@@ -19,6 +21,17 @@ def positive(what: str, number: object, otherwise: str = "") -> float:
         return float(number)
     expected = f"a positive finite number {otherwise}".rstrip()
     raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def squarable(what: str, number: object, otherwise: str = "") -> float:
+    """Return `number` as a float whose square is one, too, or raise the error of `positive`."""
+    size = positive(what, number, otherwise)
+    if not _LEAST_SQUARABLE <= size <= 1 / _LEAST_SQUARABLE:
+        raise ValueError(
+            f"{what} must be from {_LEAST_SQUARABLE:g} to {1 / _LEAST_SQUARABLE:g}, where its "
+            f"square is still a number; got {size!r}"
+        )
+    return size
 
 
 def whole(what: str, number: object, otherwise: str = "") -> None:

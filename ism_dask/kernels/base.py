@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ism_dask.checks import positive
+from ism_dask.checks import squarable
 from ism_dask.kernels.features import Monomials
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.typing import Array
@@ -52,7 +52,7 @@ class Kernel(ABC):
     def __mul__(self, weight: object) -> Kernel:
         if not isinstance(weight, Real):
             return NotImplemented
-        factor = positive("a kernel's weight", float(weight))
+        factor = squarable("a kernel's weight", float(weight))
         return conic_sum([(factor * own, term) for own, term in self.terms])
 
     __rmul__ = __mul__

@@ -12,15 +12,13 @@ from typing import Self
 
 import numpy as np
 
-from ism_dask.checks import positive, whole
+from ism_dask.checks import squarable, whole
 from ism_dask.kernels.base import Kernel, PointwiseKernel, filled
 from ism_dask.kernels.features import Monomials
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.typing import Array
 
-# Beyond this and its inverse, squares leave the range of double precision.
-_LEAST_WIDTH = 1e-150
 # An offset that rounds nothing off.
 _TIP = 1e-6
 
@@ -84,7 +82,7 @@ class Polynomial(PointwiseKernel):
         """Check the parameters."""
         whole("`degree`", self.degree)
         if self.offset != 0:
-            positive("`offset`", self.offset, "or 0")
+            squarable("`offset`", self.offset, "or 0")
 
     @property
     def amplitude(self) -> float:
@@ -137,12 +135,7 @@ class _OneWidth(PointwiseKernel):
         """Check the width."""
         if isinstance(self.sigma, str) and self.sigma == "median":
             return
-        sigma = positive("`sigma`", self.sigma, 'or "median"')
-        if not _LEAST_WIDTH < sigma < 1 / _LEAST_WIDTH:
-            raise ValueError(
-                f"`sigma` must be from {_LEAST_WIDTH:g} to {1 / _LEAST_WIDTH:g}, where its square "
-                f"is still a number; got {sigma!r}"
-            )
+        squarable("`sigma`", self.sigma, 'or "median"')
 
     def resolve(self, sample: Array) -> Self:
         """Return the kernel with a number for sigma."""
@@ -221,7 +214,7 @@ class Laplacian(_OneWidth):
     def __post_init__(self) -> None:
         """Check the parameters: at offset 0 the slope at beta = 0 is infinite."""
         super().__post_init__()
-        positive("`offset`", self.offset)
+        squarable("`offset`", self.offset)
 
     @property
     def amplitude(self) -> float:
@@ -265,7 +258,7 @@ class Multiquadric(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the offset: at 0 the slope at beta = 0 is infinite."""
-        positive("`offset`", self.offset)
+        squarable("`offset`", self.offset)
 
     @property
     def value_by_slope(self) -> tuple[float, float]:

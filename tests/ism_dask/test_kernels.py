@@ -215,3 +215,12 @@ def test_unresolved_kernels_say_so():
         RelativeGaussian().widths(ROWS)
     with pytest.raises(TypeError, match="one width"):
         Linear().widths(ROWS)
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e160])
+@pytest.mark.parametrize(
+    "made", [Gaussian, Multiquadric, lambda size: Polynomial(2, size), lambda size: size * Linear()]
+)
+def test_numbers_whose_squares_are_none_are_refused(made, size):
+    with pytest.raises(ValueError, match=r"must be from 1e-150 to 1e\+150, .* got 1e.160"):
+        made(size)
