@@ -38,7 +38,8 @@ class SupervisedIKDR(IKDR):
     Parameters
     ----------
     n_components : int, optional
-        New features. Default: the number of classes (1 for numbers), where d allows.
+        New features, up to d - 1. Default: the number of classes (of columns, for numbers), but
+        fewer than the directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
@@ -47,34 +48,40 @@ class SupervisedIKDR(IKDR):
         and whole numbers as classes, other numbers as "linear".
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
         The Iterative Spectral Method, or one of those that it is measured against. They maximise
-        the same J on the same engine, and end by the residual or where J stalls; "grassmann"
-        needs pymanopt.
+        the same J on the same engine, and end by the residual or where J stalls; `tol` and
+        `angle_tol` do not count for them. "grassmann" needs pymanopt.
     engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
-        How Phi is computed; "auto" takes the cheapest that serves. All but "landmarks", which
-        "auto" takes from 4,000 rows up, are exact up to rounding.
+        How Phi is computed; "auto" takes the cheapest that serves, and the next one where that
+        declines. All but "landmarks", which "auto" takes from 4,000 rows up, leave nothing out.
+        `engine_error_` bounds what the engine and rounding do to J.
     engine_tol : float, default 1e-4
-        How much of the trace of the kernel "landmarks" may leave out. What that can do to J is
-        told by `engine_error_`; measured errors are far smaller.
+        How much of the trace of the kernel "landmarks" may leave out. Where W is then not
+        stationary under the true kernel, a tenth and a hundredth of it are tried, too.
+        `engine_error_` bounds what that does to J; measured errors are far smaller.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
-    tol : float, default 1e-5
-        For "ism": stop when the eigenvalues change by less, relative to their norm, or by less
-        than half of what bounds the error of an approximate engine. The published 0.01 can end
-        where the iteration is only slow.
+    tol : float or None, default None
+        For "ism". None: go on until W is stationary, which `converged_` then claims. A number:
+        the published rule, which stops when the eigenvalues change by less, relative to their
+        norm; 0.01 is as published. It can end where the iteration is only slow, and
+        `converged_` is then false and `status_` `Status.TOLERANCE`.
     angle_tol : float, optional
-        For "ism": stop only when the sine of the largest angle between successive subspaces is
-        below, too.
+        For "ism" with a `tol`: stop only when the sine of the largest angle between successive
+        subspaces is below, too.
     max_iter : int, optional
-        Default: 200 for "ism", for the others as `ism_dask.rivals.SOLVERS` says.
+        Iterations after which to give up. Default: 200 for "ism", for the others as
+        `ism_dask.rivals.SOLVERS` says. Steps along the slope of J, which take over where the
+        spectral iteration comes to no end, may be as many once more.
     max_seconds : float, optional
-        Stop after the iteration that is under way then, and keep the best W so far.
+        Stop when so much time is used up, and keep the best W so far.
     n_init : int, default 1
-        Starts: the spectral one, and so many less one drawn at random. ISM takes all to a
-        loose tolerance, and `solver` the one with the largest J to the end; `history_` and
-        `n_iter_` are of it. Of polynomials the highest maxima can be those of a few rows far
-        out: docs/solvers.md.
+        Starts: the spectral one, and so many less one drawn at random. ISM takes the random ones
+        to a loose tolerance, and `solver` the one with the largest J to the end. The answer is
+        the better of that and the plain run; `history_` and `n_iter_` are of it. Of polynomials
+        the highest maxima can be those of a few rows far out: docs/solvers.md.
     continuation : bool, default False
-        Whether to begin with a kernel of larger width, where it has one, and follow its W.
+        Whether to begin with a kernel of larger width, where it has one, and follow its W. The
+        answer is the better of that and the plain run.
     refine : bool, default False
         Whether to end with steps of the second order, which bring the residual to rounding. Each
         takes some passes over all pairs of rows, whatever the engine.
@@ -87,15 +94,20 @@ class SupervisedIKDR(IKDR):
     Attributes
     ----------
     components_ : (q, d) array
-        The new features in standardised units, orthonormal rows, the largest entry positive.
+        The new features in standardised units, the largest entry of each positive. Rows are
+        orthonormal to 1e-10, also where a new feature carries nothing.
     mean_, scale_ : (d,) arrays
     eigenvalues_ : (q,) array
-        Of Phi, falling: how much each new feature contributes.
+        Of `W^T Phi W`, falling. Each is half the derivative of J by the logarithm of the scale
+        of its new feature, and not the part of J that the feature brings. Where one is
+        negative, its feature lowers J; a `ComponentsWarning` says so, with the number of new
+        features that would do.
     eigengap_ : float
-        The smallest of these minus the next eigenvalue; near zero, the last new feature is one
-        of several as good. Below zero, J is largest at a W that the bare iteration would leave.
+        The smallest of these minus the largest eigenvalue of Phi outside of W, in the whole
+        space of the features. Near zero, the last new feature is one of several as good. Below
+        zero, J is largest at a W that the spectral step would leave.
     objective_ : float
-        J = sum_ij Gamma_ij f(beta_ij); see `ism_dask.hsic`.
+        J = sum_ij Gamma_ij f(beta_ij), in double precision; see `ism_dask.hsic`.
     residual_ : float
         How far W is from a stationary point under the true kernel, whatever the engine:
         `||Phi W - W L|| / ||Phi W||`.
@@ -104,16 +116,24 @@ class SupervisedIKDR(IKDR):
         beyond some seconds of work.
     n_iter_ : int
     status_ : Status
-        How the iteration ended: settled, out of iterations, or over the cap of seconds.
+        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
     converged_ : bool
+        Whether `status_` is `Status.CONVERGED`. With "ism" and no `tol` this claims that W is
+        stationary (`residual_` at most 1e-4), that fifty more iterations would gain less than
+        0.1% of J, and that no way up was found from W. The other solvers claim the residual
+        alone.
+    tolerance_ : float
+        The limit that was in force: of the residual, or `tol`, of the eigenvalues' change.
     history_ : tuple of Record
-        Objective, eigenvalues, change, angle and seconds of each iteration.
+        Objective, eigenvalues, change, angle, residual (under the engine's Phi), seconds, and
+        whether J rose, of each iteration, steps along the slope of J included. Steps of `refine`
+        are not in it.
     engine_ : str
     engine_note_ : str
         Why "auto" left an engine that it had begun with, if it did.
     engine_error_ : float
-        A bound on the relative error of `objective_` that the engine makes: 0 for exact ones,
-        infinite where the bound says nothing.
+        A bound on the relative error of `objective_`, by approximation and by rounding, for
+        every engine; infinite where it says nothing.
     kernel_ : Kernel
         With the numbers that the data gave it.
     classes_ : (c,) array

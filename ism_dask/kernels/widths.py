@@ -15,6 +15,8 @@ from ism_dask.typing import Array
 
 # Rows at a time where all pairs are looked at.
 _BATCH = 256
+# Products of numbers that are multiplied sooner than threads are started.
+_QUICK = 10**7
 # A median of squared distances below this share of the squared lengths is computed once more,
 # with care.
 _UNSAFE = 0.01
@@ -98,8 +100,13 @@ def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
             squared[first : first + pairs.size] = pairs
             first += pairs.size
 
+    batches = gen_batches(m, _BATCH)
+    if m * m * rows.shape[1] <= _QUICK:
+        for batch in batches:
+            fill(batch)
+        return squared
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, gen_batches(m, _BATCH)))
+        list(pool.map(fill, batches))
     return squared
 
 

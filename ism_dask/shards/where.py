@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import cloudpickle
@@ -40,8 +42,7 @@ def task_budget() -> int:
     """Return the bytes that one task may take, where the tasks will run."""
     client = cluster()
     if client is None:
-        cores = psutil.cpu_count(logical=True) or 1
-        return int(psutil.virtual_memory().available * _OURS / cores)
+        return _free(int(time.monotonic()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     rooms = [
         max(0.0, _BEFORE_PAUSE * w["memory_limit"] - _LIBRARIES) / w["nthreads"]
@@ -49,6 +50,13 @@ def task_budget() -> int:
         if w["memory_limit"]
     ]
     return int(min(rooms)) if rooms else sys.maxsize
+
+
+@lru_cache(maxsize=1)
+def _free(second: int) -> int:  # noqa: ARG001
+    """Return what is free here for one task, asked for once a second: small fits take less."""
+    cores = psutil.cpu_count(logical=True) or 1
+    return int(psutil.virtual_memory().available * _OURS / cores)
 
 
 def is_dask(X: Any) -> bool:
