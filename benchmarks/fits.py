@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
-from ism_dask import SupervisedIKDR
+from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.blas import single_threaded_blas
 from ism_dask.eigen import sine
 from ism_dask.engines import Engine, Problem, choose
@@ -82,6 +82,7 @@ def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) ->
     model = SupervisedIKDR(q, kernel=kernel, on_iteration=note, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
         started = time.perf_counter()
         model.fit(rows.X, rows.y)
     return Fit(model, time.perf_counter() - started, ends[-1] - started)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import TypeGuard
+
+import numpy as np
 
 _LEAST_SQUARABLE = 1e-150
 
@@ -21,6 +24,20 @@ def positive(what: str, number: object, otherwise: str = "") -> float:
         return float(number)
     expected = f"a positive finite number {otherwise}".rstrip()
     raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def yes_or_no(what: str, value: object) -> None:
+    """Raise a ValueError unless `value` is True or False, of Python or NumPy."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{what} must be True or False; got {value!r}")  # noqa: TRY004
+
+
+def one_of(what: str, value: object, known: Iterable[str]) -> str:
+    """Return `value` where it is among the `known` names, or raise a ValueError with these."""
+    names = list(known)
+    if isinstance(value, str) and value in names:
+        return value
+    raise ValueError(f"{what} must be one of {', '.join(names)}; got {value!r}")
 
 
 def squarable(what: str, number: object, otherwise: str = "") -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.multiclass import type_of_target
 
+from ism_dask.checks import one_of
 from ism_dask.kernels.widths import median_distance
 from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
@@ -372,14 +373,9 @@ def dependence(y: Array, target: str = "auto") -> Dependence:
 
     "auto" takes labels as classes and numbers that are not whole under the linear kernel.
     """
-    name = (
-        ("linear" if type_of_target(y).startswith("continuous") else "classes")
-        if (target == "auto")
-        else target
-    )
-    if name not in TARGETS:
-        known = ", ".join(["auto", *TARGETS])
-        raise ValueError(f"`target` must be one of {known}; got {target!r}")
+    name = one_of("`target`", target, ["auto", *TARGETS])
+    if name == "auto":
+        name = "linear" if type_of_target(y).startswith("continuous") else "classes"
     return TARGETS[name](y)
 
 

@@ -25,7 +25,7 @@ from ism_dask.engines import (
 from ism_dask.journal import Journal
 from ism_dask.refinement import refined
 from ism_dask.rivals import CLIMB, SOLVERS, Solver
-from ism_dask.solver import continued, resumed, solve
+from ism_dask.solver import continued, is_at_rest, resumed, solve
 from ism_dask.states import RESIDUAL, Candidate, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.typing import Array
@@ -170,11 +170,7 @@ class _Run:
     def _complete(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
-        solution = self._verified(engine, state, watcher)
-        if self.search.refine and solution.status is not Status.OVER_CAP:
-            operator = PaddedOperator(engine, self.q)
-            solution = refined(operator, solution, self._left())
-        solution = certified(engine, solution)
+        solution = certified(engine, self._verified(engine, state, watcher))
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             return replace(solution, status=Status.APPROXIMATE)
         return solution
@@ -185,15 +181,8 @@ class _Run:
         """Return what the solver comes to, and goes on to as long as a way up leads on."""
         operator = PaddedOperator(engine, self.q)
         for _ in range(_DETOURS):
-            solution = self._followed(self.search.solver, operator, state, watcher)
-            if not self.search.solver.by_change:
-                return solution
-            # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
-            # rows are unlike does as well. Its maximum is nothing to be sought before the end.
-            climbs = self.problem.gamma.definite or self.search.stopping.tol is None
-            if climbs and solution.status is Status.SWINGS and not self._finer(engine, solution):
-                solution = self._followed(CLIMB, operator, continued(solution), watcher)
-            if solution.status is not Status.CONVERGED:
+            solution = self._solved_once(engine, operator, state, watcher)
+            if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
                 return solution
             try:
                 verdict = verify(TimeLimited(operator, self._left()), solution)
@@ -203,6 +192,26 @@ class _Run:
                 return solution if verdict.certain else replace(solution, status=Status.LOCAL)
             state = continued(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
+
+    def _solved_once(
+        self,
+        engine: Engine,
+        operator: PaddedOperator,
+        state: State | None,
+        watcher: Callable[[State], None] | None,
+    ) -> Solution:
+        """Return what the solver comes to, by steps along the slope and refinement if need be."""
+        solution = self._followed(self.search.solver, operator, state, watcher)
+        # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
+        # rows are unlike does as well. Its maximum is nothing to be sought before the end.
+        climbs = self.problem.gamma.definite or self.search.stopping.tol is None
+        if climbs and solution.status is Status.SWINGS and not self._finer(engine, solution):
+            solution = self._followed(CLIMB, operator, continued(solution), watcher)
+            if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
+                solution = replace(solution, status=Status.CONVERGED)
+        if self.search.refine and solution.status is not Status.OVER_CAP:
+            solution = refined(operator, solution, self._left())
+        return solution
 
     def _followed(
         self,

@@ -237,15 +237,28 @@ class _Run:
         record = state.history[-1]
         if np.linalg.norm(point.product) <= _FLAT * abs(point.evaluation.objective):
             return Status.FLAT
-        if record.settled and state.best is state.current:
+        published = self.stopping.tol is not None
+        if record.settled and (published or state.best is state.current):
             near = point.residual <= (RESIDUAL if self.stopping.claims else _AT_POINT)
             return Status.CONVERGED if near else Status.TOLERANCE
-        if record.settled and self.stopping.tol is not None:
-            return Status.TOLERANCE
         if self.stopping.spent(record.iteration, record.seconds):
             spent = record.iteration >= self.stopping.max_iter
             return Status.MAX_ITER if spent else Status.OVER_CAP
         return Status.SWINGS
+
+
+def is_at_rest(operator: Operator, solution: Solution) -> bool:
+    """Return whether one spectral step tells nothing against a claim that W is stationary.
+
+    Where the step would leave W, because Phi has a larger eigenvalue outside of W than within, it
+    tells nothing at all: `verify` looks further ahead there.
+    """
+    if relative_residual(solution.W, solution.product) > RESIDUAL:
+        return False
+    if solution.eigengap < 0:
+        return True
+    point = _Point(solution.W, operator.phi(solution.W))
+    return _Run(operator, solution.W.shape[1], Stopping(None)).stays(point)
 
 
 def begin(operator: Operator, q: int) -> State:

@@ -43,8 +43,10 @@ _CAUTION = 0.1
 _STAYS = 1e-5
 # Two iterations apart, eigenvalues closer than this share of the tolerance are a cycle of two.
 _CYCLE = 0.1
-# An iteration that has come to no end after so many steps crawls, or wanders.
-_PATIENCE = 100
+# An iteration crawls whose residual has not fallen to the first share within so many steps, while
+# J has changed by less than the second. One that goes up and down may find a higher maximum by it,
+# and is given more steps.
+_FALL, _SPREAD, _PATIENCE, _MORE_PATIENCE = 0.5, 3e-3, 20, 100
 # Steps in whose mean J has to change, unless it stands still.
 STEPS = 5
 
@@ -115,7 +117,19 @@ class Stopping:
 
     def gives_up(self, history: Sequence[Record]) -> bool:
         """Return whether the spectral iteration is not the way to an end: others may be."""
-        return self._cycles(history) or (self.tol is None and len(history) >= _PATIENCE)
+        return self._cycles(history) or (self.tol is None and self._crawls(history))
+
+    def _crawls(self, history: Sequence[Record]) -> bool:
+        """Return whether the residual hardly falls any more, and J hardly changes."""
+        if len(history) >= _MORE_PATIENCE:
+            return True
+        if len(history) <= _PATIENCE:
+            return False
+        last = history[-1 - _PATIENCE :]
+        objectives = [record.objective for record in last]
+        spread = max(objectives) - min(objectives)
+        falls = last[-1].residual <= _FALL * last[0].residual
+        return not falls and spread <= _SPREAD * abs(objectives[-1])
 
     def _cycles(self, history: Sequence[Record]) -> bool:
         """Return whether eigenvalues repeat every second iteration, and so it will stay.

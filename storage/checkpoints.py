@@ -116,7 +116,10 @@ class Checkpoints:
         try:
             attributes = group.attrs.asdict()
             if attributes["format_version"] != FORMAT_VERSION:
-                raise ValueError(f"`format_version` is {attributes['format_version']!r}")  # noqa: TRY301
+                raise ValueError(  # noqa: TRY301
+                    f"`format_version` is {attributes['format_version']!r}, this version of "
+                    f"ism-dask writes {FORMAT_VERSION}"
+                )
             record = loads(str(attributes["record"]))
             journey = unpacked(record["journey"], get_array(group, _NUMBERS))
             return dict(record["asked"]), journey

@@ -10,7 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
 from benchmarks.measure import Figure, Run, say, timed
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask import (
+    AlternativeIKDR,
+    ComponentsWarning,
+    SemiSupervisedIKDR,
+    UnsupervisedIKDR,
+)
 from ism_dask.estimators.clustering import ClusteringIKDR
 from storage import Dataset, ingest
 
@@ -148,4 +153,5 @@ def _fitted(model: ClusteringIKDR, data: Dataset, y: Any = None) -> Run[Clusteri
     with warnings.catch_warnings():
         # Where rounds do not settle, the table says so.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
         return timed(lambda: model.fit(data, y))

@@ -149,9 +149,7 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settled(account: Mapping[str, Any]) -> tuple[str, str]:
     if account["converged"]:
-        return "yes", (
-            "W is stationary, the next step would hardly turn it, and no way up was found from it."
-        )
+        return "yes", "W is stationary, and neither steps nor a look around found a higher J."
     status = account.get("status", "")
     kept = "The best W so far was kept."
     if status == "converged":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ism_dask.checks import one_of
 from ism_dask.engines.auto import attempt
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.closed import Closed
@@ -41,13 +42,10 @@ def candidates(name: str, problem: Problem, q: int) -> list[Engine]:
 
     These are, from cheap to dear, the ones that serve the problem and are advised for it.
     """
-    if name == "auto":
+    if one_of("`engine`", name, ["auto", *ENGINES]) == "auto":
         kinds = ENGINES.values()
         serving = [kind for kind in kinds if kind.refusal(problem, q) is None]
         return [kind(problem, q) for kind in serving if kind.advised(problem, q)]
-    if name not in ENGINES:
-        known = ", ".join(["auto", *ENGINES])
-        raise ValueError(f"`engine` must be one of {known}; got {name!r}")
     reason = ENGINES[name].refusal(problem, q)
     if reason:
         raise ValueError(

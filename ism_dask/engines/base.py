@@ -157,7 +157,8 @@ class Engine(ABC):
         """
         unit = 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
         off = left_out + self._rounded(unit, summed)
-        share = float(off / abs(objective)) if objective else np.inf
+        known = objective and np.isfinite(objective) and np.isfinite(off)
+        share = float(off / abs(objective)) if known else np.inf
         # Relative to the true J, which may be the smaller one.
         bound = share / (1.0 - share) if share < 1.0 else np.inf
         noise = max(DOUBLE_NOISE, 16 * unit)
@@ -253,7 +254,8 @@ def _inverse_widths(piece: Piece, kernel: Kernel) -> Array:
 
 
 def _longest(piece: Piece) -> Largest:
-    return Largest(float(np.sqrt(np.einsum("ij,ij->i", piece.X, piece.X).max())))
+    X = piece.X.astype(np.float64, copy=False)
+    return Largest(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
 
 
 def _largest(piece: Piece) -> Largest:

@@ -37,6 +37,7 @@ class Closed(Engine):
         return None
 
     @cached_property
+    @QUIET
     def _phi(self) -> Array:
         problem, gamma = self.problem, factored(self.problem)
         signs = gamma.signs
@@ -61,6 +62,7 @@ class Closed(Engine):
         """Return J and Phi at W."""
         return self._evaluated(self._objective(W), self._phi, summed=1)
 
+    @QUIET
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         return self._evaluated(self._objective(W), self._phi @ W, summed=1)
@@ -69,6 +71,7 @@ class Closed(Engine):
         """Return J at W."""
         return self._evaluated(self._objective(W), W[:, :0], summed=1)
 
+    @QUIET
     def _objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J as f is proportional to beta."""
         return float(np.vdot(W, self._phi @ W))
@@ -86,6 +89,7 @@ def _weighted_factor(piece: Piece, gamma: FactoredGamma, local: int | None) -> A
     return U if local is None else U * piece.facts[1][:, local, None]
 
 
+@QUIET
 def _factor_sums(
     piece: Piece, gamma: FactoredGamma, local: int | None
 ) -> tuple[Array, Array, float]:

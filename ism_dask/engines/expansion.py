@@ -195,6 +195,7 @@ def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: Factor
     return matrix if gram is None else matrix + gram
 
 
+@QUIET
 def crossed(by_column: Array, expansion: Expansion, gamma: FactoredGamma) -> Array:
     """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
     mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)

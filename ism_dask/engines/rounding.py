@@ -22,6 +22,8 @@ _TYPICAL_ROWS = 500
 _POINTS, _DECADES, _BETWEEN = 400, 14, 1.1
 # Roundings of a standardised number, of a value of Gamma, and of one of f beside those that its
 # class declares.
+# No largest beta is taken to be smaller.
+_LEAST_BETA = 1e-280
 _STANDARDISED, _OF_GAMMA, _OF_VALUE = 4, 64, 16
 
 
@@ -72,6 +74,7 @@ class _Extremes:
     @classmethod
     def of(cls, term: PointwiseKernel, largest: float) -> _Extremes:
         """Return those over all beta up to `largest` in size."""
+        largest = max(largest, _LEAST_BETA)
         beta = np.append(0.0, np.geomspace(10.0**-_DECADES * largest, largest, _POINTS))
         if term.pairing is not DISTANCE:
             beta = np.append(beta, -beta)
@@ -164,7 +167,14 @@ def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
     loss = max(_loss(term, size, sample) for _, term in kernel.terms)
     if float(np.finfo(np.float64).eps) * loss >= 1.0:
         _refuse_constant(kernel, size, dtype)
-    return float(np.finfo(dtype).eps) * loss > _SINGLE_SHARE
+    eps, least, most = (float(each) for each in _limits(dtype))
+    squares_fit = least < eps**2 * size < eps**4 * most
+    return not squares_fit or eps * loss > _SINGLE_SHARE
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
+    limits = np.finfo(dtype)
+    return limits.eps, limits.tiny, limits.max
 
 
 def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
@@ -174,7 +184,9 @@ def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
     """
     beta = np.array([[0.0, size]])
     with np.errstate(over="ignore"):
-        values = [term.value(beta.copy()).astype(dtype) for _, term in kernel.terms]
+        scales = [np.ones_like(beta) if term.local else None for _, term in kernel.terms]
+        pairs = zip(kernel.terms, scales, strict=True)
+        values = [term.value(beta.copy(), scale).astype(dtype) for (_, term), scale in pairs]
     if not np.isfinite(values).all():
         raise overflow()
     names = " and ".join(term.title for _, term in kernel.terms)

@@ -28,18 +28,19 @@ class AlternativeIKDR(GuidedIKDR):
     mu : float, default 30.0
         How much it counts to be away from the labels, beside the new clusters. Both parts of Gamma
         have trace one, whatever the number of rows, clusters and classes; the published method
-        weighs them as they come. The part of the labels is spread over as many directions as there
-        are classes: at 1 the twenty persons of Face come out again, from 20 on the poses do.
-    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+        divides both by degrees, and weighs them as they come. The part of the labels is spread
+        over as many directions as there are classes: at 1 the twenty persons of Face come out
+        again, from 20 on the poses do.
+    kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
         What all rounds may take. The one that is under way ends with the best W it has.
-    outer_tol, max_outer, n_init, random_state, on_round
+    tol, outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
     ----------
-    As those of `UnsupervisedIKDR`.
+    As those of `UnsupervisedIKDR`; where rounds did not settle, of the last one.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from ism_dask.blas import single_threaded_blas
-from ism_dask.checks import is_whole, positive, whole
+from ism_dask.checks import is_whole, positive, whole, yes_or_no
 from ism_dask.eigen import canonical_signs
 from ism_dask.endings import ComponentsWarning, components_advice
 from ism_dask.engines import Engine
@@ -243,22 +243,33 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         return int(n_components)
 
     def _check_parameters(self) -> None:
+        self._check_tolerances()
+        yes_or_no("`standardize`", self.standardize)
+        as_solver(self.solver)
+        if self.max_iter is not None:
+            whole("`max_iter`", self.max_iter)
+        if self.max_seconds is not None:
+            positive("`max_seconds`", self.max_seconds, "or None")
+        if self.on_iteration is not None and not callable(self.on_iteration):
+            raise TypeError(
+                f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"
+            )
+
+    def _check_tolerances(self) -> None:
         for name, low, high in (("tol", 0, np.inf), ("engine_tol", 0, 1)):
             number: Any = getattr(self, name)
             if name == "tol" and number is None:
                 continue
             if not (isinstance(number, Real) and low < float(number) < high):
                 raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
-        if self.standardize not in (True, False):
-            raise ValueError(f"`standardize` must be True or False; got {self.standardize!r}")
         angle: Any = self.angle_tol
         if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
             raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
-        as_solver(self.solver)
-        if self.max_iter is not None:
-            whole("`max_iter`", self.max_iter)
-        if self.max_seconds is not None:
-            positive("`max_seconds`", self.max_seconds, "or None")
+        if angle is not None and self.tol is None:
+            raise ValueError(
+                f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
+                f"{ANGLE:g} in any case; got {angle!r}"
+            )
 
 
 def rows_of(X: Any) -> Any:

@@ -149,6 +149,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         best = outcome.best
         self._keep(best.solution, prepared)
         self._keep_engine(best.solved, best.solution)
+        if self.tol is None and best.solution.status is Status.TOLERANCE:
+            self.tolerance_ = _ROUND_TOL  # a round before the last ones, which go on to the end
         self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
         self.rounds_ = outcome.rounds
         self.converged_ = self.converged_ and outcome.converged

@@ -207,6 +207,7 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     affine = _statistics(raw)
     origin = np.zeros(len(affine.mean))
     if not standardize:
+        _check_size(affine)
         moved = all(term.pairing.degree for _, term in kernel.terms)
         origin = affine.mean if moved else origin
         affine = Affine(origin, np.ones_like(origin), affine.kept | (not moved))
@@ -221,6 +222,16 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     # In memory, standardising once is cheaper than in every tile.
     once = cut(affine.apply(X, raw.dtype), raw.largest)
     return Prepared(once.backed_by(shards), affine, origin)
+
+
+def _check_size(affine: Affine) -> None:
+    """Raise a ValueError for columns whose squares are beyond what a float holds."""
+    size = float(affine.scale[affine.kept].max(initial=0.0))
+    if size and not 1 / _LARGE < size < _LARGE:
+        raise ValueError(
+            f"X has a column of deviation {size:.2g}; without standardising it must be from "
+            f"{1 / _LARGE:g} to {_LARGE:g}. Take another unit, or standardize=True"
+        )
 
 
 def _in_row_space(shards: Shards, affine: Affine, origin: Array) -> Prepared:
@@ -277,7 +288,7 @@ def _statistics(raw: Shards) -> Affine:
 def _scaled_statistics(raw: Shards, size: Array) -> Affine:
     """Return the statistics of columns whose squares would leave the range of float64."""
     # Powers of two round nothing.
-    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
+    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
     whole = Affine(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
     affine = _affine(raw.in_double().standardised(whole).fold(_columns))
     return Affine(affine.mean * unit, np.where(affine.kept, affine.scale * unit, 1.0), affine.kept)

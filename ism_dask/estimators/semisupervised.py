@@ -33,11 +33,11 @@ class SemiSupervisedIKDR(GuidedIKDR):
         which grow with n: at 1 the scores lead, and the clusters fill in what they leave open.
     target : {"auto", "classes", "linear"}, default "auto"
         What scores are: classes, or numbers. "auto" takes labels and whole numbers as classes.
-    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+    kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
         What all rounds may take. The one that is under way ends with the best W it has.
-    outer_tol, max_outer, n_init, random_state, on_round
+    tol, outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -47,7 +47,7 @@ class SemiSupervisedIKDR(GuidedIKDR):
         `labels_` of rows with a class are its number, and pull the others. Rows with a known
         class keep it in `labels_`, while `predict` takes the nearest centre: for those rows the
         two can differ.
-    As those of `UnsupervisedIKDR` besides.
+    As those of `UnsupervisedIKDR` besides; where rounds did not settle, of the last one.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class SemiSupervisedIKDR(GuidedIKDR):
     >>> from ism_dask import SemiSupervisedIKDR
     >>> X, y = load_wine(return_X_y=True)
     >>> scores = np.where(np.arange(178) % 10 == 0, y, np.nan)
-    >>> SemiSupervisedIKDR(3, target="classes").fit(X, scores).labels_.shape
+    >>> SemiSupervisedIKDR(3, 2, target="classes").fit(X, scores).labels_.shape
     (178,)
     """
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ism_dask.checks import whole
+from ism_dask.checks import whole, yes_or_no
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.knowledge import as_array
 from ism_dask.estimators.preparation import row_order
@@ -69,9 +69,9 @@ class SupervisedIKDR(IKDR):
         For "ism" with a `tol`: stop only when the sine of the largest angle between successive
         subspaces is below, too.
     max_iter : int, optional
-        Iterations after which to give up. Default: 200 for "ism", for the others as
+        Iterations after which to give up. Default: 300 for "ism", for the others as
         `ism_dask.rivals.SOLVERS` says. Steps along the slope of J, which take over where the
-        spectral iteration comes to no end, may be as many once more.
+        spectral iteration comes to no end, count, too.
     max_seconds : float, optional
         Stop when so much time is used up, and keep the best W so far.
     n_init : int, default 1
@@ -227,8 +227,7 @@ class SupervisedIKDR(IKDR):
         super()._check_parameters()
         whole("`n_init`", self.n_init)
         for name in ("continuation", "refine"):
-            if getattr(self, name) not in (True, False):
-                raise ValueError(f"`{name}` must be True or False; got {getattr(self, name)!r}")
+            yes_or_no(f"`{name}`", getattr(self, name))
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         if y is None:
@@ -237,7 +236,7 @@ class SupervisedIKDR(IKDR):
                 "labels or numbers that X W is to depend on"
             )
         y = _column(y)
-        if y.dtype.kind == "O":
+        if y.dtype.kind in "OmM":
             check_labels(y)
         if not (isinstance(X, RowSource) or is_dask(X)):
             several = y.ndim == 2

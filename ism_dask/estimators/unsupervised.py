@@ -19,12 +19,17 @@ class UnsupervisedIKDR(ClusteringIKDR):
     n_clusters : int
     n_components : int, optional
         New features. Default: as many as clusters, where d allows.
-    kernel, solver, engine, engine_tol, standardize, tol, angle_tol, max_iter, on_iteration
+    kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
+    tol : float, optional
+        Default: the W of each round is solved for by the published rule with 0.01, and once the
+        rounds have settled the last ones go on until W is stationary. A number is the published
+        rule for all rounds.
     max_seconds : float, optional
         What all rounds may take. The one that is under way ends with the best W it has.
     outer_tol : float, default 0.01
-        Stop when the eigenvalues of the embedding change by less from round to round.
+        Stop when the eigenvalues of the embedding change by less from round to round, with a W
+        that is solved for to the end.
     max_outer : int, default 20
         Rounds at most.
     n_init : int or "auto", default "auto"
@@ -49,9 +54,11 @@ class UnsupervisedIKDR(ClusteringIKDR):
         What weighs the edges of the graph of the rows of `X W`; docs/clustering.md says why it is
         not the kernel.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
-n_iter_, status_, converged_, history_, engine_, engine_note_, engine_error_, kernel_, \
+n_iter_, status_, tolerance_, history_, engine_, engine_note_, engine_error_, kernel_, \
 n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, of the last round; where rounds did not settle, of the best by J.
+    converged_ : bool
+        Whether the rounds have settled, and the W of the last one has converged.
 
     Examples
     --------

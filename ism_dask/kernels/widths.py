@@ -20,6 +20,8 @@ _QUICK = 10**7
 # A median of squared distances below this share of the squared lengths is computed once more,
 # with care.
 _UNSAFE = 0.01
+# Beyond this, and below its inverse, lengths are not squared as they are.
+_LARGE = 1e120
 # Rows nearer to each other than this share of their lengths are copies: they differ by no more
 # than rounding to single precision.
 _SAME_POINT = 3e-7
@@ -33,7 +35,13 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
     m = len(rows)
     if m < 2:
         raise ValueError(f"{what} needs two rows or more; got {m}")
-    centred = _centred(rows, rows).astype(_precision(rows))
+    centred = _centred(rows, rows)
+    size = float(np.abs(centred).max())
+    if size and not 1 / _LARGE < size < _LARGE:
+        # By a power of two, which rounds nothing: squares are to be numbers.
+        unit = float(np.ldexp(1.0, np.frexp(size)[1] - 1))
+        return unit * median_distance(centred / unit, what)
+    centred = centred.astype(_precision(rows))
     squared = _pairwise(centred, _expanded)
     middle = _middle(squared)
     if middle**2 > _UNSAFE * float(INNER.own(centred).mean(dtype=np.float64)):

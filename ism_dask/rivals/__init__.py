@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ism_dask import solver
+from ism_dask.checks import one_of
 from ism_dask.rivals import grassmann, growth, stiefel
 from ism_dask.states import Solution, Stopping
 
@@ -54,18 +55,16 @@ class Solver:
 
 
 SOLVERS: dict[str, Solver] = {
-    "ism": Solver(solver.solve, 200, "the Iterative Spectral Method", by_change=True, resumes=True),
+    "ism": Solver(solver.solve, 300, "the Iterative Spectral Method", by_change=True, resumes=True),
     "stiefel": Solver(stiefel.solve, 2000, "a curvilinear search on the Stiefel manifold"),
     "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
     "dimension-growth": Solver(growth.solve, 1000, "one column at a time"),
 }
 
 # What takes over where the spectral iteration comes to no end.
-CLIMB = Solver(stiefel.climb, 200, "steps along the slope of J")
+CLIMB = Solver(stiefel.climb, 300, "steps along the slope of J")
 
 
 def as_solver(name: str) -> Solver:
     """Return the solver of that name."""
-    if name in SOLVERS:
-        return SOLVERS[name]
-    raise ValueError(f"`solver` must be one of {', '.join(SOLVERS)}; got {name!r}")
+    return SOLVERS[one_of("`solver`", name, SOLVERS)]

@@ -47,6 +47,7 @@ def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array,
     The column is looked for in coordinates of what is outside of `fixed`, so that no rounding
     can lead it back.
     """
+    trace.begin_anew()
     outside = np.linalg.qr(fixed, mode="complete")[0][:, fixed.shape[1] :]
     first = np.linalg.svd(outside.T @ trace.start, full_matrices=False)[0][:, :1]
 

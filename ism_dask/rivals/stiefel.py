@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ism_dask.rivals.ascent import Pace, ascend
 from ism_dask.rivals.trace import Trace
@@ -40,12 +39,7 @@ def climb(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Climb from the W of `state`, whose history goes on, until W is stationary.
-
-    `max_iter` counts the steps from there.
-    """
-    before = 0 if state is None else state.iteration
-    stopping = replace(stopping, max_iter=before + stopping.max_iter)
+    """Climb from the W of `state`, whose history and count of iterations go on, to a standstill."""
     trace = Trace(
         operator, q, stopping, on_iteration, state, rest=_CAUTION * RESIDUAL, still=_STILL
     )

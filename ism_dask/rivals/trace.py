@@ -86,6 +86,10 @@ class Trace:
         self._earlier = history[-1].seconds if history else 0.0
         self._last, self._begun = self.evaluation, len(history)
 
+    def begin_anew(self) -> None:
+        """Forget the steps so far when J is next asked to stand still: another problem begins."""
+        self._begun = len(self.state.history)
+
     def evaluate(self, W: Array) -> Evaluation:
         """Return J and Phi W (d, k) at W (d, k), unless the time is up."""
         return self._capped.gradient(W)
@@ -130,8 +134,8 @@ class Trace:
 
     @property
     def _stalls(self) -> bool:
-        # Of rows in single precision, or of a J that is all but flat, the residual stays above
-        # what is small.
+        # Where J is all but flat, or the engine approximates, the residual stays above what is
+        # small.
         own = self.state.history[self._begun :]
         last = [record.objective for record in own[-STEPS - 1 :]]
         # J may fall for once: there and back again is no standstill.

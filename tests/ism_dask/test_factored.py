@@ -241,8 +241,8 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
         return phi(self, W)
 
     monkeypatch.setattr(Landmarks, "phi", declines)
-    fitted = SupervisedIKDR(2, angle_tol=1e-6).fit(X, y)
-    exact = SupervisedIKDR(2, angle_tol=1e-6, engine="exact").fit(X, y)
+    fitted = SupervisedIKDR(2, tol=1e-6).fit(X, y)
+    exact = SupervisedIKDR(2, tol=1e-6, engine="exact").fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
     np.testing.assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_

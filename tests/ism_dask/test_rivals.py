@@ -301,7 +301,7 @@ def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
 
 
 def test_rivals_end_by_no_change_of_eigenvalues():
-    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 200, None)
+    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 300, None)
     assert not SOLVERS["stiefel"].stopping(0.1).met(1e-9, 0.0)
     assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
         _solved("ism", _engine(Linear())).objective

@@ -127,10 +127,21 @@ def test_slow_damping_is_no_swing(damping, swinging, tol):
 
 
 def test_what_comes_to_no_end_is_given_up_in_the_end():
-    history = [Record(k, 0.0, (k + 1.0,), 0.5, 0.5, 0.0, True) for k in range(1, 101)]
-    assert Stopping(tol=None, max_iter=200).gives_up(history)
-    assert not Stopping(tol=None, max_iter=200).gives_up(history[:-1])
-    assert not Stopping(tol=0.01, max_iter=200).gives_up(history)
+    def history(count, *, falls, wanders):
+        return [
+            Record(k, 9.0 + wanders * (k % 3), (k + 1.0,), 0.5, 0.5, 0.0, True, residual=falls**k)
+            for k in range(1, count + 1)
+        ]
+
+    stopping = Stopping(tol=None, max_iter=200)
+    crawls = history(21, falls=0.98, wanders=0)
+    assert stopping.gives_up(crawls)
+    assert not stopping.gives_up(crawls[:-1])
+    assert not Stopping(tol=0.01, max_iter=200).gives_up(crawls)
+    assert not stopping.gives_up(history(21, falls=0.9, wanders=0))
+    # What goes up and down may come by a higher maximum, and is given more time.
+    assert not stopping.gives_up(history(99, falls=0.98, wanders=1))
+    assert stopping.gives_up(history(100, falls=0.98, wanders=1))
 
 
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
