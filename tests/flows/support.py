@@ -77,6 +77,7 @@ def unbounded() -> FitSettings:
         n_components=3,
         engine="landmarks",
         engine_tol=0.99,
+        tol=0.01,
         run="unbounded",
     )
 

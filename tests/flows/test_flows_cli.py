@@ -151,6 +151,7 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     settings = unbounded()
     asked = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
     asked += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
+    asked += ["--tol", settings.tol]
     assert here("fit", "own", "--plain", "--json", *asked).answer["engine_error"] is None
     assert "no bound on the error of J" in here("fit", "own", "--plain", "--force", *asked).out
 

@@ -86,6 +86,7 @@ def test_losses_without_progress_end(
     assert error.value.transient
 
 
+@pytest.mark.chaos  # half a minute: `make long`
 def test_an_error_of_ours_is_no_loss_of_a_cluster(
     settings: FitSettings, this: Undertaking, diary: Diary
 ) -> None:
