@@ -16,7 +16,7 @@ from ism_dask.typing import Array
 # Rows at a time where all pairs are looked at.
 _BATCH = 256
 # Products of numbers that are multiplied sooner than threads are started.
-_QUICK = 10**7
+_QUICK = 10**6
 # A median of squared distances below this share of the squared lengths is computed once more,
 # with care.
 _UNSAFE = 0.01
