@@ -34,7 +34,7 @@ def scheduler() -> Iterator[str]:
 
 
 def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
-    asked = ("crossval", "wine", "--plain", "--json")
+    asked = ("crossval", "wine", "--plain", "--json", "--first", 4)
     ended = apart(*asked, "--scheduler", scheduler)
     assert (ended.status, ended.err) == (0, "")
     alone = here(*asked).answer
