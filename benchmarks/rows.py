@@ -12,9 +12,9 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.eigen import leading
 from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
+from ism_dask.targets import dependence
 from storage import Dataset, ingest
 
 Array = NDArray[Any]

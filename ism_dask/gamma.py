@@ -7,24 +7,17 @@ into shards like X. Any tile of it is made from the facts of the rows it spans.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.utils import gen_batches
-from sklearn.utils.multiclass import type_of_target
 
-from ism_dask.checks import one_of
-from ism_dask.kernels.widths import median_distance
 from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
 Rows: TypeAlias = Array | slice
 
-# Rows at a time, and rows at most for the median, where all pairs of y are looked at.
-_BATCH = 2048
-_MEDIAN_ROWS = 5000
 # With more classes than this, half of the rows must share theirs with another.
 _FEW_CLASSES = 20
 
@@ -86,6 +79,10 @@ class FactoredGamma(Gamma):
     def factor(self, facts: Array) -> Array:
         """Return the rows of U (b, r) that belong to `facts` (b, f)."""
 
+    @abstractmethod
+    def part(self, facts: Array) -> tuple[FactoredGamma, Array]:
+        """Return the Gamma of some rows alone, centred on them, and their facts (k, f)."""
+
 
 @dataclass(frozen=True)
 class ClassGamma(FactoredGamma):
@@ -134,6 +131,11 @@ class ClassGamma(FactoredGamma):
         U = np.tile(-self.frequencies, (len(facts), 1))
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
+
+    def part(self, facts: Array) -> tuple[ClassGamma, Array]:
+        """Return that of some rows; a class may have none of them."""
+        counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
+        return ClassGamma(counts / len(facts)), facts
 
     @property
     def mixing(self) -> Array:
@@ -196,6 +198,10 @@ class FactorGamma(FactoredGamma):
         """Return the facts themselves, which are V as well."""
         return facts
 
+    def part(self, facts: Array) -> tuple[FactorGamma, Array]:
+        """Return that of some rows: U less its mean over them."""
+        return self, facts - facts.mean(axis=0)
+
     @property
     def mixing(self) -> Array:
         """The identity."""
@@ -206,51 +212,9 @@ class FactorGamma(FactoredGamma):
         yield from ((slice(None), column) for column in facts.T)
 
 
-@dataclass(frozen=True)
-class GaussianGamma(Gamma):
-    """`H K H` of a gaussian K of y; the facts of a row are y and its mean of K.
-
-    Attributes
-    ----------
-    rate : float
-        `1 / 2 sigma^2`.
-    mean : float
-        The mean of K over all pairs.
-    numbers : int
-        How many a row of y has.
-    """
-
-    rate: float
-    mean: float
-    numbers: int
-
-    @property
-    def breadth(self) -> int:
-        """As many as y has, and the mean."""
-        return self.numbers + 1
-
-    def absolute_sum(self, shards: Shards) -> float:
-        """Return the sum of K and of the three means that are taken off or added."""
-        return 4.0 * shards.n_rows**2 * self.mean
-
-    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the facts: y is small, and stays in float64."""
-        return facts
-
-    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the facts as columns."""
-        return facts.T
-
-    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
-        """Fill the tile with `k(y_i, y_j) - m_i - m_j + m`."""
-        kernel = _gaussian(rows[:, :-1], columns[:-1], self.rate)
-        out[...] = kernel - rows[:, -1:] - columns[-1] + self.mean
-        return out
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dependence:
-    """A Gamma with the facts of all rows, as a target of `TARGETS` makes it.
+    """A Gamma with the facts of all rows, as a target makes it.
 
     Attributes
     ----------
@@ -258,11 +222,19 @@ class Dependence:
     facts : (n, f) array
     classes : (c,) array or None
         The distinct labels, where y are classes.
+    remainder : float
+        The share of the trace of the kernel of y that its factor leaves out.
     """
 
-    gamma: Gamma
+    gamma: FactoredGamma
     facts: Array
     classes: Array | None = None
+    remainder: float = 0.0
+
+    def part(self, rows: Array) -> Dependence:
+        """Return that of some rows (k,): classes keep their numbers."""
+        gamma, facts = self.gamma.part(self.facts[rows])
+        return replace(self, gamma=gamma, facts=facts)
 
 
 def class_dependence(y: Array) -> Dependence:
@@ -281,7 +253,7 @@ def class_dependence(y: Array) -> Dependence:
     if len(classes) > max(_FEW_CLASSES, len(y) / 2):
         raise ValueError(
             f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
-            'where `target` can be chosen, numbers go with target="linear"'
+            'where `target` can be chosen, numbers go with target="gaussian"'
         )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
@@ -335,91 +307,5 @@ def kinds_of(values: Array) -> str:
     return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))
 
 
-def linear_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
-    U = standardised(y)
-    return Dependence(FactorGamma(np.ones(U.shape[1])), U)
-
-
-def gaussian_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
-    U = standardised(y)
-    rate = 0.5 / median_distance(_thinned(U), 'the median width of target="gaussian"') ** 2
-    batches = gen_batches(len(U), _BATCH)
-    means = np.concatenate([_gaussian(U[batch], U.T, rate).mean(axis=1) for batch in batches])
-    return Dependence(
-        GaussianGamma(rate, float(means.mean()), U.shape[1]), np.column_stack([U, means])
-    )
-
-
-def _thinned(U: Array) -> Array:
-    """Return up to 5,000 rows of U (n, t), not all of them equal."""
-    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
-    if np.ptp(thinned, axis=0).any():
-        return thinned
-    # Of a rare event the rows that were left out tell.
-    return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
-
-
-TARGETS: dict[str, Callable[[Array], Dependence]] = {
-    "classes": class_dependence,
-    "linear": linear_dependence,
-    "gaussian": gaussian_dependence,
-}
-
-
-def dependence(y: Array, target: str = "auto") -> Dependence:
-    """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
-
-    "auto" takes labels as classes and numbers that are not whole under the linear kernel.
-    """
-    name = one_of("`target`", target, ["auto", *TARGETS])
-    if name == "auto":
-        name = "linear" if type_of_target(y).startswith("continuous") else "classes"
-    return TARGETS[name](y)
-
-
 def _column_squares(piece: Piece) -> Array:
     return np.einsum("ij,ij->j", piece.X, piece.X).astype(np.float64)
-
-
-def standardised(y: Array) -> Array:
-    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and deviation 1."""
-    columns = _numbers(y)
-    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
-    if constant.size:
-        which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
-        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
-    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
-    _, exponents = np.frexp(np.abs(columns).max(axis=0))
-    scaled = np.ldexp(columns, -exponents)
-    # Differences of numbers that are close to each other are exact, so that none is lost by a
-    # mean that is far from 0.
-    nearest = np.abs(scaled - scaled.mean(axis=0)).argmin(axis=0)
-    scaled -= scaled[nearest, np.arange(scaled.shape[1])]
-    scaled -= scaled.mean(axis=0)
-    scaled -= scaled.mean(axis=0)
-    return np.asarray(scaled / np.sqrt((scaled**2).mean(axis=0)))
-
-
-def _numbers(y: Array) -> Array:
-    """Return y as columns (n, t) of float64."""
-    try:
-        numbers = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`y` must be numbers for this `target`; got {np.asarray(y).dtype} values. "
-            'Labels go with target="classes"'
-        ) from error
-    columns = numbers.reshape(len(numbers), -1)
-    if not np.isfinite(columns).all():
-        raise ValueError("`y` contains NaN or infinity; expected finite numbers")
-    return columns
-
-
-def _gaussian(rows: Array, columns: Array, rate: float) -> Array:
-    """Return the gaussian kernel (a, b) of numbers `rows` (a, t) and `columns` (t, b)."""
-    squared = np.zeros((len(rows), columns.shape[1]))
-    for row, column in zip(rows.T, columns, strict=True):
-        squared += (row[:, None] - column) ** 2
-    return np.asarray(np.exp(-rate * squared))

@@ -25,10 +25,9 @@ from ism_dask.engines import (
 from ism_dask.journal import Journal
 from ism_dask.refinement import refined
 from ism_dask.rivals import CLIMB, SOLVERS, Solver
-from ism_dask.solver import continued, is_at_rest, resumed, solve
-from ism_dask.states import RESIDUAL, Candidate, Solution, State, Status, Stopping
+from ism_dask.solver import continued, is_at_rest, resumed, solve, started
+from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError, TimeLimited
-from ism_dask.typing import Array
 from ism_dask.verification import verify
 
 # What eigenvalues may change by where a W is only to begin with.
@@ -240,7 +239,7 @@ class _Run:
         for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
-            yield _at(np.pad(W, [(0, missing), (0, 0)]))
+            yield started(np.pad(W, [(0, missing), (0, 0)]))
 
     def _left(self, state: State | None = None) -> Stopping:
         """Return when to stop what begins now, at `state`, whose seconds count already."""
@@ -257,11 +256,6 @@ class _Run:
     @property
     def _seconds(self) -> float:
         return self.journal.seconds - self.began
-
-
-def _at(W: Array) -> State:
-    """Return the state that begins with W (d, q), of which nothing is known."""
-    return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
 
 
 def _seconds_of(state: State | None) -> float:

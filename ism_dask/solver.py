@@ -279,6 +279,11 @@ def space_of(operator: Operator) -> Space | None:
     return getattr(operator, "space", None)
 
 
+def started(W: Array) -> State:
+    """Return the state that begins with W (d, q), of which nothing is known."""
+    return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
+
+
 def resumed(solution: Solution) -> State:
     """Return the state that begins with the W of a solution of a problem that has changed."""
     return State.begun(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))

@@ -12,9 +12,9 @@ from benchmarks.dense import standardised
 from benchmarks.measure import Figure
 from ism_dask.blas import single_threaded_blas
 from ism_dask.engines import Problem, choose
-from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.shards import cut
+from ism_dask.targets import dependence
 from storage import ingest
 
 

@@ -12,8 +12,9 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 
 from ism_dask.engines.product import values_between
 from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma import Dependence, dependence
+from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.targets import dependence
 from ism_dask.typing import Array
 
 # Rows that agreement is measured on; more are sampled. A matrix of them is one tile.

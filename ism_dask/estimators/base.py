@@ -17,8 +17,8 @@ from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole, yes_or_no
 from ism_dask.eigen import canonical_signs
 from ism_dask.endings import ComponentsWarning, components_advice
-from ism_dask.engines import Engine
-from ism_dask.estimators.preparation import Prepared, prepare
+from ism_dask.engines import Engine, Problem
+from ism_dask.estimators.preparation import Drawn, Prepared, prepare
 from ism_dask.gamma import Dependence
 from ism_dask.journal import journal_of_fit
 from ism_dask.kernels import Kernel, as_kernel
@@ -179,13 +179,25 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(n_components, default, prepared)
-        resolved, problem = prepared.problem(kernel, dependence, self.engine_tol, self.random_state)
-        engine, solution = self._search.run(problem, q, journal=journal_of_fit())
+        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
+        drawn, start = self._begin(kernel, drawn, dependence, q)
+        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
+        engine, solution = self._search.run(problem, q, start, journal=journal_of_fit())
         self._keep(solution, prepared)
-        # What a kernel keeps of the rows is told in the features of the user.
-        self.kernel_ = resolved.carried(prepared.lift_rows)
+        # Rows in a kernel are in the features of the user.
+        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
         self._keep_engine(engine, solution)
         return solution
+
+    def _begin(
+        self,
+        kernel: Kernel,  # noqa: ARG002
+        drawn: Drawn,
+        dependence: Dependence,  # noqa: ARG002
+        q: int,  # noqa: ARG002
+    ) -> tuple[Drawn, State | None]:
+        """Return what the fit takes from its rows, and where it begins: the spectral start."""
+        return drawn, None
 
     @property
     def _search(self) -> Search:

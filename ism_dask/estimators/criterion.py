@@ -10,8 +10,8 @@ from sklearn.utils import check_X_y
 from ism_dask.blas import single_threaded_blas
 from ism_dask.engines import attempt, candidates
 from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma import dependence
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.targets import dependence
 
 
 def hsic(
@@ -72,7 +72,9 @@ def hsic(
     with single_threaded_blas():
         given = as_kernel(kernel)
         prepared = prepare(X, given, standardize=standardize)
-        _, problem = prepared.problem(given, dependence(y, target), engine_tol, random_state)
+        q = X.shape[1]
+        known = dependence(y, target)
+        _, problem = prepared.problem(given, known, engine_tol, random_state, q)
         everything = np.eye(problem.d)
         engines = candidates(engine, problem, problem.d)
         J = attempt(engines, lambda chosen: chosen.double.value(everything))

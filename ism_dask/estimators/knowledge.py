@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from ism_dask.gamma import Dependence, class_dependence, is_missing, kinds_of, standardised
+from ism_dask.gamma import Dependence, class_dependence, is_missing, kinds_of
+from ism_dask.targets import standardised
 from ism_dask.typing import Array
 
 _SCORES = ("auto", "classes", "linear")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from ism_dask.estimators.knowledge import as_array
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.rows import Affine, RowSource
+from ism_dask.selection import SELECTION_ROWS, Choice
 from ism_dask.shards import Piece, Shards, cut, is_dask
+from ism_dask.starts import Evidence
 from ism_dask.typing import Array
 
 # Pairwise distances are looked at on this many rows; more are sampled.
@@ -129,35 +131,40 @@ class Prepared:
         return np.hstack([constant, outside])
 
     def problem(
-        self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any
+        self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any, q: int
     ) -> tuple[Kernel, Problem]:
         """Return `kernel` with the numbers that these rows give it, and the problem with it."""
-        drawn = self.drawn(kernel, engine_tol, random_state)
+        drawn = self.drawn(kernel, engine_tol, random_state, q)
         problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
         return drawn.kernel, problem
 
-    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any) -> Drawn:
-        """Return what a fit needs beside Gamma."""
+    def share(self, q: int) -> float:
+        """Return how many of the columns that vary W (d, q) leaves: q / d."""
+        return min(q / np.count_nonzero(self.affine.kept), 1.0)
+
+    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> Drawn:
+        """Return what a fit of W (d, q) needs beside Gamma."""
         random = check_random_state(random_state or 0)
-        sample = self._sample(random)
-        resolved = kernel.carried(self.lower_rows).resolve(sample)
+        chosen = self._chosen(random)
+        sample = self.shards.in_double().rows(chosen)
+        resolved = kernel.carried(self.lower_rows).resolve(sample, self.share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
         return Drawn(
             kernel=resolved,
             shards=self.shards.in_double() if double else self.shards,
             engine_tol=engine_tol,
+            chosen=chosen,
             sample=sample,
             seed=int(random.randint(2**31)),
             space=Space(self.n_varying, self.n_constant, self.basis),
         )
 
-    def _sample(self, random_state: np.random.RandomState) -> Array:
-        """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
+    def _chosen(self, random_state: np.random.RandomState) -> Array:
+        """Return the numbers of up to 5,000 rows: of all of them, or of a random choice."""
         n = self.shards.n_rows
-        chosen = np.arange(n)
-        if n > SAMPLE_ROWS:
-            chosen = np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
-        return self.shards.in_double().rows(chosen)
+        if n <= SAMPLE_ROWS:
+            return np.arange(n)
+        return np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +178,10 @@ class Drawn:
     shards : Shards
         The rows, in the precision that the kernel needs.
     engine_tol : float
+    chosen : (s,) array
+        The numbers of some rows.
     sample : (s, r) array
-        Some of the rows.
+        These rows, in double precision.
     seed : int
         For engines.
     space : Space
@@ -182,9 +191,34 @@ class Drawn:
     kernel: Kernel
     shards: Shards
     engine_tol: float
+    chosen: Array
     sample: Array
     seed: int
     space: Space
+
+    def with_kernel(self, kernel: Kernel) -> Drawn:
+        """Return the same with another kernel, which may need other precision."""
+        double = needs_double(kernel, self.sample, self.shards.dtype)
+        return replace(
+            self, kernel=kernel, shards=self.shards.in_double() if double else self.shards
+        )
+
+    def choice(self, dependence: Dependence, q: int) -> Choice:
+        """Return up to 2,000 of the rows to choose a width and a start by."""
+        picked = np.arange(len(self.chosen))
+        if len(picked) > SELECTION_ROWS:
+            random = np.random.default_rng([self.seed, q])
+            picked = np.sort(random.choice(len(picked), SELECTION_ROWS, replace=False))
+        known = dependence.part(self.chosen[picked])
+        X = self.sample[picked]
+        classes = None if dependence.classes is None else known.facts[:, 0]
+        evidence = Evidence.of(X, known.gamma.factor(known.facts), classes)
+        rows = X.astype(self.shards.dtype)
+
+        def problem(part: Array, kernel: Kernel) -> Problem:
+            return Problem.of(cut(rows[part]), kernel, known.part(part))
+
+        return Choice(evidence, self.kernel, problem, q)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -18,13 +18,16 @@ from sklearn.utils.validation import (
 from ism_dask.checks import whole, yes_or_no
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.knowledge import as_array
-from ism_dask.estimators.preparation import row_order
-from ism_dask.gamma import check_labels, dependence
+from ism_dask.estimators.preparation import Drawn, row_order
+from ism_dask.gamma import Dependence, check_labels
 from ism_dask.kernels import Kernel
 from ism_dask.rows import RowSource
 from ism_dask.search import Search
+from ism_dask.selection import LEAST_ROWS, Trial, select
 from ism_dask.shards import is_dask
+from ism_dask.solver import started
 from ism_dask.states import State
+from ism_dask.targets import dependence
 from ism_dask.typing import Array
 
 
@@ -164,6 +167,7 @@ class SupervisedIKDR(IKDR):
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
+        selection: str | None = "heldout",
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
@@ -181,6 +185,7 @@ class SupervisedIKDR(IKDR):
         self.angle_tol = angle_tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
+        self.selection = selection
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
@@ -213,6 +218,20 @@ class SupervisedIKDR(IKDR):
         default = width if known.classes is None else len(known.classes)
         self._fit_projection(X, known, self.n_components, default)
         return self
+
+    def _begin(
+        self, kernel: Kernel, drawn: Drawn, dependence: Dependence, q: int
+    ) -> tuple[Drawn, State | None]:
+        self.selection_: tuple[Trial, ...] = ()
+        if self.selection is None or not kernel.free_width or len(drawn.sample) < LEAST_ROWS:
+            return drawn, None
+        if q > drawn.space.n_varying:
+            return drawn, None
+        self.selection_ = tuple(select(drawn.choice(dependence, q), drawn.seed))
+        best = self.selection_[0]
+        kernel = drawn.kernel.widened(best.width)
+        W = np.pad(best.W, [(0, drawn.space.limited(q + 1).n_constant), (0, 0)])
+        return drawn.with_kernel(kernel), started(W)
 
     @property
     def _search(self) -> Search:

@@ -4,6 +4,7 @@ from ism_dask.kernels.affinity import Affinity, Values
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
 from ism_dask.kernels.family import (
     KERNELS,
+    DistanceKernel,
     Gaussian,
     Laplacian,
     Linear,
@@ -18,6 +19,7 @@ __all__ = [
     "KERNELS",
     "Affinity",
     "ConicSum",
+    "DistanceKernel",
     "Gaussian",
     "Kernel",
     "Laplacian",

@@ -29,8 +29,11 @@ class Kernel(ABC):
         """The positive weights and pointwise kernels whose sum this is."""
 
     @abstractmethod
-    def resolve(self, sample: Array) -> Kernel:
-        """Return the kernel with what depends on the data fixed by `sample` (m, d)."""
+    def resolve(self, sample: Array, share: float = 1.0) -> Kernel:
+        """Return the kernel with what depends on the data fixed by `sample` (m, d).
+
+        `share` is q / d: how many of the columns W will leave.
+        """
 
     @abstractmethod
     def carried(self, lift: Callable[[Array], Array]) -> Kernel:
@@ -39,6 +42,11 @@ class Kernel(ABC):
     def widened(self, factor: float) -> Kernel:
         """Return the kernel with its width, where it has one for all rows, so many times larger."""
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
+
+    @property
+    def free_width(self) -> bool:
+        """Whether its width is a rule of thumb that a search may improve on."""
+        return all(term.free_width for _, term in self.terms)
 
     def flat(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
@@ -172,7 +180,7 @@ class PointwiseKernel(Kernel):
         """The kernel alone, with weight 1."""
         return ((1.0, self),)
 
-    def resolve(self, sample: Array) -> PointwiseKernel:
+    def resolve(self, sample: Array, share: float = 1.0) -> PointwiseKernel:
         """Return itself: nothing depends on the data."""
         return self
 
@@ -183,6 +191,11 @@ class PointwiseKernel(Kernel):
     def widened(self, factor: float) -> PointwiseKernel:
         """Return itself: it has no width."""
         return self
+
+    @property
+    def free_width(self) -> bool:
+        """Whether its width is a rule of thumb: it has none, or a given one."""
+        return False
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""
@@ -248,9 +261,9 @@ class ConicSum(Kernel):
         """The weights and kernels."""
         return self.parts
 
-    def resolve(self, sample: Array) -> ConicSum:
+    def resolve(self, sample: Array, share: float = 1.0) -> ConicSum:
         """Return the sum of the resolved kernels."""
-        return ConicSum(tuple((weight, term.resolve(sample)) for weight, term in self.parts))
+        return ConicSum(tuple((weight, term.resolve(sample, share)) for weight, term in self.parts))
 
     def carried(self, lift: Callable[[Array], Array]) -> ConicSum:
         """Return the sum of the carried kernels."""

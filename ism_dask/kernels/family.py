@@ -21,6 +21,27 @@ from ism_dask.typing import Array
 
 # An offset that rounds nothing off.
 _TIP = 1e-6
+# The offset of the distance kernel, as a share of the distance between rows.
+_SMALL = 0.02
+
+
+def root_distance(sample: Array, share: float) -> float:
+    """Return the median distance of rows (m, d) times the root of the share of columns that stay.
+
+    Standardised columns add alike to squared distances: so far apart are rows of q columns.
+    """
+    return sqrt(share) * median_distance(sample, 'sigma="root"')
+
+
+def _whole_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all columns count
+    return median_distance(sample)
+
+
+# Widths that the data give, by name.
+WIDTHS: dict[str | float, Callable[[Array, float], float]] = {
+    "root": root_distance,
+    "median": _whole_distance,
+}
 
 
 @dataclass(frozen=True)
@@ -126,20 +147,26 @@ class Polynomial(PointwiseKernel):
 class _OneWidth(PointwiseKernel):
     """A kernel of squared distances with one width for all rows."""
 
-    sigma: float | str = "median"
+    sigma: float | str = "root"
 
     pairing = DISTANCE
     definite = True
 
     def __post_init__(self) -> None:
         """Check the width."""
-        if isinstance(self.sigma, str) and self.sigma == "median":
-            return
-        squarable("`sigma`", self.sigma, 'or "median"')
+        if self.sigma not in WIDTHS:
+            squarable("`sigma`", self.sigma, 'or "root" or "median"')
 
-    def resolve(self, sample: Array) -> Self:
+    def resolve(self, sample: Array, share: float = 1.0) -> Self:
         """Return the kernel with a number for sigma."""
-        return self if self.sigma != "median" else replace(self, sigma=median_distance(sample))
+        if not isinstance(self.sigma, str):
+            return self
+        return replace(self, sigma=WIDTHS[self.sigma](sample, share))
+
+    @property
+    def free_width(self) -> bool:
+        """Whether sigma is "root"."""
+        return self.sigma == "root"
 
     def widened(self, factor: float) -> Self:
         """Return the kernel with a width so many times larger."""
@@ -149,7 +176,7 @@ class _OneWidth(PointwiseKernel):
     def _width(self) -> float:
         if isinstance(self.sigma, str):
             name = type(self).__name__
-            raise TypeError(f'{name}(sigma="median") has no width yet: call resolve(rows) first')
+            raise TypeError(f"{name}(sigma={self.sigma!r}) has no width yet: call resolve(rows)")
         return self.sigma
 
     @property
@@ -164,8 +191,9 @@ class Gaussian(_OneWidth):
 
     Parameters
     ----------
-    sigma : float or "median"
-        The width; "median" becomes the median distance between the standardised rows at fit.
+    sigma : float, "root" or "median", default "root"
+        The width. "median" is the median distance between the standardised rows, as in the paper.
+        "root" is that times sqrt(q / d): about the distance between rows that q columns leave.
     """
 
     @property
@@ -292,6 +320,33 @@ class Multiquadric(PointwiseKernel):
 
 
 @dataclass(frozen=True)
+class DistanceKernel(Multiquadric):
+    """`f(beta) = -sqrt(beta + offset^2)` with an offset that is small beside the distances.
+
+    J is then the distance covariance of X W and y (with the distance of y in place of its kernel,
+    where y are numbers). There is no width to choose.
+
+    Parameters
+    ----------
+    offset : float or None, default None
+        None: a fiftieth of the width "root" of a gaussian. It keeps the slope at beta = 0 finite.
+    """
+
+    offset: float | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check the offset, if there is one."""
+        if self.offset is not None:
+            super().__post_init__()
+
+    def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:
+        """Return the kernel with a number for the offset."""
+        if self.offset is not None:
+            return self
+        return replace(self, offset=_SMALL * root_distance(sample, share))
+
+
+@dataclass(frozen=True)
 class RelativeGaussian(PointwiseKernel):
     """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row has the width of its surroundings.
 
@@ -317,7 +372,7 @@ class RelativeGaussian(PointwiseKernel):
         """Check the rank of the neighbour."""
         whole("`neighbor`", self.neighbor)
 
-    def resolve(self, sample: Array) -> RelativeGaussian:
+    def resolve(self, sample: Array, share: float = 1.0) -> RelativeGaussian:
         """Return the kernel with `sample` as anchors, unless it has some."""
         return self if self.anchors is not None else replace(self, anchors=sample)
 
@@ -357,6 +412,7 @@ KERNELS: dict[str, type[PointwiseKernel]] = {
     "squared": Squared,
     "gaussian": Gaussian,
     "multiquadric": Multiquadric,
+    "distance": DistanceKernel,
     "relative_gaussian": RelativeGaussian,
 }
 

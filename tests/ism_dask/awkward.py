@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.gamma import dependence
 from ism_dask.kernels import (
     Gaussian,
     Kernel,
@@ -18,6 +17,7 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
 )
+from ism_dask.targets import dependence
 
 Array = NDArray[Any]
 

@@ -21,7 +21,6 @@ from ism_dask.engines.expansion import phi_sums
 from ism_dask.engines.factored import task_bytes
 from ism_dask.engines.landmarks import Landmarks
 from ism_dask.engines.tiles import projected
-from ism_dask.gamma import dependence
 from ism_dask.kernels import (
     KERNELS,
     Gaussian,
@@ -36,6 +35,7 @@ from ism_dask.progress import watching_passes
 from ism_dask.shards import Piece, cut
 from ism_dask.solver import solve
 from ism_dask.states import Stopping
+from ism_dask.targets import dependence
 
 
 def _data(n=700, d=6, seed=0):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from definition import centred, dense_gamma
 
-from ism_dask.gamma import TARGETS, FactoredGamma, dependence
+from ism_dask.gamma import FactoredGamma
+from ism_dask.targets import TARGETS, dependence
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.choice(["ant", "bee", "cat"], size=31)

@@ -22,10 +22,10 @@ import storage
 from ism_dask import SupervisedIKDR
 from ism_dask.eigen import leading
 from ism_dask.engines import Problem, choose
-from ism_dask.gamma import dependence
 from ism_dask.kernels import as_kernel
 from ism_dask.shards import cut
 from ism_dask.solver import begin
+from ism_dask.targets import dependence
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 DATA = ("wine", "cancer", "face")

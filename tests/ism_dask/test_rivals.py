@@ -18,7 +18,6 @@ from sklearn.preprocessing import scale
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.eigen import leading, sine
 from ism_dask.engines import Problem, choose
-from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.rivals import SOLVERS, as_solver
 from ism_dask.rivals.ascent import ascend
@@ -26,6 +25,7 @@ from ism_dask.rivals.trace import completed
 from ism_dask.shards import cut
 from ism_dask.solver import Evaluation, relative_residual, resumed
 from ism_dask.states import Round, State, Status, Stopping
+from ism_dask.targets import dependence
 
 RIVALS = [name for name in SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.

@@ -14,7 +14,6 @@ from sklearn.preprocessing import scale
 from ism_dask import SupervisedIKDR
 from ism_dask.eigen import sine
 from ism_dask.engines import Problem, choose
-from ism_dask.gamma import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.refinement import refined
 from ism_dask.ritz import Ritz
@@ -23,6 +22,7 @@ from ism_dask.search import Search
 from ism_dask.shards import cut
 from ism_dask.solver import Evaluation, relative_residual, solve
 from ism_dask.states import State, Status, Stopping
+from ism_dask.targets import dependence
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 IRIS = scale(IRIS)

@@ -8,12 +8,12 @@ from sklearn.preprocessing import scale
 from ism_dask.certificate import relative_residual
 from ism_dask.eigen import sine
 from ism_dask.engines import Problem, choose
-from ism_dask.gamma import dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.search import Search
 from ism_dask.shards import cut
 from ism_dask.solver import Evaluation, begin, solve
 from ism_dask.states import Record, Status, Stopping
+from ism_dask.targets import dependence
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(60, 6))

@@ -1,0 +1,147 @@
+"""Subspaces to begin with: each sees another way in which y can depend on X."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from scipy.spatial.distance import cdist
+
+from ism_dask.typing import Array
+
+# Slices that numbers are cut into.
+_SLICES = 10
+# The ridge of a covariance that is inverted, as a share of its mean eigenvalue.
+_RIDGE = 1e-3
+# Gradient starts: the width of their kernel as a share of the median distance, and the ridge of
+# the regression. The second sees what changes over a shorter way.
+_GRADIENTS = {"gradient": (1.0, 1e-3), "narrow gradient": (0.5, 1e-4)}
+# Rows that carry the regression, and columns of the factor of y that it explains.
+_CENTRES, _FUNCTIONS = 500, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Rows in memory with what is to be explained of them.
+
+    Attributes
+    ----------
+    X : (m, d) array
+        Standardised rows, in double precision.
+    U : (m, r) array
+        A factor of Gamma, `Gamma = U U^T`, with columns of mean 0.
+    slices : (m,) array of int
+        Groups of rows with similar y.
+    """
+
+    X: Array
+    U: Array
+    slices: Array
+
+    @classmethod
+    def of(cls, X: Array, U: Array, classes: Array | None) -> Evidence:
+        """Return the evidence of rows; numbers are cut into slices of equal size."""
+        U = U - U.mean(axis=0)
+        return cls(X, U, _slices(U) if classes is None else classes)
+
+    def part(self, rows: Array) -> Evidence:
+        """Return that of some rows (k,)."""
+        U = self.U[rows]
+        X = self.X[rows]
+        return Evidence(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
+
+
+def starts(evidence: Evidence, q: int) -> dict[str, Array]:
+    """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
+    found = {"directional regression": directional_regression(evidence, q)}
+    functions = _leading_functions(evidence.U)
+    distances = _CentreDistances.of(evidence.X)
+    for name, (share, ridge) in _GRADIENTS.items():
+        found[name] = distances.gradient_subspace(functions, share, ridge, q)
+    return found
+
+
+def directional_regression(evidence: Evidence, q: int) -> Array:
+    """Return the subspace (d, q) in which means or variances of slices differ (Li and Wang)."""
+    X = evidence.X
+    m, d = X.shape
+    covariance = X.T @ X / m
+    covariance[np.diag_indices(d)] += _RIDGE * np.trace(covariance) / d
+    values, vectors = scipy.linalg.eigh(covariance)
+    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    white = X @ whitening
+    identity = np.eye(d)
+    moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
+    for label in np.unique(evidence.slices):
+        rows = white[evidence.slices == label]
+        share, mean = len(rows) / m, rows.mean(axis=0)
+        departure = rows.T @ rows / len(rows) - identity
+        moments += share * departure @ departure
+        means += share * np.outer(mean, mean)
+        size += share * float(mean @ mean)
+    matrix = moments + means @ means + size * means
+    return _orthonormal(whitening @ _leading_vectors(matrix, q))
+
+
+@dataclass(frozen=True, eq=False)
+class _CentreDistances:
+    """Rows X (m, d), some of them as centres (c, d), and the squared distances between (m, c)."""
+
+    X: Array
+    centres: Array
+    squared: Array
+
+    @classmethod
+    def of(cls, X: Array) -> _CentreDistances:
+        chosen = np.linspace(0, len(X) - 1, min(len(X), _CENTRES)).astype(int)
+        centres = X[chosen]
+        return cls(X, centres, cdist(X, centres, "sqeuclidean"))
+
+    def gradient_subspace(self, functions: Array, share: float, ridge: float, q: int) -> Array:
+        """Return the subspace (d, q) that the gradients of regressions of `functions` span.
+
+        After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014), with a kernel
+        of so many times the median distance, carried by the centres.
+        """
+        positive = self.squared[self.squared > 0]
+        width = share**2 * float(np.median(positive)) if positive.size else 1.0
+        K = np.exp(self.squared / (-2.0 * width))
+        c = len(self.centres)
+        system = K.T @ K + ridge * len(K) * _gram_of_centres(self.centres, width)
+        system[np.diag_indices(c)] += 1e-10 * np.trace(system) / c
+        weights = scipy.linalg.solve(system, K.T @ functions, assume_a="pos")
+        M = np.zeros((self.X.shape[1],) * 2)
+        for column in weights.T:
+            weighted = K * column
+            gradients = weighted @ self.centres - weighted.sum(axis=1)[:, None] * self.X
+            M += gradients.T @ gradients
+        return _leading_vectors(M, q)
+
+
+def _gram_of_centres(centres: Array, width: float) -> Array:
+    return np.asarray(np.exp(cdist(centres, centres, "sqeuclidean") / (-2.0 * width)))
+
+
+def _leading_functions(U: Array) -> Array:
+    """Return the (m, k) principal columns of U (m, r), no more than are looked at."""
+    if U.shape[1] <= _FUNCTIONS:
+        return U
+    return np.asarray(U @ _leading_vectors(U.T @ U, _FUNCTIONS))
+
+
+def _slices(U: Array) -> Array:
+    """Return the slice of each row, in the order of the first principal column of U (m, r)."""
+    along = (U @ _leading_vectors(U.T @ U, 1))[:, 0]
+    ranks = np.empty(len(U), dtype=int)
+    ranks[np.argsort(along, kind="stable")] = np.arange(len(U))
+    return ranks * _SLICES // len(U)
+
+
+def _leading_vectors(matrix: Array, count: int) -> Array:
+    d = len(matrix)
+    return np.asarray(scipy.linalg.eigh(matrix, subset_by_index=[d - count, d - 1])[1][:, ::-1])
+
+
+def _orthonormal(W: Array) -> Array:
+    return np.asarray(np.linalg.qr(W)[0])
