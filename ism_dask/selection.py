@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -39,6 +40,8 @@ _NEIGHBOURS = 10
 _FOLDS, _ENOUGH = 4, 500
 # A gain counts up to what held-out rows show plus so many of its standard errors.
 _ERRORS = 1.0
+_LEAST_GAIN = 1.0
+_SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,19 +105,19 @@ class Choice:
 
 def select(choice: Choice, seed: int) -> list[Trial]:
     """Return what was tried, the best first."""
-    every = np.arange(len(choice.evidence.X))
-    solved = _ladder(choice, every)
+    evidence = choice.evidence
+    solved = _ladder(choice)
     reference = max((each for each in solved if each.width == 1.0), key=_objective)
-    size = float((choice.evidence.U**2).sum()) / len(every)
     gains = {each: reference.losses - each.losses for each in solved}
-    limits = _confirmed(choice, solved, reference, seed)
+    limits = _confirmed(choice, gains, reference, seed)
+    size = float(np.einsum("ij,ij->", evidence.U, evidence.U)) / len(evidence.U)
     trials = [
         Trial(
             each.width,
             each.start,
             each.objective,
             explained=1.0 - float(each.losses.mean()) / size,
-            gain=min(float(gain.mean()), limits[each.width]) / size,
+            gain=min(float(gain.mean()), limits.get(each.width, 0.0)) / size,
             W=each.W,
         )
         for each, gain in gains.items()
@@ -126,19 +129,17 @@ def _objective(solved: _Solved) -> float:
     return solved.objective
 
 
-def _ladder(choice: Choice, rows: Array, widths: Sequence[float] | None = None) -> list[_Solved]:
-    """Return loose solutions of some rows at every width, from wide to narrow."""
-    evidence = choice.evidence.part(rows)
+def _ladder(choice: Choice) -> list[_Solved]:
+    """Return loose solutions from a few starts at every width, from wide to narrow."""
+    rows = np.arange(len(choice.evidence.X))
     begun: dict[str, Array] = {}
     solved: list[_Solved] = []
-    for width in choice.widths if widths is None else widths:
+    for width in choice.widths:
         engine = _engine(choice.problem(rows, choice.kernel.widened(width)), choice.q)
-        if not begun:
-            begun = _begun(engine, evidence, choice.q)
-        for start, W in begun.items():
-            solved.append(_solved(engine, evidence, width, start, W))
-        last = [each for each in solved if each.width == width]
-        begun["wider"] = max(last, key=_objective).W
+        begun = begun or _begun(engine, choice.evidence, choice.q)
+        found = [_solved(engine, choice.evidence, width, start, W) for start, W in begun.items()]
+        solved += found
+        begun[_WIDER] = max(found, key=_objective).W
     return solved
 
 
@@ -147,12 +148,15 @@ def _engine(problem: Problem, q: int) -> Engine:
 
 
 def _begun(engine: Engine, evidence: Evidence, q: int) -> dict[str, Array]:
-    """Return the starts whose neighbours explain most, the spectral one always among them."""
-    spectral = leading(finite(engine.phi0()), q).vectors
+    """Return the spectral start, and those of the others whose neighbours explain most."""
     others = starts(evidence, q)
     losses = {name: float(neighbour_losses(evidence, W).mean()) for name, W in others.items()}
     best = sorted(others, key=lambda name: losses[name])[:_STARTS]
-    return {"spectral": spectral, **{name: others[name] for name in best}}
+    return {_SPECTRAL: _spectral(engine, q), **{name: others[name] for name in best}}
+
+
+def _spectral(engine: Engine, q: int) -> Array:
+    return leading(finite(engine.phi0()), q).vectors
 
 
 def _solved(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> _Solved:
@@ -162,12 +166,13 @@ def _solved(engine: Engine, evidence: Evidence, width: float, start: str, W: Arr
 
 def _climbed(engine: Engine, W: Array) -> tuple[float, Array]:
     """Return J and W after a few steps along the slope."""
-    now = engine.product(W)
-    best = now.objective, W
-    for W, now in islice(ascend(engine.product, lambda each: each.matrix, W, now), _STEPS):
-        if now.objective > best[0]:
-            best = now.objective, W
-        if relative_residual(W, now.matrix) < _RESIDUAL:
+    begun = engine.product(W)
+    best = begun.objective, W
+    climb = ascend(engine.product, lambda evaluation: evaluation.matrix, W, begun)
+    for point, evaluation in islice(climb, _STEPS):
+        if evaluation.objective > best[0]:
+            best = evaluation.objective, point
+        if relative_residual(point, evaluation.matrix) < _RESIDUAL:
             break
     return best
 
@@ -176,14 +181,14 @@ def neighbour_losses(evidence: Evidence, W: Array) -> Array:
     """Return the squared error (m,) of y of each row as its nearest other rows in X W tell it."""
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
-    nearest = cKDTree(Z).query(Z, k + 1)[1][:, 1:]
+    nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
     return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
 
 
 def _held_out_losses(evidence: Evidence, W: Array, train: Array, test: Array) -> Array:
     """Return the squared error of y of the rows `test`, as the nearest of `train` tell it."""
     Z = evidence.X @ W
-    nearest = cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1]
+    nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
     return _squares(evidence.U[test] - evidence.U[train][nearest].mean(axis=1))
 
 
@@ -192,30 +197,69 @@ def _squares(errors: Array) -> Array:
 
 
 def _confirmed(
-    choice: Choice, solved: list[_Solved], reference: _Solved, seed: int
+    choice: Choice, gains: dict[_Solved, Array], reference: _Solved, seed: int
 ) -> dict[float, float]:
-    """Return for each width how much less its held-out losses are, and a standard error on top.
+    """Return for each width that gains how much held-out rows gain, and a standard error on top.
 
-    Widths that do not gain anything are not solved again.
+    Only widths that gain more than a standard error are tried on held-out rows.
     """
-    gaining = {each.width for each in solved if each.losses.mean() < reference.losses.mean()}
-    widths = [width for width in choice.widths if width in gaining or width == 1.0]
-    limits = dict.fromkeys(choice.widths, 0.0)
-    if widths == [1.0]:
-        limits[1.0] = np.inf
+    best: dict[float, _Solved] = {}
+    for each, gain in gains.items():
+        if gain.mean() > _LEAST_GAIN * _standard_error(gain):
+            rival = best.get(each.width, each)
+            best[each.width] = min(each, rival, key=lambda solved: float(solved.losses.mean()))
+    limits = {1.0: np.inf}
+    if not best.keys() - limits.keys():
         return limits
-    losses: dict[float, list[Array]] = {width: [] for width in widths}
+    held_out: dict[_Solved, list[Array]] = {each: [] for each in (reference, *best.values())}
     for train, test in _folds(choice.evidence, seed):
-        again = _ladder(choice, train, widths)
-        for width in widths:
-            W = max((each for each in again if each.width == width), key=_objective).W
-            losses[width].append(_held_out_losses(choice.evidence, W, train, test))
-    first = np.concatenate(losses[1.0])
-    for width in widths:
-        gain = first - np.concatenate(losses[width])
-        limits[width] = float(gain.mean() + _ERRORS * gain.std() / np.sqrt(len(gain)))
-    limits[1.0] = np.inf
+        fold = _Fold(choice, train, test)
+        for each, losses in held_out.items():
+            losses.append(fold.losses(each))
+    losses_of = {each: np.concatenate(losses) for each, losses in held_out.items()}
+    for width, each in best.items():
+        gain = losses_of[reference] - losses_of[each]
+        limits.setdefault(width, float(gain.mean()) + _ERRORS * _standard_error(gain))
     return limits
+
+
+def _standard_error(numbers: Array) -> float:
+    return float(numbers.std()) / np.sqrt(len(numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """Rows to learn from, and held-out rows."""
+
+    choice: Choice
+    train: Array
+    test: Array
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return self.choice.evidence.part(self.train)
+
+    @cached_property
+    def _starts(self) -> dict[str, Array]:
+        engine = self._engine(1.0)
+        return {
+            _SPECTRAL: _spectral(engine, self.choice.q),
+            **starts(self._evidence, self.choice.q),
+        }
+
+    def _engine(self, width: float) -> Engine:
+        kernel = self.choice.kernel.widened(width)
+        return _engine(self.choice.problem(self.train, kernel), self.choice.q)
+
+    def losses(self, solved: _Solved) -> Array:
+        """Return the losses of the held-out rows, W being learned again as in `solved`."""
+        path = [width for width in self.choice.widths if width >= solved.width]
+        if solved.start != _WIDER:
+            path = [solved.width]
+        W = self._starts[_SPECTRAL if solved.start == _WIDER else solved.start]
+        for width in path:
+            W = _climbed(self._engine(width), W)[1]
+        return _held_out_losses(self.choice.evidence, W, self.train, self.test)
 
 
 def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:
