@@ -7,7 +7,6 @@ returns a W (d, q) that spans its subspace.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -62,7 +61,7 @@ def directional_regression(X: Array, y: Array, q: int) -> Array:
     """Return W of directional regression (Li and Wang 2007)."""
     Z, root = _whitened(X)
     parts = _slice_moments(Z, y)
-    means = sum(share * np.outer(mean, mean) for share, mean, _ in parts)
+    means = np.sum([share * np.outer(mean, mean) for share, mean, _ in parts], axis=0)
     M = 2 * means @ means + 2 * np.trace(means) * means
     for share, mean, covariance in parts:
         deviation = covariance + np.outer(mean, mean) - np.eye(len(means))
@@ -78,7 +77,10 @@ def partial_least_squares(X: Array, y: Array, q: int) -> Array:
 
 def linear_discriminants(X: Array, y: Array, q: int) -> Array:
     """Return scikit-learn's discriminants, and eigenvectors of 0 where there are fewer."""
-    model = LinearDiscriminantAnalysis(solver="eigen").fit(X, sliced(y, _CLASS_SLICES))
+    classes = sliced(y, _CLASS_SLICES)
+    # "svd" serves constant columns, too, but has no more directions than classes less one.
+    solver = "svd" if q <= classes.max() else "eigen"
+    model = LinearDiscriminantAnalysis(solver=solver).fit(X, classes)
     return np.asarray(model.scalings_[:, :q])
 
 
@@ -125,8 +127,6 @@ RIVALS: dict[str, Rival] = {
     "OPG": outer_product_of_gradients,
     "gKDR": gradient_kernel_dimension_reduction,
 }
-# Those that take seconds where the others take milliseconds.
-SLOW = frozenset({"NCA", "OPG", "gKDR"})
 
 
 def _leading(M: Array, q: int) -> Array:
