@@ -77,11 +77,6 @@ def distance(B: Array, W: Array) -> float:
     return float(np.linalg.norm(V @ V.T - U @ U.T) / np.sqrt(2 * B.shape[1]))
 
 
-def in_units_of_rows(W: Array, scale: Array) -> Array:
-    """Return orthonormal directions of X for a W (d, q) of columns divided by `scale` (d,)."""
-    return np.asarray(np.linalg.qr(W / scale[:, None])[0])
-
-
 def _normal(n: int, d: int, rng: Generator) -> Array:
     """Return rows with independent standard normal columns."""
     return rng.normal(size=(n, d))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.rivals import RIVALS, Rival
+from benchmarks.rivals import RIVALS, Rival, is_classes
 from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.kernels import Gaussian
 
@@ -42,11 +42,6 @@ class Projection:
 
 
 Method = Callable[[Array, Array, int], Projection]
-
-
-def is_classes(y: Array) -> bool:
-    """Return whether y are classes, which are whole numbers here."""
-    return y.dtype.kind in "iu"
 
 
 def _rival(rival: Rival, X: Array, y: Array, q: int) -> Projection:

@@ -34,9 +34,14 @@ _RIDGES = (1e-7, 1e-5, 1e-3)
 _NEIGHBOURS, _FOLDS = 5, 5
 
 
+def is_classes(y: Array) -> bool:
+    """Return whether y are classes, which are whole numbers here."""
+    return y.dtype.kind in "iu"
+
+
 def sliced(y: Array, slices: int) -> Array:
     """Return classes as they are, and for numbers the number (n,) of one of equal slices."""
-    if y.dtype.kind in "iu":
+    if is_classes(y):
         return np.unique(y, return_inverse=True)[1]
     ranks = np.argsort(np.argsort(y))
     return np.asarray(ranks * slices // len(y))
@@ -71,7 +76,7 @@ def directional_regression(X: Array, y: Array, q: int) -> Array:
 
 def partial_least_squares(X: Array, y: Array, q: int) -> Array:
     """Return the rotations of scikit-learn's PLS, of classes by their indicators."""
-    targets = np.eye(y.max() + 1)[y] if y.dtype.kind in "iu" else y
+    targets = np.eye(y.max() + 1)[y] if is_classes(y) else y
     return np.asarray(PLSRegression(q).fit(X, targets).x_rotations_)
 
 
@@ -160,7 +165,7 @@ def _features(y: Array) -> Array:
 
     The gaussian has the median distance, and the eigenvectors that make up its trace.
     """
-    if y.dtype.kind in "iu":
+    if is_classes(y):
         return np.eye(y.max() + 1)[y]
     K = _gaussian(np.subtract.outer(y, y) ** 2, float(np.median(pdist(y[:, None]))))
     values, vectors = eigh(K)

@@ -37,7 +37,7 @@ def recovery() -> Figure:
     ]
     shown = [*lines, _means(lines)]
     draw_recovery(shown, tuple(METHODS), _PICTURE)
-    return {**_summary(lines), "table": [*shown, _seconds(runs)], **_words()}
+    return {**_summary(lines), "table": [*shown, _seconds(runs)], **_texts()}
 
 
 def _measured(number: int, draw: int) -> dict[str, Run[float]]:
@@ -88,7 +88,7 @@ def _summary(lines: list[Figure]) -> Figure:
     }
 
 
-def _words() -> Figure:
+def _texts() -> Figure:
     return {
         "must": (
             f"mean distance of the default at most {_LIMIT:.2f} (aim .18), within 10% of the "
