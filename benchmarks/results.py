@@ -19,7 +19,7 @@ from benchmarks.measure import Figure
 RESULTS = Path("bench-results")
 PAGE = Path("docs/benchmarks.md")
 # What is told in places of its own.
-_PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds", "table"}
+_PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds", "table", "picture", "notes"}
 _HEAD = """\
 # Benchmarks
 
@@ -134,6 +134,11 @@ def _section(result: Result) -> str:
     ]
     if figure.get("table"):
         lines.append(_grid(figure["table"]))
+    if "picture" in figure:
+        place = Path(figure["picture"]).relative_to(PAGE.parent)
+        lines.append(f"![{result.name}]({place})\n")
+    if "notes" in figure:
+        lines.append("\n".join(f"- {note}" for note in figure["notes"]) + "\n")
     took = f"{short(figure['peak_gb'])} GB at most, all processes together"
     if "wall_seconds" in figure:
         took += f"; {figure['wall_seconds']:.0f} s to measure"

@@ -1,23 +1,26 @@
 """One function for each figure: it returns what it measured and what the figure must be.
 
 Beside its numbers a figure has `must` (in words) and `met`; `table`, if there is one, is a list of
-lines with the same names; `peak_limit_gb`, if there is one, what all processes may hold at once.
+lines with the same names; `peak_limit_gb`, if there is one, what all processes may hold at once;
+`picture` the path of one that it draws, below docs; `notes` lines of text below the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.figures.accuracy import cancer, face, mnist, small, wine
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles
 from benchmarks.figures.growth import slope
+from benchmarks.figures.heldout import accuracy, stability
 from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
+from benchmarks.figures.recovery import recovery
 from benchmarks.figures.scale import scale
+from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
 
@@ -43,6 +46,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        recovery,
+        accuracy,
+        stability,
         optima,
         overhead,
         startup,

@@ -1,0 +1,81 @@
+"""Projections of rows by the rivals and by the library, all called in the same way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.rivals import RIVALS, Rival, is_classes
+from ism_dask import ComponentsWarning, SupervisedIKDR
+from ism_dask.kernels import Gaussian
+
+Array = NDArray[Any]
+DEFAULT, PAPER = "default", "paper's settings"
+# The only place with the paper's settings: where the library's defaults are others, here are its.
+PAPER_SETTINGS: dict[str, Any] = {"kernel": Gaussian(sigma="median"), "n_init": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """W (d, q) of columns that are standardised by `mean` (d,) and `scale` (d,)."""
+
+    W: Array
+    mean: Array
+    scale: Array
+
+    def transform(self, X: Array) -> Array:
+        """Return the new features (n, q) of rows."""
+        return np.asarray((X - self.mean) / self.scale @ self.W)
+
+    @property
+    def in_units_of_rows(self) -> Array:
+        """The weights (d, q) of columns that are not standardised."""
+        return np.asarray(self.W / self.scale[:, None])
+
+
+Method = Callable[[Array, Array, int], Projection]
+
+
+def _rival(rival: Rival, X: Array, y: Array, q: int) -> Projection:
+    """Return what a rival makes of standardised columns."""
+    scaler = StandardScaler().fit(X)
+    return Projection(rival(scaler.transform(X), y, q), scaler.mean_, scaler.scale_)
+
+
+def _default(X: Array, y: Array, q: int) -> Projection:
+    """Return the projection by the library with nothing but q."""
+    return _fitted(SupervisedIKDR(q), X, y)
+
+
+def _paper(X: Array, y: Array, q: int) -> Projection:
+    """Return the projection by the library with the settings of the paper."""
+    target = "classes" if is_classes(y) else "linear"
+    return _fitted(SupervisedIKDR(q, target=target, **PAPER_SETTINGS), X, y)
+
+
+def _fitted(model: SupervisedIKDR, X: Array, y: Array) -> Projection:
+    model.fit(X, y)
+    return Projection(model.components_.T, model.mean_, model.scale_)
+
+
+METHODS: dict[str, Method] = {
+    **{name: partial(_rival, rival) for name, rival in RIVALS.items()},
+    PAPER: _paper,
+    DEFAULT: _default,
+}
+
+
+def projection(method: str, X: Array, y: Array, q: int) -> Projection:
+    """Fit a method by its name in `METHODS`, without warnings: the figure shows what they say."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
+        return METHODS[method](X, y, q)

@@ -1,0 +1,56 @@
+"""Pictures of figures for the documentation, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from benchmarks.measure import Figure
+from ism_dask.plot import _COLOURS, _GREY, _MARKERS
+
+# Without these, identifiers are random, and every letter is a path.
+_STABLE: Any = {
+    "svg.hashsalt": "ism-dask",
+    "svg.fonttype": "none",
+    "font.sans-serif": ["DejaVu Sans", "sans-serif"],
+    "font.size": 9,
+}
+
+
+def draw_recovery(lines: Sequence[Figure], methods: Sequence[str], path: Path) -> None:
+    """Write a dot plot: a row for each line, a mark for each method, the last one emphasised."""
+    with mpl.rc_context(_STABLE):
+        canvas = Canvas(figsize=(8, 6.2), layout="constrained")
+        ax = canvas.subplots()
+        heights = range(len(lines), 0, -1)
+        for place, method in enumerate(reversed(methods)):
+            distances = [line[method] for line in lines]
+            ax.plot(distances, heights, label=method, **_style(place))
+        _draw_frame(ax, [line["design"] for line in lines], heights)
+        canvas.legend(loc="outside upper center", ncols=(len(methods) + 1) // 2, frameon=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _style(place: int) -> dict[str, Any]:
+    """Return a full large mark for place 0, coloured marks for the next, grey for the others."""
+    colour = _COLOURS[place] if place < len(_COLOURS) else _GREY
+    style = {"marker": _MARKERS[place % len(_MARKERS)], "color": colour, "linestyle": "none"}
+    emphasis = {"markersize": 9, "zorder": 3} if place == 0 else {"markersize": 5, "mfc": "none"}
+    return {**style, **emphasis}
+
+
+def _draw_frame(ax: Axes, names: Sequence[str], heights: Sequence[int]) -> None:
+    ax.set_yticks(list(heights), names)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("distance from the true subspace (0: the same, 1: orthogonal)")
+    ax.grid(axis="y", lw=0.5, color="#dddddd")
+    ax.set_axisbelow(True)
+    ax.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)

@@ -1,0 +1,101 @@
+"""Designs with their subspaces, the rivals, and what becomes of their distances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.designs import DESIGNS, Design, distance, seeded
+from benchmarks.methods import METHODS, projection
+from benchmarks.pictures import draw_recovery
+from benchmarks.results import Result, page
+
+each_design = pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.name)
+
+
+@each_design
+def test_y_depends_on_the_subspace_alone(design: Design):
+    rng = np.random.default_rng(0)
+    X, B = design.inputs(200, design.d, rng), design.B
+    assert X.shape == (200, design.d)
+    assert B.shape == (design.d, design.q)
+    assert np.allclose(B.T @ B, np.eye(design.q))
+    others = rng.normal(size=X.shape)
+    replaced = X @ B @ B.T + others - others @ B @ B.T
+    y, again = (design.response(rows @ B, np.random.default_rng(1)) for rows in (X, replaced))
+    assert np.allclose(y, again)
+    assert len(np.unique(y)) > 1
+
+
+def test_draws_repeat_and_their_columns_are_reordered_with_the_subspace():
+    draw, again, other = (seeded(0, number, 50) for number in (3, 3, 4))
+    assert np.array_equal(draw.X, again.X)
+    assert np.array_equal(draw.y, again.y)
+    assert not np.array_equal(draw.B, other.B)
+    x1, x2 = (draw.X @ draw.B).T
+    assert np.std(draw.y - x1 / (0.5 + (x2 + 1.5) ** 2)) == pytest.approx(0.5, abs=0.15)
+
+
+def test_classes_of_unequal_variances_have_the_moments_of_their_law():
+    design = next(each for each in DESIGNS if each.name == "unequal variances")
+    draw = design.draw(40_000, np.random.default_rng(0))
+    for number, (mean, deviation) in enumerate([(0, 1), (1, 2.5)]):
+        rows = draw.X[draw.y == number]
+        assert rows[:, 0].mean() == pytest.approx(mean, abs=0.05)
+        assert rows[:, 1].std() == pytest.approx(deviation, abs=0.05)
+        assert rows[:, 2].std() == pytest.approx(1, abs=0.05)
+
+
+def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    B = Q[:, :2]
+    assert distance(B, B @ np.array([[3.0, 1.0], [0.0, -2.0]])) == pytest.approx(0, abs=1e-12)
+    assert distance(B, Q[:, 2:4]) == pytest.approx(1)
+    assert distance(B, Q[:, 1:3]) == pytest.approx(np.sqrt(0.5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_recovers_a_line_in_columns_of_unequal_units(method: str):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)) * [1, 2, 5, 0.5, 1]
+    b = np.array([[1.0, -0.5, 0.1, 0.0, 0.0]]).T
+    y = (X @ b).ravel() + 0.2 * rng.normal(size=400)
+    assert distance(b, projection(method, X, y, 1).in_units_of_rows) < 0.15
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_recovers_the_plane_of_three_classes(method: str):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=400)
+    centres = np.zeros((3, 6))
+    centres[:, :2] = [[0, 0], [3, 0], [0, 3]]
+    X = rng.normal(size=(400, 6)) + centres[y]
+    assert distance(np.eye(6)[:, :2], projection(method, X, y, 2).in_units_of_rows) < 0.3
+
+
+def test_the_picture_is_the_same_for_the_same_numbers(tmp_path: Path):
+    lines = [{"design": name, "SIR": 0.5, "default": 0.1} for name in ("one", "two")]
+    paths = tmp_path / "first.svg", tmp_path / "second.svg"
+    for path in paths:
+        draw_recovery(lines, ("SIR", "default"), path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert b">one<" in first
+
+
+def test_the_page_shows_a_picture_and_notes():
+    figure = {
+        "table": [{"design": "one", "default": 0.1}],
+        "picture": "docs/images/recovery.svg",
+        "notes": ["one: y = x1"],
+        "must": "0.2",
+        "met": True,
+        "peak_gb": 0.5,
+    }
+    machine = dict.fromkeys(("cores", "processor", "memory_gb", "python", "when"), "")
+    text = page([Result("recovery", {**machine, "packages": {}}, figure)])
+    assert "![recovery](images/recovery.svg)" in text
+    assert "\n- one: y = x1\n" in text
+    assert "| notes |" not in text
