@@ -224,12 +224,16 @@ class Dependence:
         The distinct labels, where y are classes.
     remainder : float
         The share of the trace of the kernel of y that its factor leaves out.
+    columns : int
+        Numbers that each row of y has.
     """
 
     gamma: FactoredGamma
     facts: Array
     classes: Array | None = None
     remainder: float = 0.0
+
+    columns: int = 1
 
     def part(self, rows: Array) -> Dependence:
         """Return that of some rows (k,): classes keep their numbers."""

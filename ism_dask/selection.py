@@ -28,8 +28,6 @@ from ism_dask.typing import Array
 SELECTION_ROWS = 2000
 # Fewer rows tell nothing of widths.
 LEAST_ROWS = 20
-# Widths, as multiples of the one that the kernel has by itself, from wide to narrow.
-WIDTHS = (2.0, 1.0, 0.5, 0.25)
 # Steps of a loose solution, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 15, 0.02
 # Starts that are solved at every width, beside the W of the width before.
@@ -40,6 +38,8 @@ _NEIGHBOURS = 10
 _FOLDS, _ENOUGH = 4, 500
 # A gain counts up to what held-out rows show plus so many of its standard errors.
 _ERRORS = 1.0
+# Standard errors by which another feature has to explain more to be taken by itself.
+_CLEAR = 2.0
 _LEAST_GAIN = 1.0
 _SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
 
@@ -60,14 +60,17 @@ class Trial:
     gain : float
         By how much that is more than at the kernel's own width, as far as held-out rows confirm.
     W : (d, q) array
+    losses : (m,) array
+        What the neighbours of each row leave unexplained.
     """
 
     width: float
     start: str
     objective: float
     explained: float
-    gain: float = 0.0
-    W: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    gain: float
+    W: Array = field(repr=False)
+    losses: Array = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +97,14 @@ class Choice:
         Returns the problem of some rows (k,) of the evidence with a kernel.
     q : int
     widths : tuple of float
+        Multiples of the kernel's width, from wide to narrow, 1 among them.
     """
 
     evidence: Evidence
     kernel: Kernel
     problem: Callable[[Array, Kernel], Problem]
     q: int
-    widths: Sequence[float] = WIDTHS
+    widths: Sequence[float]
 
 
 def select(choice: Choice, seed: int) -> list[Trial]:
@@ -119,6 +123,7 @@ def select(choice: Choice, seed: int) -> list[Trial]:
             explained=1.0 - float(each.losses.mean()) / size,
             gain=min(float(gain.mean()), limits.get(each.width, 0.0)) / size,
             W=each.W,
+            losses=each.losses,
         )
         for each, gain in gains.items()
     ]
@@ -175,6 +180,18 @@ def _climbed(engine: Engine, W: Array) -> tuple[float, Array]:
         if relative_residual(point, evaluation.matrix) < _RESIDUAL:
             break
     return best
+
+
+def adds(more: Trial, fewer: Trial) -> bool:
+    """Return whether another feature lets neighbours explain more, beyond two standard errors."""
+    gain = fewer.losses - more.losses
+    return float(gain.mean()) > _CLEAR * _standard_error(gain)
+
+
+def useful_features(evidence: Evidence, W: Array) -> int:
+    """Return how many of the first features of W (d, q) explain as much as all of them."""
+    losses = [float(neighbour_losses(evidence, W[:, :k]).mean()) for k in range(1, W.shape[1] + 1)]
+    return int(np.argmin(losses)) + 1
 
 
 def neighbour_losses(evidence: Evidence, W: Array) -> Array:
@@ -247,19 +264,36 @@ class _Fold:
             **starts(self._evidence, self.choice.q),
         }
 
+    @cached_property
+    def _best_start(self) -> str:
+        """The start whose neighbours explain most."""
+        losses = {name: neighbour_losses(self._evidence, W) for name, W in self._starts.items()}
+        return min(losses, key=lambda name: float(losses[name].mean()))
+
     def _engine(self, width: float) -> Engine:
         kernel = self.choice.kernel.widened(width)
         return _engine(self.choice.problem(self.train, kernel), self.choice.q)
 
     def losses(self, solved: _Solved) -> Array:
-        """Return the losses of the held-out rows, W being learned again as in `solved`."""
-        path = [width for width in self.choice.widths if width >= solved.width]
+        """Return the losses of the held-out rows, W being learned again as `solved` was.
+
+        A start that led on with all rows may lead elsewhere with fewer: the one whose neighbours
+        explain most is tried, too.
+        """
+        widths = [width for width in self.choice.widths if width >= solved.width]
+        paths = {(_SPECTRAL, tuple(widths))}
         if solved.start != _WIDER:
-            path = [solved.width]
-        W = self._starts[_SPECTRAL if solved.start == _WIDER else solved.start]
-        for width in path:
+            paths = {(solved.start, (solved.width,))}
+        paths.add((self._best_start, (solved.width,)))
+        found = [self._followed(*path) for path in sorted(paths)]
+        best = min(found, key=lambda W: float(neighbour_losses(self._evidence, W).mean()))
+        return _held_out_losses(self.choice.evidence, best, self.train, self.test)
+
+    def _followed(self, start: str, widths: Sequence[float]) -> Array:
+        W = self._starts[start]
+        for width in widths:
             W = _climbed(self._engine(width), W)[1]
-        return _held_out_losses(self.choice.evidence, W, self.train, self.test)
+        return W
 
 
 def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:

@@ -27,7 +27,7 @@ _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 def linear_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
     U = standardised(y)
-    return Dependence(FactorGamma(np.ones(U.shape[1])), U)
+    return Dependence(FactorGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
 def gaussian_dependence(y: Array) -> Dependence:
@@ -36,7 +36,8 @@ def gaussian_dependence(y: Array) -> Dependence:
     width = median_distance(_thinned(points), 'the median width of target="gaussian"')
     factor, remainder = _gaussian_factor(points / width)
     factor -= factor.mean(axis=0)
-    return Dependence(FactorGamma(np.ones(factor.shape[1])), factor, remainder=remainder)
+    gamma = FactorGamma(np.ones(factor.shape[1]))
+    return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 
 def _gaussian_factor(points: Array) -> tuple[Array, float]:

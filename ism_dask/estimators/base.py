@@ -13,22 +13,19 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole, yes_or_no
 from ism_dask.eigen import canonical_signs
-from ism_dask.endings import ComponentsWarning, components_advice
-from ism_dask.engines import Engine, Problem
-from ism_dask.estimators.preparation import Drawn, Prepared, prepare
-from ism_dask.gamma import Dependence
-from ism_dask.journal import journal_of_fit
-from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.endings import ComponentsWarning
+from ism_dask.engines import Engine
+from ism_dask.estimators.preparation import Prepared
+from ism_dask.kernels import Kernel
 from ism_dask.rivals import as_solver
 from ism_dask.rows import RowSource, project
 from ism_dask.search import Search
 from ism_dask.shards import is_dask
 from ism_dask.states import ANGLE, RESIDUAL, Solution, State, Status
 from ism_dask.typing import Array
-from ism_dask.watching import Plan, fit_watcher, told
+from ism_dask.watching import Plan, fit_watcher
 
 
 class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -130,25 +127,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.n_features_in_ = int(X.shape[1])
         self._check_lazy(X)
 
-    def _fit_projection(
-        self, X: Any, dependence: Dependence, n_components: int | None, default: int
-    ) -> None:
-        """Learn W from rows X (n, d), already validated, and set the fitted attributes.
-
-        `default` is what `n_components` is where it is None and d allows.
-        """
-        self._check_parameters()
-        with told(self.plan), single_threaded_blas():
-            solution = self._learn(X, dependence, n_components, default)
-        self._warn_of_ending(solution)
-
-    def _warn_of_ending(self, solution: Solution) -> None:
-        """Warn where the fit has not converged, or features add nothing, with advice."""
+    def _warn_of_ending(self, solution: Solution, advice: str) -> None:
+        """Warn where the fit has not converged, and of features that `advice` is against."""
         if fit_watcher().tells_endings:
             return
-        advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
         if advice:
-            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=5)
+            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=3)
         status, n_iter = solution.status, solution.n_iter
         if status.was_asked_for:
             return
@@ -157,7 +141,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
             f"{self._how_far(solution)}. The best W so far is kept; {status.advice}",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=3,
         )
 
     def _how_far(self, solution: Solution) -> str:
@@ -172,32 +156,6 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
         change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {self.tol:g}{angle}"
         return f"{residual}, {turned} and {change}"
-
-    def _learn(
-        self, X: Any, dependence: Dependence, n_components: int | None, default: int
-    ) -> Solution:
-        kernel = as_kernel(self.kernel)
-        prepared = prepare(X, kernel, standardize=self.standardize)
-        q = self._count(n_components, default, prepared)
-        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
-        drawn, start = self._begin(kernel, drawn, dependence, q)
-        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
-        engine, solution = self._search.run(problem, q, start, journal=journal_of_fit())
-        self._keep(solution, prepared)
-        # Rows in a kernel are in the features of the user.
-        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
-        self._keep_engine(engine, solution)
-        return solution
-
-    def _begin(
-        self,
-        kernel: Kernel,  # noqa: ARG002
-        drawn: Drawn,
-        dependence: Dependence,  # noqa: ARG002
-        q: int,  # noqa: ARG002
-    ) -> tuple[Drawn, State | None]:
-        """Return what the fit takes from its rows, and where it begins: the spectral start."""
-        return drawn, None
 
     @property
     def _search(self) -> Search:
@@ -240,12 +198,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.converged_ = solution.status is Status.CONVERGED
         self.history_ = solution.history
 
-    def _count(self, n_components: int | None, default: int, prepared: Prepared) -> int:
-        """Return q: as asked, or the default where the rows vary in enough directions."""
+    def _count(self, n_components: int | str | None, default: int, prepared: Prepared) -> int:
+        """Return q: as given, or the default where the rows vary in enough directions."""
         d, room = self.n_features_in_, prepared.n_varying - 1
         if room < 1:
             raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
-        if n_components is None:
+        if n_components is None or n_components == "auto":
             return min(default, room)
         if not is_whole(n_components) or not 1 <= n_components < d:
             raise ValueError(

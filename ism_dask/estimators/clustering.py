@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ism_dask.alternation import Outcome, alternate
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import is_whole, positive, whole
+from ism_dask.endings import components_advice
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.centres import grouped, nearest, order_of_appearance
@@ -116,7 +117,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         with told(self.plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide, order)
-        self._warn_of_ending(replace(outcome.best.solution, status=self.status_))
+        solution = replace(outcome.best.solution, status=self.status_)
+        advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
+        self._warn_of_ending(solution, advice)
         unsettled = not outcome.converged and len(outcome.rounds) >= self.max_outer
         if unsettled and not fit_watcher().tells_endings:
             kept = "best" if guide.steady else "last"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,9 @@ SAMPLE_ROWS = 5000
 _ORDERED_BYTES = 64 * 2**20
 # Directions of the row space that hold less than so many roundings of the rows hold nothing else.
 _ROUNDINGS = 16
+# What is added to the eigenvalues of a covariance that rows are whitened by, as a share of their
+# mean.
+_WHITENING_RIDGE = 1e-3
 # Squares of numbers beyond this, or below its inverse, are scaled before they are summed.
 _LARGE = 1e120
 
@@ -75,13 +79,16 @@ class Prepared:
     basis : (kept, r) array or None
         Orthonormal basis of the row space, where the rows are coordinates in it.
     origin : (d,) array
-        The zero of these rows, told in features that are standardised by `mean_` and `scale_`.
+        The zero of these rows, in features that are standardised by `mean_` and `scale_`.
+    whitening : (r, r) array or None
+        What the coordinates were multiplied by, where their covariance was brought to I.
     """
 
     shards: Shards
     affine: Affine
     origin: Array
     basis: Array | None = None
+    whitening: Array | None = None
 
     @property
     def n_varying(self) -> int:
@@ -96,6 +103,8 @@ class Prepared:
     def lift(self, directions: Array) -> Array:
         """Return (k, r + s) directions in terms of the original features (k, d)."""
         varying, constant = np.split(directions, [self.n_varying], axis=1)
+        if self.whitening is not None:
+            varying = varying @ self.whitening.T
         lifted = np.zeros((len(directions), len(self.affine.kept)))
         lifted[:, self.affine.kept] = varying if self.basis is None else varying @ self.basis.T
         if constant.any():
@@ -104,6 +113,9 @@ class Prepared:
 
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's."""
+        if self.whitening is not None:
+            inverse = np.linalg.inv(self.whitening)
+            rows = rows @ inverse @ inverse.T  # `lift` multiplies by the whitening once more
         return self.lift(rows) + self.origin
 
     def lower_rows(self, rows: Array) -> Array:
@@ -114,7 +126,8 @@ class Prepared:
                 f"{len(self.affine.kept)}; its widths belong to the space they were taken in"
             )
         varying = (rows - self.origin)[:, self.affine.kept]
-        return varying if self.basis is None else varying @ self.basis
+        varying = varying if self.basis is None else varying @ self.basis
+        return varying if self.whitening is None else varying @ self.whitening
 
     def _constant_directions(self, count: int) -> Array:
         """Return orthonormal directions (d, count) in which the rows are constant.
@@ -129,6 +142,17 @@ class Prepared:
         outside = np.zeros((len(self.affine.kept), missing))
         outside[self.affine.kept] = axes_outside(self.basis, missing)
         return np.hstack([constant, outside])
+
+    def whitened(self) -> Prepared:
+        """Return the rows in coordinates of covariance I, but for a ridge.
+
+        W is orthonormal there: `W^T Sigma W = I` in terms of the columns.
+        """
+        covariance = self.shards.in_double().fold(_gram) / self.shards.n_rows
+        values, vectors = scipy.linalg.eigh(covariance)
+        roots = np.sqrt(np.maximum(values, 0.0) + _WHITENING_RIDGE * float(values.mean()))
+        whitening = vectors / roots
+        return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
     def problem(
         self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any, q: int
@@ -203,11 +227,11 @@ class Drawn:
             self, kernel=kernel, shards=self.shards.in_double() if double else self.shards
         )
 
-    def choice(self, dependence: Dependence, q: int) -> Choice:
-        """Return up to 2,000 of the rows to choose a width and a start by."""
+    def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> Choice:
+        """Return up to 2,000 of the rows, to choose among multiples of the width and starts."""
         picked = np.arange(len(self.chosen))
         if len(picked) > SELECTION_ROWS:
-            random = np.random.default_rng([self.seed, q])
+            random = np.random.default_rng(self.seed)
             picked = np.sort(random.choice(len(picked), SELECTION_ROWS, replace=False))
         known = dependence.part(self.chosen[picked])
         X = self.sample[picked]
@@ -218,7 +242,7 @@ class Drawn:
         def problem(part: Array, kernel: Kernel) -> Problem:
             return Problem.of(cut(rows[part]), kernel, known.part(part))
 
-        return Choice(evidence, self.kernel, problem, q)
+        return Choice(evidence, self.kernel, problem, q, widths)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -346,3 +370,7 @@ def _columns(piece: Piece) -> _Columns:
     mean += deviations.mean(axis=0)
     squares = np.einsum("ij,ij->j", deviations, deviations)
     return _Columns(n, mean, squares, low, high)
+
+
+def _gram(piece: Piece) -> Array:
+    return np.asarray(piece.X.T @ piece.X)

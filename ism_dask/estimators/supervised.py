@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,20 +16,23 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ism_dask.checks import whole, yes_or_no
+from ism_dask.blas import single_threaded_blas
+from ism_dask.checks import one_of, whole, yes_or_no
+from ism_dask.engines import Problem
 from ism_dask.estimators.base import IKDR, rows_of
+from ism_dask.estimators.beginning import Beginning
 from ism_dask.estimators.knowledge import as_array
-from ism_dask.estimators.preparation import Drawn, row_order
+from ism_dask.estimators.preparation import Prepared, prepare, row_order
 from ism_dask.gamma import Dependence, check_labels
-from ism_dask.kernels import Kernel
+from ism_dask.journal import journal_of_fit
+from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows import RowSource
 from ism_dask.search import Search
-from ism_dask.selection import LEAST_ROWS, Trial, select
 from ism_dask.shards import is_dask
-from ism_dask.solver import started
-from ism_dask.states import State
+from ism_dask.states import Solution, State
 from ism_dask.targets import dependence
 from ism_dask.typing import Array
+from ism_dask.watching import told
 
 
 class SupervisedIKDR(IKDR):
@@ -155,7 +159,7 @@ class SupervisedIKDR(IKDR):
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | str | None = "auto",
         *,
         kernel: str | Kernel = "gaussian",
         target: str = "auto",
@@ -163,6 +167,7 @@ class SupervisedIKDR(IKDR):
         engine: str = "auto",
         engine_tol: float = 1e-4,
         standardize: bool = True,
+        whiten: bool = False,
         tol: float | None = None,
         angle_tol: float | None = None,
         max_iter: int | None = None,
@@ -181,6 +186,7 @@ class SupervisedIKDR(IKDR):
         self.engine = engine
         self.engine_tol = engine_tol
         self.standardize = standardize
+        self.whiten = whiten
         self.tol = tol
         self.angle_tol = angle_tol
         self.max_iter = max_iter
@@ -214,24 +220,47 @@ class SupervisedIKDR(IKDR):
         known = dependence(y, self.target)
         if known.classes is not None:
             self.classes_ = known.classes
-        width = y.shape[1] if y.ndim == 2 else 1
-        default = width if known.classes is None else len(known.classes)
-        self._fit_projection(X, known, self.n_components, default)
+        self._check_parameters()
+        with told(self.plan), single_threaded_blas():
+            solution, advice = self._learn(X, known)
+        self._warn_of_ending(solution, advice)
         return self
 
-    def _begin(
-        self, kernel: Kernel, drawn: Drawn, dependence: Dependence, q: int
-    ) -> tuple[Drawn, State | None]:
-        self.selection_: tuple[Trial, ...] = ()
-        if self.selection is None or not kernel.free_width or len(drawn.sample) < LEAST_ROWS:
-            return drawn, None
-        if q > drawn.space.n_varying:
-            return drawn, None
-        self.selection_ = tuple(select(drawn.choice(dependence, q), drawn.seed))
-        best = self.selection_[0]
-        kernel = drawn.kernel.widened(best.width)
-        W = np.pad(best.W, [(0, drawn.space.limited(q + 1).n_constant), (0, 0)])
-        return drawn.with_kernel(kernel), started(W)
+    def _learn(self, X: Any, dependence: Dependence) -> tuple[Solution, str]:
+        """Return the solution for validated rows X (n, d), and what is to be said against q."""
+        started = time.perf_counter()
+        kernel = as_kernel(self.kernel)
+        prepared = prepare(X, kernel, standardize=self.standardize)
+        if self.whiten:
+            prepared = prepared.whitened()
+        beginning = self._beginning(prepared, kernel, dependence)
+        drawn, q = beginning.drawn, beginning.q
+        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
+        search = self._search
+        search = replace(search, stopping=search.stopping.after(time.perf_counter() - started))
+        engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
+        self._keep(solution, prepared)
+        # Rows in a kernel are in the features of the user.
+        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
+        self._keep_engine(engine, solution)
+        self.target_remainder_ = dependence.remainder
+        self.selection_ = beginning.trials
+        return solution, beginning.advice(solution)
+
+    def _beginning(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> Beginning:
+        """Return the number of new features, the width and the W that the fit begins with."""
+        if dependence.classes is None:
+            default = dependence.columns
+        else:
+            default = max(len(dependence.classes) - 1, 1)
+        q = self._count(self.n_components, default, prepared)
+        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
+        plain = Beginning(drawn, q)
+        if self.selection is None or not kernel.multiples or not plain.can_select:
+            return plain
+        if self.n_components not in (None, "auto") or dependence.classes is not None:
+            return plain.selected(dependence, kernel.multiples)
+        return plain.grown(dependence, kernel.multiples, prepared.n_varying - 1)
 
     @property
     def _search(self) -> Search:
@@ -245,8 +274,10 @@ class SupervisedIKDR(IKDR):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         whole("`n_init`", self.n_init)
-        for name in ("continuation", "refine"):
+        for name in ("continuation", "refine", "whiten"):
             yes_or_no(f"`{name}`", getattr(self, name))
+        if self.selection is not None:
+            one_of("`selection`", self.selection, ["heldout"])
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         if y is None:

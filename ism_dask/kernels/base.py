@@ -44,9 +44,10 @@ class Kernel(ABC):
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
 
     @property
-    def free_width(self) -> bool:
-        """Whether its width is a rule of thumb that a search may improve on."""
-        return all(term.free_width for _, term in self.terms)
+    def multiples(self) -> tuple[float, ...]:
+        """Multiples of its width that a selection tries; none where the width is given."""
+        own = {term.multiples for _, term in self.terms}
+        return own.pop() if len(own) == 1 else ()
 
     def flat(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
@@ -193,9 +194,9 @@ class PointwiseKernel(Kernel):
         return self
 
     @property
-    def free_width(self) -> bool:
-        """Whether its width is a rule of thumb: it has none, or a given one."""
-        return False
+    def multiples(self) -> tuple[float, ...]:
+        """Multiples of its width that a selection tries: none."""
+        return ()
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""

@@ -37,6 +37,9 @@ def _whole_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all 
     return median_distance(sample)
 
 
+# Multiples of the width "root" that a selection tries.
+_MULTIPLES = (2.0, 1.0, 0.5, 0.25)
+
 # Widths that the data give, by name.
 WIDTHS: dict[str | float, Callable[[Array, float], float]] = {
     "root": root_distance,
@@ -164,9 +167,9 @@ class _OneWidth(PointwiseKernel):
         return replace(self, sigma=WIDTHS[self.sigma](sample, share))
 
     @property
-    def free_width(self) -> bool:
-        """Whether sigma is "root"."""
-        return self.sigma == "root"
+    def multiples(self) -> tuple[float, ...]:
+        """Several, from wide to narrow, where sigma is the rule of thumb "root"."""
+        return _MULTIPLES if self.sigma == "root" else ()
 
     def widened(self, factor: float) -> Self:
         """Return the kernel with a width so many times larger."""
@@ -338,6 +341,11 @@ class DistanceKernel(Multiquadric):
         """Check the offset, if there is one."""
         if self.offset is not None:
             super().__post_init__()
+
+    @property
+    def multiples(self) -> tuple[float, ...]:
+        """One: it has no width to choose, but several maxima, so that starts matter."""
+        return () if self.offset is not None else (1.0,)
 
     def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:
         """Return the kernel with a number for the offset."""

@@ -131,6 +131,12 @@ class Shards:
             self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None, source=None
         )
 
+    def times(self, matrix: Array) -> Shards:
+        """Return the shards with rows times `matrix` (d, k), computed now, without any facts."""
+        products = self.derive(_times, matrix).settled().through(matrix.shape[1])
+        parts = tuple(replace(part, facts=()) for part in products.parts)
+        return replace(products, parts=parts)
+
     def joined(self, other: Shards) -> Shards:
         """Return the shards with the last fact of `other`, which is cut alike, as one more."""
         return self._attach([part.facts[-1] for part in other.parts])
@@ -314,3 +320,7 @@ def _share(index: int, count: int) -> int:
 
 def _itself(piece: Piece) -> Piece:
     return piece
+
+
+def _times(piece: Piece, matrix: Array) -> Array:
+    return np.asarray(piece.X @ matrix.astype(piece.X.dtype))

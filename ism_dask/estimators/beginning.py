@@ -1,0 +1,92 @@
+"""What a supervised fit begins with: how many new features, which width, which W."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ism_dask.endings import components_advice
+from ism_dask.estimators.preparation import Drawn
+from ism_dask.gamma import Dependence
+from ism_dask.selection import LEAST_ROWS, Choice, Trial, adds, select, useful_features
+from ism_dask.solver import started
+from ism_dask.states import Solution, State
+
+# New features at most, where the data are to tell how many.
+_MOST_FEATURES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What a fit begins with.
+
+    Attributes
+    ----------
+    drawn : Drawn
+    q : int
+        New features.
+    state : State or None
+        Where the iteration begins; None is the spectral start.
+    choice : Choice or None
+        What a selection was made of, if there was one.
+    trials : tuple of Trial
+        What it tried, the best first.
+    """
+
+    drawn: Drawn
+    q: int
+    state: State | None = None
+    choice: Choice | None = None
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def can_select(self) -> bool:
+        """Whether there are rows enough to choose by, and no direction is constant over them."""
+        return len(self.drawn.sample) >= LEAST_ROWS and self.q <= self.drawn.space.n_varying
+
+    def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
+        """Return the beginning with the width and the W that a selection prefers."""
+        choice = self.drawn.choice(dependence, self.q, multiples)
+        trials = tuple(select(choice, self.drawn.seed))
+        best = trials[0]
+        padding = self.drawn.space.limited(self.q + 1).n_constant
+        return replace(
+            self,
+            drawn=self.drawn.with_kernel(self.drawn.kernel.widened(best.width)),
+            state=started(np.pad(best.W, [(0, padding), (0, 0)])),
+            choice=choice,
+            trials=trials,
+        )
+
+    def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> Beginning:
+        """Return the beginning with as many features as let neighbours explain more, up to `most`.
+
+        It begins with one.
+        """
+        best = self._of(1).selected(dependence, multiples)
+        for q in range(2, min(most, _MOST_FEATURES) + 1):
+            more = self._of(q).selected(dependence, multiples)
+            if not adds(more.trials[0], best.trials[0]):
+                break
+            best = more
+        return best
+
+    def _of(self, q: int) -> Beginning:
+        """Return the plain beginning with another number of features."""
+        kernel = self.drawn.kernel.widened(float(np.sqrt(q / self.q)))
+        return replace(self, q=q, drawn=self.drawn.with_kernel(kernel))
+
+    def advice(self, solution: Solution) -> str:
+        """Return what is to be said against the number of features, or nothing."""
+        if self.choice is None:
+            return components_advice(solution.eigenvalues.tolist(), solution.eigengap)
+        evidence = self.choice.evidence
+        useful = useful_features(evidence, solution.W[: evidence.X.shape[1]])
+        if useful == self.q:
+            return ""
+        return (
+            f"the first {useful} of {self.q} new features tell y as well as all of them: the "
+            f"nearest rows explain no more with the others. n_components={useful} would do"
+        )
