@@ -111,7 +111,7 @@ def select(choice: Choice, seed: int) -> list[Trial]:
     """Return what was tried, the best first."""
     evidence = choice.evidence
     solved = _ladder(choice)
-    reference = max((each for each in solved if each.width == 1.0), key=_objective)
+    reference = min((each for each in solved if each.width == 1.0), key=_loss)
     gains = {each: reference.losses - each.losses for each in solved}
     limits = _confirmed(choice, gains, reference, seed)
     size = float(np.einsum("ij,ij->", evidence.U, evidence.U)) / len(evidence.U)
@@ -132,6 +132,10 @@ def select(choice: Choice, seed: int) -> list[Trial]:
 
 def _objective(solved: _Solved) -> float:
     return solved.objective
+
+
+def _loss(solved: _Solved) -> float:
+    return float(solved.losses.mean())
 
 
 def _ladder(choice: Choice) -> list[_Solved]:
@@ -224,7 +228,7 @@ def _confirmed(
     for each, gain in gains.items():
         if gain.mean() > _LEAST_GAIN * _standard_error(gain):
             rival = best.get(each.width, each)
-            best[each.width] = min(each, rival, key=lambda solved: float(solved.losses.mean()))
+            best[each.width] = min(each, rival, key=_loss)
     limits = {1.0: np.inf}
     if not best.keys() - limits.keys():
         return limits
