@@ -375,8 +375,15 @@ def dependence(y: Array, target: str = "auto") -> Dependence:
     """
     name = one_of("`target`", target, ["auto", *TARGETS])
     if name == "auto":
-        name = "linear" if type_of_target(y).startswith("continuous") else "classes"
+        name = "linear" if _is_continuous(y) else "classes"
     return TARGETS[name](y)
+
+
+def _is_continuous(y: Array) -> bool:
+    """Return whether y are numbers that are not all whole."""
+    # The kind of most labels rules that out, and looking at each of them takes a while.
+    whole = np.asarray(y).dtype.kind in "biuU"
+    return not whole and bool(type_of_target(y).startswith("continuous"))
 
 
 def _column_squares(piece: Piece) -> Array:

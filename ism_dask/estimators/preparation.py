@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from sklearn.utils import check_random_state
 
+from ism_dask.checks import is_whole
 from ism_dask.directions import Space, axes_outside
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding import needs_double
 from ism_dask.estimators.knowledge import as_array
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
-from ism_dask.rows import Affine, RowSource
+from ism_dask.rows import Affine, is_row_source
 from ism_dask.shards import Piece, Shards, cut, is_dask
 from ism_dask.typing import Array
 
@@ -53,8 +55,13 @@ def _digests(rows: Array) -> Array:
     # taken down before the multiples by odd numbers, which wrap around.
     bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
     bits ^= bits >> np.uint64(32)
-    odd = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    return np.asarray(bits @ odd)
+    return np.asarray(bits @ _odd_numbers(bits.shape[1]))
+
+
+@lru_cache(maxsize=8)
+def _odd_numbers(count: int) -> Array:
+    """Return random odd numbers (count,), always the same."""
+    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,8 @@ class Prepared:
 
     def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any) -> Drawn:
         """Return what a fit needs beside Gamma."""
-        random = check_random_state(random_state or 0)
-        sample = self._sample(random)
+        chosen, seed = _chosen(self.shards.n_rows, random_state or 0)
+        sample = self.shards.in_double().rows(chosen)
         resolved = kernel.carried(self.lower_rows).resolve(sample)
         double = needs_double(resolved, sample, self.shards.dtype)
         return Drawn(
@@ -147,17 +154,31 @@ class Prepared:
             shards=self.shards.in_double() if double else self.shards,
             engine_tol=engine_tol,
             sample=sample,
-            seed=int(random.randint(2**31)),
+            seed=seed,
             space=Space(self.n_varying, self.n_constant, self.basis),
         )
 
-    def _sample(self, random_state: np.random.RandomState) -> Array:
-        """Return up to 5,000 of the rows (m, r), all of them or a random choice."""
-        n = self.shards.n_rows
-        chosen = np.arange(n)
-        if n > SAMPLE_ROWS:
-            chosen = np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
-        return self.shards.in_double().rows(chosen)
+
+def _chosen(n: int, random_state: Any) -> tuple[Array, int]:
+    """Return the numbers (m,) of up to 5,000 of n rows, all or a random choice, and a seed."""
+    if n <= SAMPLE_ROWS:
+        return np.arange(n), _seed(random_state)
+    random = check_random_state(random_state)
+    chosen = np.sort(random.choice(n, SAMPLE_ROWS, replace=False))
+    return chosen, int(random.randint(2**31))
+
+
+def _seed(random_state: Any) -> int:
+    """Return the first number that is drawn from a random state."""
+    if is_whole(random_state):
+        return _seed_of(int(random_state))
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@lru_cache(maxsize=64)
+def _seed_of(number: int) -> int:
+    """Return the first number drawn: starting a generator takes as long as some products of Phi."""
+    return int(check_random_state(number).randint(2**31))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +238,7 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         return _in_row_space(shards, affine, origin)
-    if isinstance(X, RowSource) or is_dask(X):
+    if is_row_source(X) or is_dask(X):
         return Prepared(shards, affine, origin)
     # In memory, standardising once is cheaper than in every tile.
     once = cut(affine.apply(X, raw.dtype), raw.largest)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from sklearn.utils import gen_batches
 
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.typing import Array
@@ -108,7 +107,7 @@ def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
             squared[first : first + pairs.size] = pairs
             first += pairs.size
 
-    batches = gen_batches(m, _BATCH)
+    batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
     if m * m * rows.shape[1] <= _QUICK:
         for batch in batches:
             fill(batch)
