@@ -157,7 +157,8 @@ class Shards:
         """
         work = self._work(function, *args)
         if self._inline:
-            total = self._task(Task.on_piece, work)(self.parts[0].fields)
+            with single_threaded_blas():
+                total = work.on_piece(self.parts[0].fields)
             return total if finish is None else finish(total)
         task = self._task(Task.on_run, work)
         fields = [part.fields for part in self.parts]
@@ -228,16 +229,15 @@ class Shards:
     def _run_length(self) -> int:
         tile = self.largest * self.n_columns * self.dtype.itemsize
         count = len(self.parts)
-        if count == 1:
-            return 1
         light = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _LEAST_RUNS)
         size = max(1, light, -(-count // _RUNS))
         return min(size, self.handed or size)
 
     @property
     def _inline(self) -> bool:
-        pending = any(isinstance(part.raw, Delayed) for part in self.parts)
-        return len(self.parts) == 1 and not pending and cluster() is None
+        if len(self.parts) > 1 or isinstance(self.parts[0].raw, Delayed):
+            return False
+        return cluster() is None
 
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
