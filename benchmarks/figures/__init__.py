@@ -12,7 +12,7 @@ from benchmarks.figures.accuracy import cancer, face, mnist, small, wine
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
-from benchmarks.figures.exact import tiles
+from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
 from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.optima import optima
@@ -31,6 +31,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         face,
         small,
         tiles,
+        tiles60k,
         mnist,
         dense9000,
         engines,

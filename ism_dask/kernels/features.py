@@ -77,7 +77,7 @@ def _table(of: Monomials) -> _Table:
     powers = [np.zeros((1, of.q), int), unit][: of.degree + 1]
     width, products = sum(map(len, powers)), []
     # Where those of one degree less begin that have no column before the first, the second ...
-    begins = range(1, 1 + of.q)
+    begins = [*range(1, 1 + of.q)]
     for _ in range(2, of.degree + 1):
         end, following, longer = width, [], []
         for feature, begin in enumerate(begins):
