@@ -24,6 +24,7 @@ from ism_dask.shards.where import (
     task_budget,
     wait_for_a_worker,
 )
+from ism_dask.shards.worker import reuse_pages
 from ism_dask.typing import Array
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
@@ -272,6 +273,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
         a `RowSource`.
     """
     wait_for_a_worker()
+    reuse_pages()
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d, dtype)
