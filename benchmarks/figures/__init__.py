@@ -12,7 +12,7 @@ from collections.abc import Callable
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
-from benchmarks.figures.exact import tiles
+from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
 from benchmarks.figures.heldout import accuracy, stability
 from benchmarks.figures.large import mnist60k, polynomial60k
@@ -34,6 +34,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         face,
         small,
         tiles,
+        tiles60k,
         mnist,
         dense9000,
         engines,
