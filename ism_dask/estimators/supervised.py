@@ -240,7 +240,11 @@ class SupervisedIKDR(IKDR):
         drawn, q = beginning.drawn, beginning.q
         problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
         search = self._search
-        search = replace(search, stopping=search.stopping.after(time.perf_counter() - started))
+        search = replace(
+            search,
+            stopping=search.stopping.after(time.perf_counter() - started),
+            climbs=bool(beginning.trials) and search.solver.by_change and self.tol is None,
+        )
         engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
         self._keep(solution, prepared)
         # Rows in a kernel are in the features of the user.
