@@ -19,7 +19,8 @@ _RIDGE = 1e-3
 _GRADIENTS = {"gradient": (1.0, 1e-3), "narrow gradient": (0.5, 1e-4)}
 # What keeps the system of a regression positive definite, as a share of its mean eigenvalue.
 _JITTER = 1e-10
-# Rows that carry the regression, at which gradients are taken, and columns of the factor of y that it explains.
+# Rows that carry the regression, at which gradients are taken, and columns of the factor of y
+# that it explains.
 _CENTRES, _FUNCTIONS = 500, 8
 
 
