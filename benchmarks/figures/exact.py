@@ -24,7 +24,7 @@ def tiles() -> Figure:
     data = ingest("mnist", "train")
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
-    kernel = Gaussian().resolve(X[:5000])
+    kernel = Gaussian("median").resolve(X[:5000])
     engine = choose("exact", Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n])), q)
     engine.phi(W)
     runs = []
