@@ -197,6 +197,7 @@ class Gaussian(_OneWidth):
     sigma : float, "root" or "median", default "root"
         The width. "median" is the median distance between the standardised rows, as in the paper.
         "root" is that times sqrt(q / d): about the distance between rows that q columns leave.
+        Clusterers and `hsic` take all columns, so that both are the same there.
     """
 
     @property
