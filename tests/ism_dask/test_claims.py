@@ -105,9 +105,7 @@ def test_components_are_orthonormal_whatever_the_rows(block):
         assert model.transform(X).shape == (len(X), q)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "q"), [(MEDIAN, 12), (MEDIAN, 30), ("relative_gaussian", 12)]
-)
+@pytest.mark.parametrize(("kernel", "q"), [(MEDIAN, 12), (MEDIAN, 30), ("relative_gaussian", 12)])
 def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
     X, y = load_digits(return_X_y=True)
     model = SupervisedIKDR(q, kernel=kernel).fit(X[:700], y[:700])

@@ -147,7 +147,7 @@ def test_a_selection_repeats_and_takes_rows_in_any_order():
 
 
 def test_folds_have_all_classes_on_either_side():
-    from ism_dask.selection import _folds  # noqa: PLC0415
+    from ism_dask.selection import _folds
 
     y = np.repeat([0, 1, 2], [150, 20, 8])
     evidence = _evidence(WINE, y)
@@ -294,5 +294,3 @@ def test_a_row_far_out_is_no_worse_than_with_one_width():
         W = (model.components_ / model.scale_).T[kept]
         away.append(sine(truth, W / np.linalg.norm(W)))
     assert away[0] <= max(1.5 * away[1], 0.15)
-
-
