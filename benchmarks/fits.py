@@ -23,8 +23,8 @@ from ism_dask.solver import Evaluation
 
 Array = NDArray[Any]
 
-# The tolerance of the paper.
-PUBLISHED: dict[str, Any] = {"tol": 0.01}
+# The rules of the paper, of one start and one width, for any kernel.
+PUBLISHED: dict[str, Any] = {"tol": 0.01, "selection": None}
 # Directions whose eigenvalue is a smaller share of the largest are not told by the data: in
 # single precision they are rounding noise, another in every engine.
 _DETERMINED = 1e-6

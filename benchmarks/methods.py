@@ -20,7 +20,11 @@ from ism_dask.kernels import Gaussian
 Array = NDArray[Any]
 DEFAULT, PAPER = "default", "paper's settings"
 # The only place with the paper's settings: where the library's defaults are others, here are its.
-PAPER_SETTINGS: dict[str, Any] = {"kernel": Gaussian(sigma="median"), "n_init": 1}
+PAPER_SETTINGS: dict[str, Any] = {
+    "kernel": Gaussian(sigma="median"),
+    "selection": None,
+    "n_init": 1,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,10 +90,10 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
     return Labelled(rng.normal(size=(n, d)) + centres[y], y)
 
 
-def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4) -> Problem:
-    """Return the problem that `SupervisedIKDR(kernel=kernel).fit(X, y)` would solve."""
+def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4, q: int = 10) -> Problem:
+    """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare(rows.X, kernel, standardize=True)
-    _, problem = prepared.problem(kernel, dependence(rows.y), engine_tol, None)
+    _, problem = prepared.problem(kernel, dependence(rows.y), engine_tol, None, q)
     return problem
 
 

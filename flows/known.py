@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from flows.compute.clusters import place_of
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS
+from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.rivals import SOLVERS
+from ism_dask.selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.workspace import settle
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINES",
     "KERNELS",
+    "SELECTIONS",
     "SOLVERS",
+    "WIDTHS",
     "check_data",
     "check_name",
     "check_run_name",

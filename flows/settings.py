@@ -24,6 +24,8 @@ _RUN = "run:"
 MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
 # What a run is called, where it is computed and how it is kept does not change its result.
 _INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
+# What `selection` is where there is to be none.
+NO_SELECTION = "none"
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
@@ -120,16 +122,20 @@ class Settings(DataSettings):
         names=_kernel_names,
     )
     sigma: float | str | None = setting(
-        None, about='Width of a gaussian: a number or "median".', cli_type=str | None
+        None,
+        about="Width of a gaussian: a number, root or median. Default: root, the median distance "
+        "between rows, scaled to the new features.",
+        cli_type=str | None,
     )
     degree: int | None = setting(None, about="Degree of a polynomial.")
-    offset: float | None = setting(None, about="Offset of a polynomial or multiquadric.")
+    offset: float | None = setting(None, about="Offset of a polynomial, multiquadric or distance.")
     neighbor: int | None = setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
     )
     n_components: int | None = setting(
         None,
-        about="How many new features, q. Default: the number of classes.",
+        about="How many new features, q. Default: the number of classes less one; for numbers, as "
+        "many as are seen to explain more.",
         title="New features, q",
         early=True,
         flags=("--components", "-q"),
@@ -270,6 +276,15 @@ class KeptSettings(Settings):
 class SearchSettings(Settings):
     """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
 
+    selection: str = setting(
+        "heldout",
+        about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
+        "none: the width as it is, from the spectral start.",
+        names=lambda: [*_known().SELECTIONS, NO_SELECTION],
+    )
+    whiten: bool = setting(
+        False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
+    )
     n_init: int = setting(
         1,
         about="Starts of a fit: the spectral one, and so many less one drawn at random.",
@@ -284,6 +299,10 @@ class SearchSettings(Settings):
         about="End with steps of the second order, each some passes over all pairs of rows.",
         flags=("--refine",),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _choose("selection", self.selection, [*_known().SELECTIONS, NO_SELECTION])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,11 +443,11 @@ def _choose(name: str, value: str, names: list[str]) -> str:
 
 
 def _width(sigma: float | str) -> float | str:
-    if sigma == "median":
+    if isinstance(sigma, str) and sigma in _known().WIDTHS:
         return sigma
     try:
         return float(sigma)
     except ValueError:
         raise SettingsError(
-            f'`sigma` is {sigma!r}; expected a positive number or "median"'
+            f'`sigma` is {sigma!r}; expected a positive number, "root" or "median"'
         ) from None

@@ -24,6 +24,8 @@ from ism_dask.solver import finite, relative_residual
 from ism_dask.starts import Evidence, starts
 from ism_dask.typing import Array
 
+# Ways to choose.
+SELECTIONS = ("heldout",)
 # Rows that the choice is made on.
 SELECTION_ROWS = 2000
 # Fewer rows tell nothing of widths.

@@ -15,7 +15,7 @@ from ism_dask.kernels import Gaussian, Kernel, Polynomial
 
 _REPEATS = 3
 _WARM_UP_ROWS = 16_384
-_KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "polynomial": Polynomial(degree=3)}
+_KERNELS: dict[str, Kernel] = {"gaussian": Gaussian("median"), "polynomial": Polynomial(degree=3)}
 
 
 def workers() -> Figure:

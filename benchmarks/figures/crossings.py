@@ -34,7 +34,10 @@ def crossover() -> Figure:
     found: Figure = {}
     lines: list[Figure] = []
     for case in _cases():
-        for engine, kernel in (("landmarks", Gaussian()), ("features", Polynomial(degree=3))):
+        for engine, kernel in (
+            ("landmarks", Gaussian("median")),
+            ("features", Polynomial(degree=3)),
+        ):
             own = [_by_rows(case, engine, kernel, n) for n in _SIZES]
             for what in ("phi", "fit"):
                 ratios = [line[f"{what}_times_as_fast"] for line in own]

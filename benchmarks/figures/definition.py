@@ -36,7 +36,7 @@ def dense9000() -> Figure:
     """
     rows = labelled(mnist_train()).head(9000).in_memory()
     lines = [
-        _against_dense("gaussian", Gaussian(), rows, 25.0),
+        _against_dense("gaussian", Gaussian("median"), rows, 25.0),
         _against_dense("polynomial", Polynomial(degree=3), rows, 40.0),
     ]
     return {
@@ -154,7 +154,7 @@ def engines(n: int = 5000) -> Figure:
 _CASES: tuple[tuple[str, Kernel, tuple[tuple[str, float], ...]], ...] = (
     (
         "gaussian",
-        Gaussian(),
+        Gaussian("median"),
         (("exact", 1e-4), ("landmarks", 1e-2), ("landmarks", 1e-4), ("landmarks", 1e-6)),
     ),
     ("polynomial", Polynomial(degree=3), (("exact", 1e-4), ("features", 1e-4))),

@@ -24,7 +24,7 @@ def tiles() -> Figure:
     n = 20_000
     data = ingest("mnist", "train")
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
-    kernel = Gaussian().resolve(X[:5000])
+    kernel = Gaussian("median").resolve(X[:5000])
     problem = Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n]))
     return _beside_products(problem, repeats=9, least=0.60)
 
@@ -35,7 +35,7 @@ def tiles60k() -> Figure:
     They are streamed from the stored data set, as a fit does: reading and standardising them in
     each task counts.
     """
-    problem = problem_of(labelled(mnist_train()), Gaussian())
+    problem = problem_of(labelled(mnist_train()), Gaussian("median"))
     return _beside_products(problem, repeats=3, least=0.55)
 
 

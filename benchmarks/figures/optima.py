@@ -40,14 +40,14 @@ _EQUAL = 1e-6
 
 def _narrow(rows: Array) -> Kernel:
     """Return the gaussian of a quarter of the median distance."""
-    return Gaussian().resolve(scale(rows)).widened(0.25)
+    return Gaussian("median").resolve(scale(rows)).widened(0.25)
 
 
 _KERNELS: dict[str, Callable[[Array], Kernel]] = {
-    "gaussian": lambda _: Gaussian(),
+    "gaussian": lambda _: Gaussian("median"),
     "polynomial": lambda _: Polynomial(degree=3),
     "multiquadric": lambda _: Multiquadric(),
-    "gaussian + polynomial": lambda _: 0.5 * Gaussian() + 0.5 * Polynomial(degree=3),
+    "gaussian + polynomial": lambda _: 0.5 * Gaussian("median") + 0.5 * Polynomial(degree=3),
     "gaussian, sigma / 4": _narrow,
 }
 

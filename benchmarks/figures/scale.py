@@ -15,7 +15,7 @@ from ism_dask.kernels import Gaussian, Kernel, Polynomial
 _FEW = 60_000
 _WORKERS, _LIMIT = 2, "2GB"
 _MEMORY_RATIO, _TIME_RATIO = 1.2, 1.3
-_KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "polynomial": Polynomial(degree=3)}
+_KERNELS: dict[str, Kernel] = {"gaussian": Gaussian("median"), "polynomial": Polynomial(degree=3)}
 
 
 def scale() -> Figure:

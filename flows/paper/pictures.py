@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from flows.paper.methods import PAPER_GAUSSIAN
 from flows.paper.rows import rows_of
 from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
@@ -26,8 +27,8 @@ _PERSONS, _POSES = 20, 4
 def _flower(data: Dataset, seed: int) -> list[Shown]:
     """Return the picture, its segments, and other segments than those."""
     X = data.X.read(0, len(data.X))
-    first = _fitted(UnsupervisedIKDR(2, random_state=seed), X)
-    other = _fitted(AlternativeIKDR(2, random_state=seed), X, first.labels_)
+    first = _fitted(UnsupervisedIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X)
+    other = _fitted(AlternativeIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X, first.labels_)
     apart = agreement(first.labels_, other.labels_)
     pictures = [
         ("The picture", "Each of its colours is a row.", whole_picture(data)),
@@ -44,8 +45,8 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
 def _faces(data: Dataset, seed: int) -> list[Shown]:
     """Return the mean faces of persons, and of what there is beside them."""
     X, identity = rows_of("face")
-    persons = _fitted(UnsupervisedIKDR(_PERSONS, random_state=seed), X)
-    others = _fitted(AlternativeIKDR(_POSES, random_state=seed), X, identity)
+    persons = _fitted(UnsupervisedIKDR(_PERSONS, kernel=PAPER_GAUSSIAN, random_state=seed), X)
+    others = _fitted(AlternativeIKDR(_POSES, kernel=PAPER_GAUSSIAN, random_state=seed), X, identity)
     pictures = [
         ("Clusters of faces", persons, f"Mean faces of {_PERSONS} clusters"),
         ("Clusters that are not the persons", others, f"Mean faces of {_POSES} other clusters"),

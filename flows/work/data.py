@@ -14,7 +14,7 @@ from flows.compute.seeing import check_seen
 from flows.errors import SettingsError
 from flows.passes import watched_fit
 from flows.progress import Part, report
-from flows.settings import SearchSettings, Settings
+from flows.settings import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.rivals import as_solver
@@ -107,7 +107,7 @@ class Labelled:
     @property
     def classes(self) -> Array:
         """The class of each row; an error where the label is numbers."""
-        if self.y.dtype.kind not in "ui":
+        if target_of(self.y) != "classes":
             raise SettingsError(
                 f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
                 "expected classes. Choose another label"
@@ -120,12 +120,16 @@ class Labelled:
         sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
-    def components(self, settings: Settings) -> int:
-        """Return how many new features there will be: q as asked, or one for each class."""
+    def components(self, settings: Settings) -> int | None:
+        """Return how many new features there will be: q as asked, or the classes less one.
+
+        None where the label is numbers, of which a fit sees how many there are to be.
+        """
         d = self.data.X.shape[1]
         if settings.n_components is None:
-            wanted = len(self.class_sizes) if self.y.dtype.kind in "ui" else 1
-            return min(wanted, d - 1)
+            if target_of(self.y) != "classes":
+                return None
+            return min(max(len(self.class_sizes) - 1, 1), d - 1)
         if settings.n_components >= d:
             raise SettingsError(
                 f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
@@ -139,9 +143,9 @@ class Labelled:
         return {"data_hash": self.data.data_hash, "label": self.label}
 
     def default_name(self, settings: Settings) -> str:
-        """Return what a run is called by default, such as wine-gaussian-q3."""
-        kernel = settings.kernel.replace("_", "-")
-        return f"{self.data.info.folder}-{kernel}-q{self.components(settings)}"
+        """Return what a run is called by default, such as wine-gaussian-q2."""
+        kernel, q = settings.kernel.replace("_", "-"), self.components(settings)
+        return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
     def facts(self, settings: Settings) -> dict[str, Any]:
         """Return what the summary of any run says of its data and kernel."""
@@ -229,6 +233,11 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     return rows if chosen is None else rows[chosen]
 
 
+def target_of(y: Array) -> str:
+    """Return what a label y (n,) is to an estimator: whole numbers are the codes of classes."""
+    return "classes" if y.dtype.kind in "ui" else "gaussian"
+
+
 def stopping_of(settings: Settings) -> Stopping:
     """Return when the iterations of a fit end."""
     asked = settings.tol, settings.angle_tol, settings.max_iter, settings.max_seconds
@@ -266,9 +275,13 @@ def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
 
 def fit(settings: SearchSettings, X: Any, y: Array, part: Part) -> Fitted:
     """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
+    selection = None if settings.selection == NO_SELECTION else settings.selection
     with watched_fit(part, stopping_of(settings)) as on_iteration:
         model = SupervisedIKDR(
             settings.n_components,
+            target=target_of(y),
+            whiten=settings.whiten,
+            selection=selection,
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,

@@ -44,7 +44,7 @@ class Beginning:
     @property
     def can_select(self) -> bool:
         """Whether there are rows enough to choose by, and no direction is constant over them."""
-        return len(self.drawn.sample) >= LEAST_ROWS and self.q <= self.drawn.space.n_varying
+        return len(self.drawn.sample) >= LEAST_ROWS and self.q < self.drawn.space.n_varying
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
         """Return the beginning with the width and the W that a selection prefers."""

@@ -28,6 +28,7 @@ from ism_dask.journal import journal_of_fit
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows import is_row_source
 from ism_dask.search import Search
+from ism_dask.selection import SELECTIONS
 from ism_dask.shards import is_dask
 from ism_dask.states import Solution, State
 from ism_dask.targets import dependence
@@ -284,7 +285,7 @@ class SupervisedIKDR(IKDR):
         for name in ("continuation", "refine", "whiten"):
             yes_or_no(f"`{name}`", getattr(self, name))
         if self.selection is not None:
-            one_of("`selection`", self.selection, ["heldout"])
+            one_of("`selection`", self.selection, SELECTIONS)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         if y is None:

@@ -4,6 +4,7 @@ from ism_dask.kernels.affinity import Affinity, Values
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
 from ism_dask.kernels.family import (
     KERNELS,
+    WIDTHS,
     DistanceKernel,
     Gaussian,
     Laplacian,
@@ -17,6 +18,7 @@ from ism_dask.kernels.family import (
 
 __all__ = [
     "KERNELS",
+    "WIDTHS",
     "Affinity",
     "ConicSum",
     "DistanceKernel",

@@ -41,7 +41,7 @@ def _whole_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all 
 _MULTIPLES = (2.0, 1.0, 0.5, 0.25)
 
 # Widths that the data give, by name.
-WIDTHS: dict[str | float, Callable[[Array, float], float]] = {
+WIDTHS: dict[str, Callable[[Array, float], float]] = {
     "root": root_distance,
     "median": _whole_distance,
 }
@@ -157,7 +157,7 @@ class _OneWidth(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the width."""
-        if self.sigma not in WIDTHS:
+        if not (isinstance(self.sigma, str) and self.sigma in WIDTHS):
             squarable("`sigma`", self.sigma, 'or "root" or "median"')
 
     def resolve(self, sample: Array, share: float = 1.0) -> Self:
@@ -197,6 +197,7 @@ class Gaussian(_OneWidth):
     sigma : float, "root" or "median", default "root"
         The width. "median" is the median distance between the standardised rows, as in the paper.
         "root" is that times sqrt(q / d): about the distance between rows that q columns leave.
+        Clusterers and `hsic` take all columns, so that both are the same there.
     """
 
     @property

@@ -21,9 +21,11 @@ from sklearn.svm import SVC
 import ism_dask.bar
 from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.bar import progress_bar
+from ism_dask.kernels import Gaussian
 from ism_dask.shards import cut
 
 X, Y = load_wine(return_X_y=True)
+MEDIAN = Gaussian("median")
 
 
 class Terminal:
@@ -60,7 +62,7 @@ def texts(monkeypatch) -> list[str]:
 
 def test_the_last_line_is_the_last_iteration(terminal):
     with progress_bar("Wine", console=terminal.console):
-        fitted = SupervisedIKDR(2).fit(X, Y)
+        fitted = SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
     last = fitted.history_[-1]
     told = f"Wine, iteration {last.iteration}, objective 1758.9, "
     told += f"residual {last.residual:.2g} < 0.0001"
@@ -70,7 +72,7 @@ def test_the_last_line_is_the_last_iteration(terminal):
 def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     heard = []
     with progress_bar(console=terminal.console):
-        SupervisedIKDR(2, tol=1e-9, on_iteration=heard.append).fit(X, Y)
+        SupervisedIKDR(2, kernel=MEDIAN, tol=1e-9, on_iteration=heard.append).fit(X, Y)
     assert texts[0] == "preparing"
     numbers = [int(number) for number in re.findall(r"iteration (\d+), obj", "\n".join(texts[:-1]))]
     assert numbers == [state.iteration for state in heard]
@@ -86,7 +88,7 @@ def test_time_left_is_told_from_the_third_iteration_on():
         shares.append(task.percentage)
 
     with shown(Terminal()) as progress:
-        SupervisedIKDR(2, tol=1e-9, on_iteration=look).fit(X, Y)
+        SupervisedIKDR(2, kernel=MEDIAN, tol=1e-9, on_iteration=look).fit(X, Y)
         assert progress.tasks[0].percentage == 100
     assert left[:2] == [None, None]
     assert left[-1] is None  # nothing but the check is left
@@ -125,7 +127,9 @@ def test_clusterers_are_told_by_round(terminal, texts):
 
 def test_every_fit_of_a_search_is_counted(terminal):
     search = GridSearchCV(
-        make_pipeline(SupervisedIKDR(2), SVC()), {"supervisedikdr__n_components": [2, 3]}, cv=2
+        make_pipeline(SupervisedIKDR(2, kernel=MEDIAN), SVC()),
+        {"supervisedikdr__n_components": [2, 3]},
+        cv=2,
     )
     with progress_bar("search", console=terminal.console):
         search.fit(X, Y)
@@ -136,7 +140,7 @@ def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
     monkeypatch.setattr(ism_dask.bar, "_LONG", -1.0)
     rows = np.random.default_rng(0).normal(size=(6000, 4))
     with progress_bar(console=terminal.console):
-        SupervisedIKDR(2, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)
+        SupervisedIKDR(2, kernel=MEDIAN, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)
     assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
     assert any(re.match(r"iteration 2, rows \d+%$", text) for text in texts)
 
@@ -168,8 +172,9 @@ SCRIPT = """
 from sklearn.datasets import load_wine
 from ism_dask import SupervisedIKDR
 from ism_dask.bar import progress_bar
+from ism_dask.kernels import Gaussian
 with progress_bar():
-    SupervisedIKDR(2).fit(*load_wine(return_X_y=True))
+    SupervisedIKDR(2, kernel=Gaussian("median")).fit(*load_wine(return_X_y=True))
 print("done")
 """
 

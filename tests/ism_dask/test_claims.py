@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from awkward import Definition, hostile, rank_deficient, small
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
@@ -25,6 +26,8 @@ from ism_dask.states import GAIN, HORIZON, RESIDUAL, Status
 # Fits to a test: some seconds.
 BLOCK = 50
 WINE, VINEYARD = load_wine(return_X_y=True)
+# Of one width and one start.
+MEDIAN = Gaussian("median")
 
 
 def blocks(short, long):
@@ -102,9 +105,7 @@ def test_components_are_orthonormal_whatever_the_rows(block):
         assert model.transform(X).shape == (len(X), q)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "q"), [("gaussian", 12), ("gaussian", 30), ("relative_gaussian", 12)]
-)
+@pytest.mark.parametrize(("kernel", "q"), [(MEDIAN, 12), (MEDIAN, 30), ("relative_gaussian", 12)])
 def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
     X, y = load_digits(return_X_y=True)
     model = SupervisedIKDR(q, kernel=kernel).fit(X[:700], y[:700])
@@ -151,13 +152,13 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(4200, 12))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    near = SupervisedIKDR(2).fit(X, y)
+    near = SupervisedIKDR(2, kernel=MEDIAN).fit(X, y)
     assert near.engine_ == "landmarks"
     assert near.converged_
     assert near.residual_ <= RESIDUAL
     assert near.residual_rows_ == len(X)
     if seed == 0:
-        exact = SupervisedIKDR(2, engine="exact").fit(X, y)
+        exact = SupervisedIKDR(2, kernel=MEDIAN, engine="exact").fit(X, y)
         assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 
 
@@ -168,8 +169,8 @@ def test_a_class_of_one_row_counts_in_single_precision(kind):
     y = np.array([1] + [0] * 1999)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(2, engine="exact").fit(X, y)
-        double = SupervisedIKDR(2, engine="exact").fit(X.astype(np.float64), y)
+        model = SupervisedIKDR(2, kernel=MEDIAN, engine="exact").fit(X, y)
+        double = clone(model).fit(X.astype(np.float64), y)
     assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
 
 
@@ -181,14 +182,18 @@ def test_columns_of_any_scale_count_alike():
     np.testing.assert_allclose(other.components_, model.components_, atol=1e-6)
 
 
-def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out():
+@pytest.mark.parametrize(("sigma", "share"), [("median", 1.0), ("root", np.sqrt(1 / 3))])
+def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out(sigma, share):
     rng = np.random.default_rng(0)
     X = 1e-3 * rng.normal(size=(400, 3)).astype(np.float32)
     X[0] = 1e5
     y = (X[:, 1] > 0).astype(int)
-    kernel = SupervisedIKDR(1, standardize=False).fit(X, y).kernel_
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma), standardize=False, selection=None)
+    kernel = model.fit(X, y).kernel_
     apart = np.linalg.norm(X[:, None].astype(float) - X[None], axis=2)
-    assert kernel.sigma == pytest.approx(np.median(apart[np.triu_indices(400, 1)]), rel=1e-6)
+    assert kernel.sigma == pytest.approx(
+        share * np.median(apart[np.triu_indices(400, 1)]), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("q", "gap"), [(3, 0.0), (5, 0.0), (6, None), (9, None), (14, None)])
@@ -197,8 +202,8 @@ def test_columns_that_carry_nothing_take_what_would_lower_j(q, gap):
     wider = np.hstack([WINE, np.ones((len(WINE), 4))])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(q).fit(wider, VINEYARD)
-        fewer = SupervisedIKDR(max(2, q - 4)).fit(WINE, VINEYARD)
+        model = SupervisedIKDR(q, kernel=MEDIAN).fit(wider, VINEYARD)
+        fewer = SupervisedIKDR(max(2, q - 4), kernel=MEDIAN).fit(WINE, VINEYARD)
     assert model.objective_ >= fewer.objective_ * (1 - 1e-9)
     assert np.count_nonzero(np.abs(model.eigenvalues_) < 1e-9) == min(4, q - 2)
     if gap is not None:
@@ -251,13 +256,22 @@ def test_who_looks_further_finds_no_less(further):
 
 def test_features_that_add_nothing_are_told():
     with pytest.warns(ComponentsWarning, match=r"new feature 3 has an eigenvalue of -6\.\d"):
-        model = SupervisedIKDR(3).fit(WINE, VINEYARD)
+        model = SupervisedIKDR(3, kernel=MEDIAN).fit(WINE, VINEYARD)
     assert components_advice(model.eigenvalues_, model.eigengap_).endswith(
         "2 new features would do"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", ComponentsWarning)
-        SupervisedIKDR(2).fit(WINE, VINEYARD)
+        SupervisedIKDR(2, kernel=MEDIAN).fit(WINE, VINEYARD)
+
+
+def test_features_that_tell_neighbours_nothing_are_told():
+    words = "the first 2 of 3 new features tell y as well as all .* n_components=2 would do"
+    with pytest.warns(ComponentsWarning, match=words):
+        SupervisedIKDR(3).fit(WINE, VINEYARD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ComponentsWarning)
+        SupervisedIKDR().fit(WINE, VINEYARD)
 
 
 @pytest.mark.parametrize(

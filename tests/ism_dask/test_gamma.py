@@ -35,16 +35,40 @@ def _gaussian(y):
         ("classes", LABELS, _one_hot(LABELS) @ _one_hot(LABELS).T),
         ("linear", NUMBERS, _standardised(NUMBERS) @ _standardised(NUMBERS).T),
         ("linear", MANY, _standardised(MANY) @ _standardised(MANY).T),
-        ("gaussian", NUMBERS, _gaussian(NUMBERS)),
-        ("gaussian", MANY, _gaussian(MANY)),
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
     np.testing.assert_allclose(dense_gamma(dependence(y, target)), centred(K), atol=1e-12)
 
 
+TAILS = np.random.default_rng(2).standard_cauchy(size=300)
+TIES = np.random.default_rng(3).normal(size=300).round(1)
+PAIRS = np.random.default_rng(4).normal(size=(300, 2))
+
+
+@pytest.mark.parametrize("y", [NUMBERS, MANY, TAILS, TIES, PAIRS])
+def test_the_factor_of_a_gaussian_leaves_out_next_to_nothing(y):
+    known = dependence(y, "gaussian")
+    n = len(y)
+    missing = centred(_gaussian(y)) - dense_gamma(known)
+    # What is missing is definite, so that no entry of it is larger than its trace.
+    assert np.linalg.eigvalsh(missing).min() > -1e-12 * n
+    assert np.trace(missing) <= known.remainder * n + 1e-9
+    assert 0 <= known.remainder <= 1e-6
+    assert known.facts.shape[1] < n / 2 or n < 100
+
+
+def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
+    y = np.random.default_rng(5).normal(size=(300, 5))
+    known = dependence(y, "gaussian")
+    assert known.facts.shape == (300, 100)
+    missing = centred(_gaussian(y)) - dense_gamma(known)
+    assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
+
+
 @pytest.mark.parametrize(
-    ("target", "y"), [("classes", LABELS), ("linear", NUMBERS), ("linear", MANY)]
+    ("target", "y"),
+    [("classes", LABELS), ("linear", NUMBERS), ("linear", MANY), ("gaussian", MANY)],
 )
 def test_factors_multiply_to_gamma(target, y):
     known = dependence(y, target)
@@ -69,9 +93,25 @@ def test_constant_numbers_are_found_whatever_their_rounding(value, n):
         dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
 
 
+def test_auto_takes_numbers_under_a_gaussian_and_few_whole_ones_as_classes():
+    known = dependence(NUMBERS)
+    np.testing.assert_array_equal(known.facts, dependence(NUMBERS, "gaussian").facts)
+    assert len(dependence(np.arange(60) % 20).classes) == 20
+    assert len(dependence(np.arange(60) % 21, "classes").classes) == 21
+    assert dependence(np.arange(60), "linear").classes is None
+
+
+@pytest.mark.parametrize("kind", [int, float, np.uint8])
+def test_whole_numbers_of_many_values_could_be_either(kind):
+    with pytest.raises(ValueError, match=r"60 different whole numbers.*target='gaussian'"):
+        dependence(np.arange(60).astype(kind))
+    with pytest.raises(ValueError, match=r"21 different whole numbers.*target='classes'"):
+        dependence((np.arange(600) % 21).astype(kind))
+
+
 def test_numbers_taken_for_classes_are_refused():
-    with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="linear"'):
-        dependence(np.arange(60))
+    with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="gaussian"'):
+        dependence(np.arange(60), "classes")
 
 
 def test_bad_targets():

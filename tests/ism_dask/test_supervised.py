@@ -64,12 +64,14 @@ def test_history_tells_every_iteration():
     assert fitted.tolerance_ == 1e-6
 
 
-def test_default_components_are_the_classes_where_d_allows():
-    assert SupervisedIKDR().fit(X, Y).components_.shape == (3, 13)
+@pytest.mark.parametrize("auto", ["auto", None])
+def test_default_components_are_the_classes_less_one_where_d_allows(auto):
+    assert SupervisedIKDR(auto).fit(X, Y).components_.shape == (2, 13)
     iris = load_iris()
-    narrow = SupervisedIKDR().fit(iris.data[:, :2], iris.target)
+    narrow = SupervisedIKDR(auto).fit(iris.data[:, :2], iris.target)
     assert narrow.components_.shape == (1, 2)
-    assert SupervisedIKDR(target="linear").fit(X, X[:, 0]).components_.shape == (1, 13)
+    plain = SupervisedIKDR(auto, target="linear", selection=None)
+    assert plain.fit(X, X[:, 0]).components_.shape == (1, 13)
 
 
 def test_labels_of_any_kind_give_the_same():
@@ -100,6 +102,7 @@ def test_numbers_lead_to_the_direction_they_depend_on(target, kernel):
 def test_several_numbers_for_each_row():
     targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
     assert SupervisedIKDR().fit(X, targets).components_.shape == (2, 13)
+    assert SupervisedIKDR(selection=None).fit(X, targets).components_.shape == (2, 13)
 
 
 def test_constant_columns_have_loading_zero_and_change_nothing():
@@ -115,7 +118,7 @@ def test_constant_columns_have_loading_zero_and_change_nothing():
 
 
 def test_duplicate_rows_are_rows():
-    doubled = SupervisedIKDR(2).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
+    doubled = SupervisedIKDR(2, selection=None).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
     plain = SupervisedIKDR(2, kernel=doubled.kernel_).fit(X, Y)
     np.testing.assert_allclose(doubled.components_, plain.components_, atol=1e-8)
     assert doubled.objective_ == pytest.approx(4 * plain.objective_)
@@ -136,9 +139,11 @@ def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
 
 
 def test_dask_arrays_fit_and_transform_lazily():
-    plain = SupervisedIKDR(2).fit(X, Y)
+    # Folds go by the order of the rows, which is that of the user where rows are not in memory.
+    model = SupervisedIKDR(2, selection=None)
+    plain = clone(model).fit(X, Y)
     lazy = da.from_array(X, chunks=(50, 4))
-    fitted = SupervisedIKDR(2).fit(lazy, da.from_array(Y, chunks=50))
+    fitted = clone(model).fit(lazy, da.from_array(Y, chunks=50))
     np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
     projected = fitted.transform(lazy)
     assert isinstance(projected, da.Array)
@@ -147,15 +152,16 @@ def test_dask_arrays_fit_and_transform_lazily():
     unknown = lazy[lazy[:, 0] > 0]
     assert np.isnan(unknown.shape[0])
     np.testing.assert_allclose(
-        SupervisedIKDR(2).fit(unknown, Y).components_, plain.components_, atol=1e-9
+        clone(model).fit(unknown, Y).components_, plain.components_, atol=1e-9
     )
 
 
 def test_opened_data_sets_are_rows():
     stored = storage.ingest("wine")
-    plain = SupervisedIKDR(2).fit(X, Y)
+    model = SupervisedIKDR(2, selection=None)
+    plain = clone(model).fit(X, Y)
     for rows in (stored, stored.X):
-        fitted = SupervisedIKDR(2).fit(rows, stored.y)
+        fitted = clone(model).fit(rows, stored.y)
         np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
         np.testing.assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
     with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
@@ -204,17 +210,20 @@ def test_fits_repeat():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5200, 3))
     y = (rows[:, 0] > 0).astype(int)
-    first, second = (SupervisedIKDR(1).fit(rows, y) for _ in range(2))
-    np.testing.assert_array_equal(first.components_, second.components_)
-    assert first.kernel_.sigma == second.kernel_.sigma
-    other = SupervisedIKDR(1, random_state=5).fit(rows, y)
+    for selection in ("heldout", None):
+        model = SupervisedIKDR(1, selection=selection)
+        first, second = (clone(model).fit(rows, y) for _ in range(2))
+        np.testing.assert_array_equal(first.components_, second.components_)
+        assert first.kernel_.sigma == second.kernel_.sigma
+    other = SupervisedIKDR(1, selection=None, random_state=5).fit(rows, y)
     assert other.kernel_.sigma != first.kernel_.sigma
     assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
 
 
 def test_without_standardising_the_rows_are_taken_as_they_are():
     centred = X - X.mean(axis=0)
-    fitted = SupervisedIKDR(2, standardize=False).fit(centred, Y)
+    plain = {"kernel": Gaussian("median"), "selection": None}
+    fitted = SupervisedIKDR(2, standardize=False, **plain).fit(centred, Y)
     assert (fitted.mean_ == 0).all()
     assert (fitted.scale_ == 1).all()
     np.testing.assert_allclose(fitted.transform(centred), centred @ fitted.components_.T, atol=1e-9)
@@ -265,6 +274,13 @@ def _with(value):
         (SupervisedIKDR(engine_tol=1.0), X, Y, r"`engine_tol` must be a number in \(0, 1\)"),
         (SupervisedIKDR(angle_tol=-1), X, Y, "`angle_tol` must be"),
         (SupervisedIKDR(max_iter=0), X, Y, "`max_iter` must be"),
+        (SupervisedIKDR("all"), X, Y, "`n_components` must be .* got 'all'"),
+        (SupervisedIKDR(selection="cv"), X, Y, "`selection` must be one of heldout; got 'cv'"),
+        (SupervisedIKDR(selection=True), X, Y, "`selection` must be one of heldout; got True"),
+        (SupervisedIKDR(), X, np.full(178, 0.5), "`y` is constant"),
+        (SupervisedIKDR(whiten="yes"), X, Y, "`whiten` must be True or False; got 'yes'"),
+        (SupervisedIKDR(target="gaussian"), X, np.ones(178), "`y` is constant"),
+        (SupervisedIKDR(), X, np.arange(178), "178 different whole numbers"),
         (SupervisedIKDR(), X[:, :1], Y, "minimum of 2 is required"),
         (SupervisedIKDR(), X[0], Y, "Expected 2D array"),
         (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "2 rows and 2 features"),
@@ -314,7 +330,8 @@ def test_collinear_features_cost_nothing():
     narrow = rng.normal(size=(120, 3))
     y = np.digitize(narrow[:, 0] + narrow[:, 1] ** 2, [0.2, 1.0])
     doubled = np.hstack([narrow, narrow])
-    values = [SupervisedIKDR(q, tol=1e-6).fit(doubled, y).objective_ for q in (1, 2)]
+    kernel = Gaussian("median")  # one width for both, so that J can be compared
+    values = [SupervisedIKDR(q, kernel=kernel, tol=1e-6).fit(doubled, y).objective_ for q in (1, 2)]
     assert values[1] > values[0]
 
 
@@ -338,7 +355,7 @@ def test_transform_checks_its_rows():
 
 def test_lazy_rows_stay_lazy_whatever_container_is_asked_for():
     lazy = da.from_array(X, chunks=(50, 4))
-    model = SupervisedIKDR(2).set_output(transform="pandas").fit(X, Y)
+    model = SupervisedIKDR(2, selection=None).set_output(transform="pandas").fit(X, Y)
     assert isinstance(model.transform(X), pd.DataFrame)
     assert isinstance(model.fit_transform(X, Y), pd.DataFrame)
     for new in (model.transform(lazy), model.fit_transform(lazy, Y)):
