@@ -54,7 +54,8 @@ class Evaluation:
     """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
 
     `error` bounds the relative error of J, by approximation and rounding. `noise` is how far J
-    and the matrix vary by rounding, as a share.
+    and the matrix vary by rounding, as a share. `standard_error` is that of J, as a share, where
+    it is an estimate.
     """
 
     objective: float
@@ -62,6 +63,7 @@ class Evaluation:
     error: float = 0.0
     noise: float = DOUBLE_NOISE
     approximate: bool = False
+    standard_error: float = 0.0
 
 
 class Operator(Protocol):

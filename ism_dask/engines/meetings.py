@@ -100,6 +100,22 @@ class Design:
         """Whether all pairs of rows meet."""
         return self.whole and self.shifts == self.groups
 
+    def partners_of(self, shards: Shards) -> float:
+        """Return how many rows a row meets."""
+        rounds = self.count if self.whole else 2 * self.rounds
+        return rounds * self.shifts / self.groups * shards.n_rows / self.count
+
+    def standard_error(self, sums: Array) -> float:
+        """Return the standard error of J, by the sums (r + 1,) of all walks.
+
+        The last of them is the variance by the choice of groups. Where shards are a choice, too,
+        rounds differ by both.
+        """
+        *rounds, variance = sums
+        if not self.whole:
+            variance = max(variance, self.rounds * float(np.var(rounds, ddof=1)))
+        return math.sqrt(variance)
+
     @property
     def rounds(self) -> int:
         """How many rounds there are."""
