@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ism_dask.eigen import leading
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import Closed, factored
 from ism_dask.engines.meeting_stripes import Met, Partial, phi_part, product_part, value_part
@@ -25,8 +26,8 @@ from ism_dask.typing import Array
 # What meetings may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
 # standard error at 1e-4.
 _VARIANCE_BY_TOL = 400.0
-# Rows that a row meets at least.
-_LEAST = 125
+# Rows that a row meets at least, and at most until a solution asks for more.
+_LEAST, _MOST = 125, 4000
 # A finer engine has so many times the pairs, and is of use where this much too many is missing.
 _FINER, _SHORT = 4, 1.5
 # From here on blocks are faster than tiles of all pairs (measured, see docs/engines.md).
@@ -56,9 +57,21 @@ class _Plan:
         return Pilot(self._problem, self._q)
 
     @cached_property
+    def flat_phi(self) -> Array | None:
+        """The matrix of the start over all pairs, where Gamma has factors."""
+        flat = self._problem.flat()
+        return None if Closed.refusal(flat, self._q) else Closed(flat, self._q).phi0()
+
+    @cached_property
+    def _start(self) -> Array:
+        # Rows that are few may have outliers of their own, and a start that runs after these.
+        phi = self.flat_phi
+        return self.pilot.start if phi is None else leading(phi, self._q).vectors
+
+    @cached_property
     def _tangent(self) -> Tangents | None:
         factored = isinstance(self._problem.gamma, FactoredGamma)
-        return self.pilot.tangents(self.pilot.start) if factored else None
+        return self.pilot.tangents(self._start) if factored else None
 
     def needed(self, W: Array) -> float:
         """Return how many rows a row has to meet at W (d, q)."""
@@ -71,7 +84,7 @@ class _Plan:
         """The meetings."""
         partners = self._partners
         if partners is None:
-            partners = self.needed(self.pilot.start)
+            partners = min(self.needed(self._start), _MOST)
         return Design.of(self._problem.shards, partners, self._problem.seed)
 
     @cached_property
@@ -109,6 +122,7 @@ class Blocks(Engine):
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
         self._plan = _Plan(problem, q)
+        self._measured = False
         self._last: Array | None = None
 
     @classmethod
@@ -141,7 +155,9 @@ class Blocks(Engine):
         """Return an engine of other meetings, four times as many, but `most` for a row."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
         partners = max(self.partners, min(_FINER * self.partners, most))
-        return self._by(_Plan(problem, self.q, partners))
+        other = self._by(_Plan(problem, self.q, partners))
+        other._measured = True  # noqa: SLF001  # one of this class
+        return other
 
     def _by(self, plan: _Plan) -> Blocks:
         other = self._like(self.problem)
@@ -150,15 +166,14 @@ class Blocks(Engine):
 
     def _like(self, problem: Problem) -> Blocks:
         other = type(self)(problem, self.q)
-        other.note, other._plan = self.note, self._plan
+        other.note, other._plan, other._measured = self.note, self._plan, self._measured
         return other
 
     def phi0(self) -> Array:
         """Return the matrix of the start: closed where Gamma has factors, else by meetings."""
-        flat = self.problem.flat()
-        if Closed.refusal(flat, self.q) is None:
-            return Closed(flat, self.q).phi0()
-        return self._phi(flat, np.zeros((self.problem.d, 1)))[0]
+        if self._plan.flat_phi is not None:
+            return self._plan.flat_phi
+        return self._phi(self.problem.flat(), np.zeros((self.problem.d, 1)))[0]
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
@@ -174,13 +189,15 @@ class Blocks(Engine):
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         points = self.problem.shards.derive(projected, W).settled()
-        matrix, sums = self._walked(product_part, points, points.through(W.shape[1]))
-        return self._estimated(W, matrix + self._plan.closed[0] @ W, sums)
+        tails, measured = points.through(W.shape[1]), self._measured
+        matrix, sums = self._walked(product_part, points, tails, measured=measured)
+        return self._estimated(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])
-        return self._estimated(W, W[:, :0], self._walked(value_part, points, points)[1])
+        _, sums = self._walked(value_part, points, points, measured=True)
+        return self._estimated(W, W[:, :0], sums, measured=True)
 
     def _phi(self, problem: Problem, W: Array) -> tuple[Array, Array]:
         """Return what meetings make of Phi at W, and the sums of their walks."""
@@ -189,13 +206,15 @@ class Blocks(Engine):
         matrix, sums = shards.fold_meetings(phi_part, self._plan.design.tails, shards, met, W)
         return 0.5 * (matrix + matrix.T), sums
 
-    def _walked(self, part: Callable[..., Partial], heads: Shards, tails: Shards) -> Any:
+    def _walked(
+        self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
+    ) -> Any:
         self._afford_task(heads, tails, tails.n_columns)
-        met = self._plan.met(self.problem, measured=True)
+        met = self._plan.met(self.problem, measured=measured)
         return heads.fold_meetings(part, self._plan.design.tails, tails, met)
 
     def _estimated(
-        self, W: Array, matrix: Array, sums: Array, *, measured: bool = True
+        self, W: Array, matrix: Array, sums: Array, *, measured: bool
     ) -> Evaluation:
         """Return an evaluation of what walks sum up, with its standard error if they measured it.
 

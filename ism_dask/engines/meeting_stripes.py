@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -56,8 +57,9 @@ class _Walk(Stripe):
 
     Attributes
     ----------
-    sums : (r + 1,) array
-        What each round adds to J, and the variance of J by the choice of groups.
+    sums : (r + 2,) array
+        What rows bring to J with themselves, what each round does, and the variance of J by the
+        choice of groups.
     row_degrees : (b,) array
         The degrees of the head, and what its rows bring to Phi with themselves.
     """
@@ -68,7 +70,7 @@ class _Walk(Stripe):
         super().__init__(replace(head, start=0), model)
         self.met, self.design, self.number = met, met.design, met.number(head)
         self.edges = met.design.edges(rows)
-        self.sums = np.zeros(met.design.rounds + 1)
+        self.sums = np.zeros(met.design.rounds + 2)
         self.row_degrees = np.zeros(rows)
 
     def mind_square(self, gamma: Array, area: Area) -> None:
@@ -90,36 +92,37 @@ class _Walk(Stripe):
     def _meeting(
         self, meeting: Meeting, side: Side, edges: list[int], collect: _Collect | None
     ) -> None:
-        weight, halves = self.design.weight(meeting), [0.0, 0.0]
-        for area, half in self._areas(meeting, edges):
-            M = self.visit(side, area, wanted=collect is not None)
-            if collect and M is not None:
-                M *= weight
-                collect(M, area, side.piece)
-            halves[half] += self.objective
-            self.objective = 0.0
+        weight, met = self.design.weight(meeting), self.design.shifts / self.design.groups
+        total = 0.0
+        for area in self._areas(meeting, edges):
+            contrast = 0.0
+            for part, sign in _quarters(area) if self.met.measured else [(area, 1.0)]:
+                M = self.visit(side, part, wanted=collect is not None)
+                if collect and M is not None:
+                    M *= weight
+                    collect(M, part, side.piece)
+                contrast += sign * self.objective
+                total += self.objective
+                self.objective = 0.0
+            if meeting.leads and self.met.measured:
+                self.sums[-1] += (1.0 - met) * (weight * contrast) ** 2
         # The walk of a stripe counts pairs twice, for the side that it does not see.
-        self.sums[meeting.round] += 0.5 * weight * sum(halves)
-        if meeting.leads and self.met.measured and self.design.shifts > 1:
-            met = self.design.shifts / self.design.groups
-            self.sums[-1] += (1.0 - met) * (weight * (halves[0] - halves[1])) ** 2
+        self.sums[1 + meeting.round] += 0.5 * weight * total
         self.row_degrees += weight * self.degrees[: len(self.head.X)]
         self.degrees[:] = 0.0
 
-    def _areas(self, meeting: Meeting, edges: list[int]) -> Iterator[tuple[Area, int]]:
-        """Yield the areas of a meeting, and in which half of the shifts they are."""
+    def _areas(self, meeting: Meeting, edges: list[int]) -> Iterator[Area]:
+        """Yield the areas of a meeting; a group that meets itself has one of its own."""
         shifts, groups = self.design.shifts, self.design.groups
-        alone = meeting.own or (self.met.measured and shifts > 1)
         for group in range(groups):
             top, bottom = self.edges[group : group + 2]
-            for step in range(shifts) if alone else [0]:
+            for step in range(shifts) if meeting.own else [0]:
                 begin = (group + meeting.first + step) % groups
-                end = begin + (1 if alone else shifts)
-                half = int(2 * step >= shifts)
+                end = begin + (1 if meeting.own else shifts)
                 for left, right in [(begin, min(end, groups)), (0, end - groups)]:
                     if left < right and top < bottom and edges[left] < edges[right]:
                         square = (bottom - top) * (meeting.own and begin == group)
-                        yield Area(top, bottom, edges[left], edges[right], square), half
+                        yield Area(top, bottom, edges[left], edges[right], square)
 
     def _meet_themselves(self) -> None:
         """Add what each row brings with itself."""
@@ -141,6 +144,20 @@ class _Walk(Stripe):
             self.sums[0] += weight * float(np.sum(own * term.value(beta.copy(), scale)))
             if term.pairing is INNER:
                 self.row_degrees += weight * (own * term.slope(beta, scale))[0]
+
+
+def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
+    """Yield the quarters of an area, with the signs of a contrast.
+
+    In it cancels what a row brings whichever others it meets: what is left is a matter of chance.
+    """
+    middle, centre = (area.top + area.bottom) // 2, (area.left + area.right) // 2
+    rows, columns = [area.top, middle, area.bottom], [area.left, centre, area.right]
+    for i, (top, bottom) in enumerate(pairwise(rows)):
+        for j, (left, right) in enumerate(pairwise(columns)):
+            if top < bottom and left < right:
+                square = (bottom - top) * bool(area.square and i == j)
+                yield Area(top, bottom, left, right, square), 1.0 if i == j else -1.0
 
 
 @QUIET

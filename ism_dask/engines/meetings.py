@@ -21,10 +21,10 @@ import numpy as np
 from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
-# Rows of a group: with fewer BLAS slows down, with more a block has fewer groups to compare.
-_GROUP_ROWS = 64
-# Rounds of shards at most, and at least: from those the variance between shards is estimated.
-_ROUNDS = (4, 16)
+# Rows of a group: with fewer BLAS slows down, with more a row meets more others than it has to.
+_GROUP_ROWS = 128
+# Rounds of shards at least, for their variance to be seen, and at most: each reads a shard twice.
+_ROUNDS = (2, 8)
 # Streams of random numbers.
 _DEALING, _SHIFTS, _SHARDS = 1, 2, 3
 
@@ -78,18 +78,16 @@ class Design:
     def of(cls, shards: Shards, partners: float, seed: int) -> Design:
         """Return a design in which each row meets about so many rows, or all there are."""
         count, largest, n = len(shards.parts), shards.largest, shards.n_rows
-        groups = max(1, round(largest / _GROUP_ROWS))
-        shifts = min(groups, 2)
+        groups, shifts = max(1, round(largest / _GROUP_ROWS)), 1
         least, most = _ROUNDS
-        rounds = max(least, math.ceil(partners * groups / (2 * shifts * largest)))
+        rounds = max(least, math.ceil(partners * groups / (2 * largest)))
         whole = 2 * rounds >= count
         if whole:
-            shifts = _even(partners * groups / n, groups)
+            shifts = min(groups, max(1, math.ceil(partners * groups / n)))
             chosen = _circle(count)
         else:
-            if rounds > most:
-                shifts = _even(partners * groups / (2 * most * largest), groups)
-                rounds = max(least, math.ceil(partners * groups / (2 * shifts * largest)))
+            shifts = math.ceil(rounds / most)
+            rounds = -(-rounds // shifts)
             chosen = np.array([_permutation(count, [seed, _SHARDS, i]) for i in range(rounds)])
         rng = np.random.default_rng([seed, _SHIFTS])
         firsts = rng.integers(groups, size=chosen.shape)
@@ -106,12 +104,12 @@ class Design:
         return rounds * self.shifts / self.groups * shards.n_rows / self.count
 
     def standard_error(self, sums: Array) -> float:
-        """Return the standard error of J, by the sums (r + 1,) of all walks.
+        """Return the standard error of J, by the sums (r + 2,) of all walks.
 
         The last of them is the variance by the choice of groups. Where shards are a choice, too,
-        rounds differ by both.
+        rounds, which are all sums but the first and the last, differ by both.
         """
-        *rounds, variance = sums
+        _, *rounds, variance = sums
         if not self.whole:
             variance = max(variance, self.rounds * float(np.var(rounds, ddof=1)))
         return math.sqrt(variance)
@@ -172,12 +170,6 @@ class Design:
         """Return where the groups of a piece of so many rows begin and end."""
         sizes = [len(range(group, rows, self.groups)) for group in range(self.groups)]
         return [0, *np.cumsum(sizes).tolist()]
-
-
-def _even(shifts: float, groups: int) -> int:
-    """Return the next even number of shifts, or all groups."""
-    even = 2 * math.ceil(shifts / 2)
-    return groups if even >= groups else max(2, even)
 
 
 def _circle(count: int) -> Array:
