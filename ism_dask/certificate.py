@@ -21,6 +21,8 @@ _ORTHONORMAL = 1e-10
 # goes into the kernel. At q = 10 this is 63,000 rows, some seconds on two cores.
 BUDGET = 4e10
 _LEAST_COLUMNS = 10
+# By blocks up to here: J is wanted in double precision, and other blocks are nearly as good.
+_BLOCKS_BUDGET = 1e10
 # Beyond, a sample of rows is held against all rows, for about half of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
@@ -80,7 +82,7 @@ def _by_more_pairs(engine: Blocks, solution: Solution) -> Solution:
     q = solution.W.shape[1]
     n, columns = engine.problem.shards.n_rows, max(q, _LEAST_COLUMNS)
     judged, rows = None, n
-    if n**2 * columns <= BUDGET:
+    if n**2 * columns <= _BLOCKS_BUDGET:
         try:
             exact = Exact(engine.problem, q)
             judged = _evaluated_again(PaddedOperator(exact, q), solution)

@@ -156,12 +156,12 @@ class Blocks(Engine):
         problem = replace(self.problem, seed=self.problem.seed + 1)
         partners = max(self.partners, min(_FINER * self.partners, most))
         other = self._by(_Plan(problem, self.q, partners))
-        other._measured = True  # noqa: SLF001  # one of this class
+        other._measured = True  # one of this class
         return other
 
     def _by(self, plan: _Plan) -> Blocks:
         other = self._like(self.problem)
-        other._plan = plan  # noqa: SLF001  # one of this class
+        other._plan = plan  # one of this class
         return other
 
     def _like(self, problem: Problem) -> Blocks:
@@ -213,9 +213,7 @@ class Blocks(Engine):
         met = self._plan.met(self.problem, measured=measured)
         return heads.fold_meetings(part, self._plan.design.tails, tails, met)
 
-    def _estimated(
-        self, W: Array, matrix: Array, sums: Array, *, measured: bool
-    ) -> Evaluation:
+    def _estimated(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
         """Return an evaluation of what walks sum up, with its standard error if they measured it.
 
         No bound is known, unless all pairs meet: then there is nothing but rounding.

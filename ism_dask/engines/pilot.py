@@ -18,7 +18,7 @@ from ism_dask.engines.tiles import QUIET
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.base import conic_sum, filled
 from ism_dask.kernels.pairing import Pairing
-from ism_dask.shards import Piece, Shards
+from ism_dask.shards import Shards
 from ism_dask.typing import Array
 
 # Rows of a pilot, from so many shards at most.

@@ -93,18 +93,22 @@ class Area:
 
     @property
     def height(self) -> int:
+        """How many rows it has."""
         return self.bottom - self.top
 
     @property
     def width(self) -> int:
+        """How many columns it has."""
         return self.right - self.left
 
     @property
     def rows(self) -> slice:
+        """Its rows in the head."""
         return slice(self.top, self.bottom)
 
     @property
     def columns(self) -> slice:
+        """Its columns in the tail."""
         return slice(self.left, self.right)
 
     def blocks(self) -> Iterator[Area]:
@@ -230,9 +234,7 @@ class Stripe:
             columns = self.buffers.ones[: area.height] @ tile
             self.degrees[tail.start + area.left : tail.start + area.right] += degree * columns
 
-    def _drop_diagonal(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: Area
-    ) -> None:
+    def _drop_diagonal(self, tile: Array, weight: float, term: PointwiseKernel, area: Area) -> None:
         """Zero the pairs of a row with itself, whose part in J alone is not nothing.
 
         In Phi they cancel exactly, `x_i - x_i` being 0; in single precision, with a kernel that

@@ -122,7 +122,7 @@ class Task:
 
     def on_meeting(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
         """Call the function on a piece and an iterator over pieces that another task loads."""
-        pieces = (loader._load(part) for part in tail)  # noqa: SLF001  # a task of the same class
+        pieces = (loader._load(part) for part in tail)  # a task of the same class
         return self._told(self.function(self._load(head), pieces, *self.args))
 
     def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
