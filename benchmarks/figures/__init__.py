@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.accuracy import cancer, face, mnist, small, wine
+from benchmarks.figures.blocks import blocks1m, blocks60k
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -44,10 +45,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters60k,
         guided,
         optima,
+        blocks60k,
+        blocks1m,
         overhead,
         startup,
         scale,
     )
 }
 # Measured only where they are named: they take many minutes, and room on disk.
-UNASKED = frozenset({"scale", "optima"})
+UNASKED = frozenset({"scale", "optima", "blocks1m"})

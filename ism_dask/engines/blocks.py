@@ -66,7 +66,7 @@ class _Plan:
     def _start(self) -> Array:
         # Rows that are few may have outliers of their own, and a start that runs after these.
         phi = self.flat_phi
-        return self.pilot.start if phi is None else leading(phi, self._q).vectors
+        return self.pilot.start if phi is None else leading(phi, min(self._q, len(phi) - 1)).vectors
 
     @cached_property
     def _tangent(self) -> Tangents | None:
@@ -132,8 +132,8 @@ class Blocks(Engine):
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
-        """Return whether there are rows enough."""
-        return problem.shards.n_rows >= _FROM_ROWS
+        """Return whether there are rows enough, and a W to look for: J alone is wanted exactly."""
+        return problem.shards.n_rows >= _FROM_ROWS and q < problem.d
 
     @property
     def partners(self) -> float:

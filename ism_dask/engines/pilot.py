@@ -98,7 +98,7 @@ class Pilot:
         slopes = self._slopes(self.kernel.flat(), np.zeros((self._X.shape[1], 1)))
         degrees = slopes.own.sum(axis=1)[:, None] * self._X
         phi = self._X.T @ (slopes.across @ self._X + degrees)
-        return leading(np.nan_to_num(phi + phi.T), self._q).vectors
+        return leading(np.nan_to_num(phi + phi.T), min(self._q, len(phi) - 1)).vectors
 
     @QUIET
     def tangents(self, W: Array) -> Tangents:
