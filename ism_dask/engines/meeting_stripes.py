@@ -151,7 +151,7 @@ def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
 
     In it cancels what a row brings whichever others it meets: what is left is a matter of chance.
     """
-    middle, centre = (area.top + area.bottom) // 2, (area.left + area.right) // 2
+    middle, centre = (area.top + area.bottom + 1) // 2, (area.left + area.right + 1) // 2
     rows, columns = [area.top, middle, area.bottom], [area.left, centre, area.right]
     for i, (top, bottom) in enumerate(pairwise(rows)):
         for j, (left, right) in enumerate(pairwise(columns)):

@@ -158,12 +158,13 @@ class Design:
         """Return a piece with its rows in the order of their groups.
 
         Rows are sorted by the first number of what Gamma knows of them, and dealt out one by one:
-        each group has its share of each class.
+        each group has its share of each class, and so has each half of it.
         """
         rng = np.random.default_rng([self.seed, _DEALING, piece.start])
         known = piece.facts[0][:, 0]
         order = np.lexsort([rng.random(len(known)), known])
-        order = np.concatenate([order[group :: self.groups] for group in range(self.groups)])
+        groups = [order[group :: self.groups] for group in range(self.groups)]
+        order = np.concatenate([half for rows in groups for half in (rows[::2], rows[1::2])])
         return Piece(piece.start, piece.X[order], tuple(fact[order] for fact in piece.facts))
 
     def edges(self, rows: int) -> list[int]:
