@@ -54,7 +54,8 @@ class Evaluation:
     """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
 
     `noise` is how far J and the matrix vary by rounding, as a share. `bound` returns `error`:
-    most evaluations are steps of an iteration that does not need it.
+    most evaluations are steps of an iteration that does not need it. `standard_error` is that of
+    J, as a share, where it is an estimate.
     """
 
     objective: float
@@ -62,6 +63,7 @@ class Evaluation:
     bound: Callable[[], float] = float
     noise: float = DOUBLE_NOISE
     approximate: bool = False
+    standard_error: float = 0.0
 
     @property
     def error(self) -> float:

@@ -184,6 +184,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
+        self.engine_standard_error_ = solution.standard_error
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T

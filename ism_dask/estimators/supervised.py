@@ -61,14 +61,17 @@ class SupervisedIKDR(IKDR):
         The Iterative Spectral Method, or one of those that it is measured against. They maximise
         the same J on the same engine, and end by the residual or where J stalls; `tol` and
         `angle_tol` do not count for them. "grassmann" needs pymanopt.
-    engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
+    engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
         How Phi is computed; "auto" takes the cheapest that serves, and the next one where that
-        declines. All but "landmarks", which "auto" takes from 4,000 rows up, leave nothing out.
-        `engine_error_` bounds what the engine and rounding do to J.
+        declines. All but "landmarks", which "auto" takes from 4,000 rows up, and "blocks", which
+        it takes from 10,000 up, leave nothing out. `engine_error_` bounds what the engine and
+        rounding do to J.
     engine_tol : float, default 1e-4
         How much of the trace of the kernel "landmarks" may leave out. Where W is then not
         stationary under the true kernel, a tenth and a hundredth of it are tried, too.
-        `engine_error_` bounds what that does to J; measured errors are far smaller.
+        `engine_error_` bounds what that does to J; measured errors are far smaller. "blocks" have
+        so many pairs that they add 400 times this number to the variance of the slope of J by
+        the rows.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
     tol : float or None, default None
@@ -145,6 +148,8 @@ class SupervisedIKDR(IKDR):
     engine_error_ : float
         A bound on the relative error of `objective_`, by approximation and by rounding, for
         every engine; infinite where it says nothing.
+    engine_standard_error_ : float
+        The relative standard error of `objective_`, where "blocks" estimate it; else 0.
     kernel_ : Kernel
         With the numbers that the data gave it.
     classes_ : (c,) array

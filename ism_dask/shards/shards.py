@@ -190,6 +190,29 @@ class Shards:
             tasks += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(tasks)
 
+    def fold_meetings(
+        self,
+        function: Callable[..., Any],
+        meetings: Sequence[Sequence[int]],
+        tails: Shards,
+        *args: Any,
+    ) -> Any:
+        """Return the sum over shards of `function(head, tail, *args)`.
+
+        `head` is a piece, `tail` an iterator over the pieces of `tails`, which are cut alike, that
+        `meetings` names for it by number. A head sees them in several calls where they are more
+        than `handed`.
+        """
+        work, loader = self._work(function, *args), tails._work(_itself)
+        stripe = self._task(Task.on_meeting, work)
+        bundles = [part.bundle for part in tails.parts]
+        tasks = []
+        for part, numbers in zip(self.parts, meetings, strict=True):
+            head, met = part.bundle, [bundles[number] for number in numbers]
+            size = tails.handed or max(1, len(met))
+            tasks += [stripe(loader, head, met[i : i + size]) for i in range(0, len(met), size)]
+        return work.summed(tasks)
+
     def gathered(self) -> Array:
         """Return the last fact of all rows (n, ...)."""
         facts = computed([part.facts[-1] for part in self.parts])

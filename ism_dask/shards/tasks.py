@@ -123,6 +123,11 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._told(self.function(first, pieces, *self.args))
 
+    def on_meeting(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+        """Call the function on a piece and an iterator over pieces that another task loads."""
+        pieces = (loader._load(part) for part in tail)  # a task of the same class
+        return self._told(self.function(self._load(head), pieces, *self.args))
+
     def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
         """Return the sum of calls of this task, added in a tree that their number alone decides.
 

@@ -164,7 +164,9 @@ def test_an_engine_that_cannot_serve_says_why():
         choose("closed", _problem("gaussian", "classes"), Q)
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*no thin factors"):
         choose("closed", _problem("linear", "gaussian"), Q)
-    with pytest.raises(ValueError, match="auto, closed, features, landmarks, exact; got 'fast'"):
+    with pytest.raises(
+        ValueError, match="auto, closed, features, landmarks, blocks, exact; got 'fast'"
+    ):
         choose("fast", _problem("linear", "classes"), Q)
 
 

@@ -119,7 +119,7 @@ def test_trials_are_sorted_and_measured_against_the_width_of_the_kernel():
 
 
 def test_a_start_finds_what_the_spectral_one_cannot():
-    rng, X = _rows(0)
+    _rng, X = _rows(0)
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert _away(_fit(X, y, 2).components_.T, 0, 1) < 0.2
 
@@ -161,7 +161,7 @@ def test_folds_have_all_classes_on_either_side():
 
 def test_without_a_gain_that_rows_confirm_the_width_stays():
     """Of noise nothing is told: no width is better."""
-    rng, X = _rows(5, 200)
+    _rng, X = _rows(5, 200)
     for seed in range(3):
         y = np.random.default_rng(seed).integers(2, size=200)
         model = _fit(X, y, 1)
@@ -282,7 +282,7 @@ def test_awkward_rows_are_fitted(X, y):
 
 
 def test_a_row_far_out_is_no_worse_than_with_one_width():
-    rng, X = _rows(9)
+    _rng, X = _rows(9)
     y = (X[:, 0] > 0).astype(int)
     X[0, 3] = 1e6
     plain = {"kernel": Gaussian("median"), "selection": None}
