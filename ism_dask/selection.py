@@ -31,7 +31,7 @@ SELECTION_ROWS = 2000
 # Fewer rows tell nothing of widths.
 LEAST_ROWS = 20
 # Steps of a loose solution, and the residual that ends it earlier.
-_STEPS, _RESIDUAL = 15, 0.02
+_STEPS, _RESIDUAL = 10, 0.02
 # Starts that are solved at every width, beside the W of the width before.
 _STARTS = 2
 # Neighbours whose mean explains a row.
