@@ -32,6 +32,8 @@ from ism_dask.verification import verify
 
 # What eigenvalues may change by where a W is only to begin with.
 _LOOSE = 0.03
+# The same, where that W is all but the last one.
+_COARSE = 1e-4
 # How much wider kernels are, one after the other, before they are as wide as asked.
 _WIDER = (4.0, 2.0, 1.4)
 # Products of one Phi above which a W that was chosen already is left by fewer spectral steps.
@@ -151,6 +153,8 @@ class _Run:
     ) -> tuple[Engine, Solution]:
         """Return what the solver comes to, as near to the true kernel as its claim asks."""
         kept: tuple[Engine, Solution] | None = None
+        if state is None:
+            state = self._coarsely(engine)
         while True:
             try:
                 solution = self._complete(engine, state, watcher)
@@ -163,6 +167,19 @@ class _Run:
             if finer is None:
                 return kept
             engine, state = finer, continued(solution)
+
+    def _coarsely(self, engine: Engine) -> State | None:
+        """Return a W to begin with by fewer rows, where the engine has a part that sees those."""
+        coarse = engine.coarser()
+        if coarse is None:
+            return None
+        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
+        operator = PaddedOperator(coarse, self.q)
+
+        def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
+            return solve(operator, self.q, stopping, on_iteration=tell, state=known)
+
+        return resumed(self.journal.leg(leg))
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, where the solution calls for it."""

@@ -136,6 +136,10 @@ class Engine(ABC):
         """Return an engine of the same kind that is nearer to the true kernel, if there is one."""
         return None if self.double is self else self.double
 
+    def coarser(self) -> Engine | None:
+        """Return an engine of fewer rows that tells where to begin, where all of them are dear."""
+        return None
+
     def _like(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
         other.note = self.note

@@ -30,6 +30,8 @@ _VARIANCE_BY_TOL = 400.0
 _LEAST, _MOST = 125, 4000
 # A finer engine has so many times the pairs, and is of use where this much too many is missing.
 _FINER, _SHORT = 4, 1.5
+# An iteration begins with one in so many shards, but some at least, where there are far more.
+_COARSER, _COARSE_SHARDS, _MANY = 16, 16, 4
 # From here on blocks are faster than tiles of all pairs (measured, see docs/engines.md).
 _FROM_ROWS = 10_000
 
@@ -150,6 +152,18 @@ class Blocks(Engine):
         if self._plan.needed(self._last) <= _SHORT * self.partners:
             return None
         return self._by(_Plan(self.problem, self.q, _FINER * self.partners))
+
+    def coarser(self) -> Blocks | None:
+        """Return an engine of one shard in so many, from all over the file, where there are many.
+
+        W depends little on the number of rows: a few passes over all of them are left to do.
+        """
+        shards = self.problem.shards
+        count = max(_COARSE_SHARDS, len(shards.parts) // _COARSER)
+        if len(shards.parts) < _MANY * count:
+            return None
+        numbers = np.linspace(0, len(shards.parts) - 1, count).astype(int).tolist()
+        return type(self)(replace(self.problem, shards=shards.some(numbers)), self.q)
 
     def others(self, most: float) -> Blocks:
         """Return an engine of other meetings, four times as many, but `most` for a row."""

@@ -86,7 +86,7 @@ class Design:
             shifts = min(groups, max(1, math.ceil(partners * groups / n)))
             chosen = _circle(count)
         else:
-            shifts = math.ceil(rounds / most)
+            shifts = min(groups, math.ceil(rounds / most))
             rounds = -(-rounds // shifts)
             chosen = np.array([_permutation(count, [seed, _SHARDS, i]) for i in range(rounds)])
         rng = np.random.default_rng([seed, _SHIFTS])

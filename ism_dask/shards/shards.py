@@ -103,6 +103,15 @@ class Shards:
         read = all(isinstance(part.raw, Slice) for part in self.parts)
         return None if read else max(1, _HANDED_BYTES // self.raw_bytes)
 
+    def some(self, numbers: Sequence[int]) -> Shards:
+        """Return the shards with these numbers, as all there are."""
+        parts = [self.parts[number] for number in numbers]
+        sizes = [self.bounds[number + 1] - self.bounds[number] for number in numbers]
+        starts = [0, *np.cumsum(sizes).tolist()]
+        moved = tuple(replace(part, start=at) for part, at in zip(parts, starts, strict=False))
+        source = None if self.source is None else self.source.some(numbers)
+        return replace(self, parts=moved, n_rows=starts[-1], source=source)
+
     def standardised(self, affine: Affine) -> Shards:
         """Return the shards seen through `affine`."""
         return replace(self, affine=affine)

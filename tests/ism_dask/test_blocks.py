@@ -15,8 +15,9 @@ from ism_dask.engines.blocks import _Plan
 from ism_dask.engines.meetings import Design
 from ism_dask.gamma import Dependence, FactorGamma, dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
+from ism_dask.search import Search
 from ism_dask.shards import cut
-from ism_dask.states import Status
+from ism_dask.states import Status, Stopping
 
 N, D, Q = 60, 4, 2
 RNG = np.random.default_rng(11)
@@ -190,3 +191,19 @@ def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
     assert blocks.engine_standard_error_ == 0.0  # J is that of all pairs at last
     assert blocks.objective_ == pytest.approx(fits["exact"].objective_, rel=1e-2)
     assert blocks.residual_rows_ == 2000
+
+
+def test_many_shards_begin_with_some(monkeypatch):
+    monkeypatch.setattr(meetings, "_GROUP_ROWS", 50)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(6400, 5))
+    y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
+    rows, y = rows[np.argsort(y)], np.sort(y)
+    problem = Problem.of(cut(rows, 100), Gaussian(1.5), dependence(y))
+    coarse = Blocks(problem, 2).coarser()
+    assert coarse.problem.shards.n_rows == 1600
+    assert coarse.problem.shards.bounds[:3] == (0, 100, 200)
+    assert coarse.coarser() is None
+    np.testing.assert_array_equal(coarse.problem.shards.rows(np.arange(1500, 1600)), rows[6300:])
+    _, solution = Search("blocks", Stopping(None)).run(problem, 2)
+    assert solution.status in (Status.CONVERGED, Status.APPROXIMATE)
