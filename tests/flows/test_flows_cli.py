@@ -73,7 +73,7 @@ def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
 def test_crossval_for_people(here: Command) -> None:
     ended = here("crossval", "wine", "--plain", "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
-    assert "wine gaussian: 178 rows, 13 columns, q = 3" in ended.out
+    assert "wine gaussian: 178 rows, 13 columns, q = 2" in ended.out
     first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
     assert [name for name in first if name in {"1", "2", "3", "4", "mean", "sd"}] == [
         "1",

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
 import flows.work.data
+from flows import wording
 from flows.errors import FlowError, SettingsError
 from flows.progress import link, report, watching
 from flows.settings import CrossvalSettings, FitSettings
@@ -22,6 +24,7 @@ from flows.work.data import Picked, ensure_stored, open_labelled
 from flows.work.fitting import fit_plain, top_loadings
 from flows.work.folds import cross_fold, crossval_plain, plan_folds, undertaken
 from ism_dask import SupervisedIKDR
+from ism_dask.kernels import Gaussian
 from ism_dask.rows import RowSource
 from storage import load_model
 
@@ -106,7 +109,7 @@ def test_a_stored_data_set_of_ones_own() -> None:
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
         crossval_plain(replace(settings, label="size"))
     fitted = fit_plain(FitSettings(dataset="own", label="size"))
-    assert (fitted["run"], fitted["n_components"]) == ("own-gaussian-q1", 1)
+    assert (fitted["run"], fitted["n_components"]) == ("own-gaussian", 1)
     assert fitted["loadings"][0][0]["feature"].startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
         crossval_plain(replace(settings, n_components=4))
@@ -144,6 +147,26 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     with pytest.raises(FlowError, match="--force"):
         fit_plain(settings)
     fit_plain(replace(settings, force=True))
+
+
+def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
+    X, y = load_wine(return_X_y=True)
+    given = {"dataset": "wine", "n_components": 2, "force": True}
+    for settings, parameters in (
+        ({"sigma": "root", "selection": "none"}, {"selection": None}),
+        ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
+    ):
+        fit_plain(FitSettings(**given, **settings))
+        expected = SupervisedIKDR(2, random_state=0, **parameters).fit(X, y)
+        model = load_model("wine-gaussian-q2")
+        np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
+
+
+def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
+    summary = fit_plain(FitSettings(dataset="wine", n_components=3))
+    words = wording.components(summary)
+    assert words.startswith("The first 2 of 3 new features tell y as well")
+    assert words.endswith("--components 2 would do")
 
 
 def test_top_loadings_are_the_largest_weights() -> None:

@@ -35,7 +35,7 @@ def test_crossval_shows_what_it_computes() -> None:
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
     run = _run(summary)
     assert run.state.is_completed()
-    assert run.name == "wine gaussian q=3"
+    assert run.name == "wine gaussian q=2"
     assert set(run.tags) == {"wine", "gaussian"}
     assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
