@@ -136,7 +136,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(self.n_components, self.n_clusters, prepared)
-        # The width of all columns, which that of the affinity is, too: narrower ones split clusters.
+        # The width of all columns, as that of the affinity is: narrower ones split clusters.
         d = self.n_features_in_
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
         affinity = Affinity.of(kernel.carried(prepared.lower_rows), drawn.sample)
