@@ -143,7 +143,7 @@ def test_fit_for_people(here: Command) -> None:
 
 def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
     store_own(600)
-    asked = ("fit", "own", "--plain", "--engine", "landmarks")
+    asked = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
     assert re.search(r", engine landmarks, J within \d\S+, ", here(*asked).out)
 
 
@@ -176,7 +176,7 @@ def test_an_engine_that_cannot_serve(here: Command) -> None:
 
 
 def test_a_better_optimum_can_be_asked_for(here: Command) -> None:
-    asked = ("fit", "wine", "--plain", "--json", "--force", "--kernel", "polynomial")
+    asked = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
     own = here(*asked, "--tol", 0.01).answer
     better = here(*asked, "--n-init", 3, "--continuation", "--refine").answer
     assert better["objective"] > 1.005 * own["objective"]
