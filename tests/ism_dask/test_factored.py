@@ -241,8 +241,9 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
         return phi(self, W)
 
     monkeypatch.setattr(Landmarks, "phi", declines)
-    fitted = SupervisedIKDR(2, tol=1e-6).fit(X, y)
-    exact = SupervisedIKDR(2, tol=1e-6, engine="exact").fit(X, y)
+    given = {"kernel": Gaussian("median"), "tol": 1e-6}
+    fitted = SupervisedIKDR(2, **given).fit(X, y)
+    exact = SupervisedIKDR(2, engine="exact", **given).fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
     np.testing.assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_
@@ -495,7 +496,7 @@ class Stored:
 def test_workers_give_the_same_bits(tmp_path):
     source = Stored()
     y = (source.read(0, 9000)[:, 5] // 60).astype(int)
-    kernels = {"gaussian": "landmarks", "polynomial": "features"}
+    kernels = {Gaussian("median"): "landmarks", Polynomial(): "features"}
     local = {kernel: SupervisedIKDR(3, kernel=kernel).fit(source, y) for kernel in kernels}
     assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels
     seen = []
@@ -512,7 +513,8 @@ def test_workers_give_the_same_bits(tmp_path):
 
 def test_a_seed_decides_the_landmarks():
     X, y = _data(4000)
-    fits = [SupervisedIKDR(2, random_state=seed).fit(X, y) for seed in (0, 0, 1)]
+    given = {"kernel": Gaussian("median")}
+    fits = [SupervisedIKDR(2, random_state=seed, **given).fit(X, y) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
