@@ -165,8 +165,8 @@ def test_the_bound_holds_for_many_classes(kernel):
     y = np.arange(900) % 60
     X = rng.normal(size=(900, 8)) + rng.normal(size=(60, 8))[y]
     W = _basis(8, 5)
-    true = choose("exact", Problem.of(cut(X), kernel, dependence(y)), 5).objective(W)
-    problem = Problem.of(cut(X, 300), kernel, dependence(y), engine_tol=1e-6)
+    true = choose("exact", Problem.of(cut(X), kernel, dependence(y, "classes")), 5).objective(W)
+    problem = Problem.of(cut(X, 300), kernel, dependence(y, "classes"), engine_tol=1e-6)
     found = choose("landmarks", problem, 5).phi(W)
     assert abs(found.objective / true - 1) <= found.error < 1
 
@@ -426,7 +426,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
         (4.5 * 10**7, "exact", "features declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
-        fitted = SupervisedIKDR(3, kernel=Polynomial(8), tol=0.01).fit(X, y)
+        fitted = SupervisedIKDR(3, kernel=Polynomial(8), target="classes", tol=0.01).fit(X, y)
         assert fitted.engine_ == engine
         assert fitted.engine_note_.startswith(note)
         assert bool(note) == bool(fitted.engine_note_)
