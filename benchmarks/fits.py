@@ -57,12 +57,12 @@ class Fit:
     def iteration_seconds(self) -> float:
         """The median of the iterations between the first and the last.
 
-        The first includes the start, and the last needs no Phi. Where there are no others, the
-        first.
+        The first makes Phi twice, at the start and where that leads, and the last needs no Phi.
+        Where there are no others, half of the first.
         """
         ends = [record.seconds for record in self.model.history_]
         between = np.diff(ends)[:-1]
-        return float(np.median(between)) if len(between) else float(ends[0])
+        return float(np.median(between)) if len(between) else float(ends[0]) / 2
 
     @property
     def begun(self) -> float:

@@ -148,12 +148,12 @@ class Settings(DataSettings):
     )
     engine: str = setting(
         "auto",
-        about="closed, features, landmarks or exact; auto takes the cheapest.",
+        about="closed, features, landmarks, blocks or exact; auto takes the cheapest.",
         names=_engine_names,
     )
     engine_tol: float = setting(
         1e-4,
-        about="Share of the kernel's trace that landmarks may leave out.",
+        about="Share of the kernel's trace that landmarks may leave out; blocks go by it, too.",
         title="Engine tolerance",
         gt=0,
         lt=1,

@@ -22,7 +22,7 @@ _OPTIONS = {
     "`y`": "the label",
 }
 # Engines that leave something out.
-_APPROXIMATE = ("landmarks",)
+_APPROXIMATE = ("landmarks", "blocks")
 # A bound on the error of J below which there is nothing but rounding.
 ROUNDING = 1e-6
 # The residual above which W is no stationary point; a fit stopped at the default tolerance has

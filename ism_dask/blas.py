@@ -9,45 +9,57 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 
 class _Pin:
-    """One BLAS thread while anyone holds the pin, what there was before when nobody does."""
+    """One BLAS thread while anyone holds the pin, what there was before when nobody does.
+
+    Fits that overlap end in any order, so that another thread may take the limit back than the
+    one that set it. `ThreadpoolController.limit` forbids that, and a thread that did both for
+    all others would cost more than a small fit.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._limit: AbstractContextManager[Any] | None = None
-        # threadpoolctl lets the thread that set a limit, and no other, take it back; fits that
-        # overlap end in any order. So one thread does both, for all of them.
-        self._hand = ThreadPoolExecutor(1, thread_name_prefix="blas-pin")
+        self._before: list[int] = []
 
     def hold(self) -> None:
         """Count a holder in."""
         with self._lock:
             self._holders += 1
             if self._holders == 1:
-                self._limit = self._hand.submit(_limit).result()
+                self._before = [library.get_num_threads() for library in _libraries()]
+                _set_threads([1] * len(self._before))
 
     def release(self) -> None:
         """Count a holder out."""
         with self._lock:
             self._holders -= 1
-            if self._holders == 0 and self._limit is not None:
-                self._hand.submit(self._limit.__exit__, None, None, None).result()
-                self._limit = None
+            if self._holders == 0:
+                _set_threads(self._before)
 
 
-def _limit() -> AbstractContextManager[Any]:
-    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    limit.__enter__()
-    return limit
+def _set_threads(counts: list[int]) -> None:
+    """Give each BLAS library so many threads, and leave the next limit to any thread."""
+    for library, count in zip(_libraries(), counts, strict=True):
+        library.set_num_threads(count)
+        # Since threadpoolctl 3.8 the first thread that sets a limit of OpenBLAS is the only one
+        # that can, until it gives that up.
+        give_up = getattr(library, "clear_controlling_thread", None)
+        if give_up is not None:
+            give_up()
+
+
+@cache
+def _libraries() -> tuple[LibController, ...]:
+    """Return the BLAS libraries whose limit is that of the process, and not of a thread."""
+    blas = _controller().select(user_api="blas").lib_controllers
+    return tuple(each for each in blas if getattr(each, "threading_layer", "") != "openmp")
 
 
 @cache

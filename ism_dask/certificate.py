@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ism_dask.eigen import rayleigh_ritz
-from ism_dask.engines import Engine, Exact, PaddedOperator
+from ism_dask.engines import Blocks, Engine, Exact, PaddedOperator
 from ism_dask.engines.factored import Factored
 from ism_dask.engines.tiles import Model, gradient_stripe, projected
 from ism_dask.shards import Piece
@@ -21,6 +21,8 @@ _ORTHONORMAL = 1e-10
 # goes into the kernel. At q = 10 this is 63,000 rows, some seconds on two cores.
 BUDGET = 4e10
 _LEAST_COLUMNS = 10
+# By blocks up to here: J is wanted in double precision, and other blocks are nearly as good.
+_BLOCKS_BUDGET = 1e10
 # Beyond, a sample of rows is held against all rows, for about half of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
@@ -30,9 +32,12 @@ def certified(engine: Engine, solution: Solution) -> Solution:
     """Return `solution` with J in double precision, and its residual under the true kernel.
 
     Where the engine approximates, that residual is taken over all pairs of rows as far as that is
-    affordable. Beyond, a random sample of rows is held against all rows.
+    affordable. Beyond, a random sample of rows is held against all rows. A solution by blocks gets
+    its J and eigenvalues from there, too, or from more and other blocks.
     """
     check_orthonormal(solution.W)
+    if isinstance(engine, Blocks):
+        return _by_more_pairs(engine, solution)
     if not solution.in_double:
         solution = _evaluated_again(PaddedOperator(engine, solution.W.shape[1]), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
@@ -63,9 +68,32 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
         eigengap=float(values[-1]) - following,
         objective=evaluation.objective,
         error=evaluation.error,
+        standard_error=evaluation.standard_error,
         product=product,
         in_double=True,
     )
+
+
+def _by_more_pairs(engine: Blocks, solution: Solution) -> Solution:
+    """Return a solution by blocks with J, eigenvalues and residual by all pairs, or by other ones.
+
+    Other blocks have no part in how W came about. Their noise is in the residual.
+    """
+    q = solution.W.shape[1]
+    n, columns = engine.problem.shards.n_rows, max(q, _LEAST_COLUMNS)
+    judged, rows = None, n
+    if n**2 * columns <= _BLOCKS_BUDGET:
+        try:
+            exact = Exact(engine.problem, q)
+            judged = _evaluated_again(PaddedOperator(exact, q), solution)
+        except MemoryError:
+            pass  # tiles may need more than blocks did: the fit is not to be lost over that
+    if judged is None:
+        others = engine.others(BUDGET / (n * columns))
+        judged = _evaluated_again(PaddedOperator(others, q), solution)
+        rows = round(others.partners)
+    residual = relative_residual(judged.W, judged.product)
+    return replace(judged, residual=residual, residual_rows=rows)
 
 
 def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]:

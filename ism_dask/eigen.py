@@ -242,7 +242,7 @@ def sine(V: Array, W: Array) -> float:
     if V.shape != W.shape:
         return 1.0
     # ||(I - V V^T) W|| keeps the digits of small angles that a cosine would lose.
-    return min(1.0, float(np.linalg.norm(W - V @ (V.T @ W), 2)))
+    return min(1.0, float(np.linalg.svd(W - V @ (V.T @ W), compute_uv=False).max(initial=0.0)))
 
 
 def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:

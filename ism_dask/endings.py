@@ -68,7 +68,8 @@ _ENDINGS = {
     Status.APPROXIMATE: (
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
-        "take a smaller `engine_tol`, or engine='exact'",
+        "take a smaller `engine_tol`, or engine='exact'; by random blocks it is noise, a fifth of "
+        "what other rows would change W by, which may do",
     ),
     Status.LOCAL: (
         "came to a local maximum that the spectral step leaves without coming to another: higher "

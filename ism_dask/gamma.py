@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -147,7 +148,8 @@ class ClassGamma(FactoredGamma):
         codes = facts[:, 0]
         order = np.argsort(codes, kind="stable")
         edges = np.searchsorted(codes[order], np.arange(1, len(self.frequencies)))
-        yield from ((rows, None) for rows in np.split(order, edges))
+        bounds = [0, *edges.tolist(), len(order)]
+        yield from ((order[start:stop], None) for start, stop in pairwise(bounds))
 
 
 @dataclass(frozen=True)

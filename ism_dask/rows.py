@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +25,11 @@ class RowSource(Protocol):
 
     def read(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+def is_row_source(X: Any) -> TypeGuard[RowSource]:
+    """Return whether X is a `RowSource`; of an array no attribute is looked up."""
+    return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
 
 
 class Slice:

@@ -26,7 +26,7 @@ from ism_dask.journal import Journal
 from ism_dask.refinement import refined
 from ism_dask.rivals import CLIMB, SOLVERS, Solver
 from ism_dask.solver import continued, is_at_rest, resumed, solve, started
-from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
+from ism_dask.states import HORIZON, RESIDUAL, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.verification import verify
 
@@ -34,6 +34,8 @@ from ism_dask.verification import verify
 _LOOSE = 0.03
 # How much wider kernels are, one after the other, before they are as wide as asked.
 _WIDER = (4.0, 2.0, 1.4)
+# Products of one Phi above which a W that was chosen already is left by fewer spectral steps.
+_COSTLY, _SHORT_HORIZON = 2e8, 5
 # How often an iteration may go on from a W that is found beside the one it ended at. Each raises J.
 _DETOURS = 20
 
@@ -56,6 +58,9 @@ class Search:
         Whether to begin with kernels of larger width.
     refine : bool
         Whether to end with steps of the second order.
+    climbs : bool
+        Whether to begin with steps along the slope, which end at the maximum that is nearest.
+        Spectral steps may leave for another.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which all others lead to.
     """
@@ -66,6 +71,7 @@ class Search:
     n_init: int = 1
     continuation: bool = False
     refine: bool = False
+    climbs: bool = False
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
     def run(
@@ -184,11 +190,13 @@ class _Run:
             if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
                 return solution
             try:
-                verdict = verify(TimeLimited(operator, self._left()), solution)
+                limited = TimeLimited(operator, self._left())
+                verdict = verify(limited, solution, self._horizon)
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
             if verdict.better is None:
-                return solution if verdict.certain else replace(solution, status=Status.LOCAL)
+                certain = verdict.certain or self.search.climbs
+                return solution if certain else replace(solution, status=Status.LOCAL)
             state = continued(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
 
@@ -200,17 +208,42 @@ class _Run:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return what the solver comes to, by steps along the slope and refinement if need be."""
+        if self.search.climbs and state is not None:
+            solution = self._climbed(operator, state, watcher)
+            if solution.status is not Status.MAX_ITER:
+                return self._refined(operator, solution)
         solution = self._followed(self.search.solver, operator, state, watcher)
         # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
         # rows are unlike does as well. Its maximum is nothing to be sought before the end.
         climbs = self.problem.gamma.definite or self.search.stopping.tol is None
         if climbs and solution.status is Status.SWINGS and not self._finer(engine, solution):
-            solution = self._followed(CLIMB, operator, continued(solution), watcher)
-            if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
-                solution = replace(solution, status=Status.CONVERGED)
-        if self.search.refine and solution.status is not Status.OVER_CAP:
-            solution = refined(operator, solution, self._left())
+            solution = self._climbed(operator, continued(solution), watcher)
+        return self._refined(operator, solution)
+
+    @property
+    def _horizon(self) -> int:
+        """How many spectral steps are worth looking ahead by.
+
+        Each costs n^2 d. From a W that was chosen by its neighbours, among several widths, they
+        lead to a higher maximum only by chance.
+        """
+        size = self.problem.shards.n_rows**2 * self.problem.d
+        return _SHORT_HORIZON if self.search.climbs and size > _COSTLY else HORIZON
+
+    def _climbed(
+        self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
+    ) -> Solution:
+        """Return what steps along the slope come to."""
+        solution = self._followed(CLIMB, operator, state, watcher)
+        if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
+            return replace(solution, status=Status.CONVERGED)
         return solution
+
+    def _refined(self, operator: PaddedOperator, solution: Solution) -> Solution:
+        """Return the solution after steps of the second order, if they are wanted."""
+        if not self.search.refine or solution.status is Status.OVER_CAP:
+            return solution
+        return refined(operator, solution, self._left())
 
     def _followed(
         self,

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from ism_dask.eigen import leading
 from ism_dask.engines import Engine, Problem, candidates
 from ism_dask.kernels import Kernel
-from ism_dask.rivals.ascent import ascend
+from ism_dask.rivals.quasi_newton import climb_by_curvature
 from ism_dask.solver import finite, relative_residual
 from ism_dask.starts import Evidence, starts
 from ism_dask.typing import Array
@@ -31,7 +31,7 @@ SELECTION_ROWS = 2000
 # Fewer rows tell nothing of widths.
 LEAST_ROWS = 20
 # Steps of a loose solution, and the residual that ends it earlier.
-_STEPS, _RESIDUAL = 15, 0.02
+_STEPS, _RESIDUAL = 10, 0.02
 # Starts that are solved at every width, beside the W of the width before.
 _STARTS = 2
 # Neighbours whose mean explains a row.
@@ -113,9 +113,9 @@ def select(choice: Choice, seed: int) -> list[Trial]:
     """Return what was tried, the best first."""
     evidence = choice.evidence
     solved = _ladder(choice)
-    reference = max((each for each in solved if each.width == 1.0), key=_objective)
+    reference = min((each for each in solved if each.width == 1.0), key=_loss)
     gains = {each: reference.losses - each.losses for each in solved}
-    limits = _confirmed(choice, gains, reference, seed)
+    corrections = _corrections(choice, gains, reference, seed)
     size = float(np.einsum("ij,ij->", evidence.U, evidence.U)) / len(evidence.U)
     trials = [
         Trial(
@@ -123,7 +123,7 @@ def select(choice: Choice, seed: int) -> list[Trial]:
             each.start,
             each.objective,
             explained=1.0 - float(each.losses.mean()) / size,
-            gain=min(float(gain.mean()), limits.get(each.width, 0.0)) / size,
+            gain=(float(gain.mean()) + corrections[each.width]) / size,
             W=each.W,
             losses=each.losses,
         )
@@ -134,6 +134,10 @@ def select(choice: Choice, seed: int) -> list[Trial]:
 
 def _objective(solved: _Solved) -> float:
     return solved.objective
+
+
+def _loss(solved: _Solved) -> float:
+    return float(solved.losses.mean())
 
 
 def _ladder(choice: Choice) -> list[_Solved]:
@@ -175,10 +179,8 @@ def _climbed(engine: Engine, W: Array) -> tuple[float, Array]:
     """Return J and W after a few steps along the slope."""
     begun = engine.product(W)
     best = begun.objective, W
-    climb = ascend(engine.product, lambda evaluation: evaluation.matrix, W, begun)
-    for point, evaluation in islice(climb, _STEPS):
-        if evaluation.objective > best[0]:
-            best = evaluation.objective, point
+    for point, evaluation in islice(climb_by_curvature(engine.product, W, begun), _STEPS):
+        best = evaluation.objective, point
         if relative_residual(point, evaluation.matrix) < _RESIDUAL:
             break
     return best
@@ -215,31 +217,39 @@ def _squares(errors: Array) -> Array:
     return np.einsum("ij,ij->i", errors, errors)
 
 
-def _confirmed(
+def _corrections(
     choice: Choice, gains: dict[_Solved, Array], reference: _Solved, seed: int
 ) -> dict[float, float]:
-    """Return for each width that gains how much held-out rows gain, and a standard error on top.
+    """Return for each width what is to be added to its gains, as held-out rows tell.
 
-    Only widths that gain more than a standard error are tried on held-out rows.
+    The gain of its best trial is brought to within a standard error of what held-out rows gain.
+    Wider kernels are always held out, since they fit less to their own rows than the reference
+    does; narrower ones if they gain more than a standard error. Of the others no gain is left.
     """
     best: dict[float, _Solved] = {}
-    for each, gain in gains.items():
-        if gain.mean() > _LEAST_GAIN * _standard_error(gain):
-            rival = best.get(each.width, each)
-            best[each.width] = min(each, rival, key=lambda solved: float(solved.losses.mean()))
-    limits = {1.0: np.inf}
-    if not best.keys() - limits.keys():
-        return limits
-    held_out: dict[_Solved, list[Array]] = {each: [] for each in (reference, *best.values())}
+    for each in gains:
+        best[each.width] = min(each, best.get(each.width, each), key=_loss)
+    del best[1.0]
+    corrections = {width: -max(float(gains[each].mean()), 0.0) for width, each in best.items()}
+    corrections[1.0] = 0.0
+    tried = {width: each for width, each in best.items() if _worth_a_try(width, gains[each])}
+    if not tried:
+        return corrections
+    held_out: dict[_Solved, list[Array]] = {each: [] for each in (reference, *tried.values())}
     for train, test in _folds(choice.evidence, seed):
         fold = _Fold(choice, train, test)
         for each, losses in held_out.items():
             losses.append(fold.losses(each))
     losses_of = {each: np.concatenate(losses) for each, losses in held_out.items()}
-    for width, each in best.items():
-        gain = losses_of[reference] - losses_of[each]
-        limits.setdefault(width, float(gain.mean()) + _ERRORS * _standard_error(gain))
-    return limits
+    for width, each in tried.items():
+        gain, own = losses_of[reference] - losses_of[each], float(gains[each].mean())
+        middle, error = float(gain.mean()), _ERRORS * _standard_error(gain)
+        corrections[width] = float(np.clip(own, middle - error, middle + error)) - own
+    return corrections
+
+
+def _worth_a_try(width: float, gain: Array) -> bool:
+    return width > 1.0 or float(gain.mean()) > _LEAST_GAIN * _standard_error(gain)
 
 
 def _standard_error(numbers: Array) -> float:

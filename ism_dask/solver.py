@@ -53,15 +53,22 @@ _AT_POINT = 1e-10
 class Evaluation:
     """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
 
-    `error` bounds the relative error of J, by approximation and rounding. `noise` is how far J
-    and the matrix vary by rounding, as a share.
+    `noise` is how far J and the matrix vary by rounding, as a share. `bound` returns `error`:
+    most evaluations are steps of an iteration that does not need it. `standard_error` is that of
+    J, as a share, where it is an estimate.
     """
 
     objective: float
     matrix: Array
-    error: float = 0.0
+    bound: Callable[[], float] = float
     noise: float = DOUBLE_NOISE
     approximate: bool = False
+    standard_error: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """A bound on the relative error of J, by approximation and rounding."""
+        return self.bound()
 
 
 class Operator(Protocol):

@@ -17,7 +17,10 @@ _RIDGE = 1e-3
 # Gradient starts: the width of their kernel as a share of the median distance, and the ridge of
 # the regression. The second sees what changes over a shorter way.
 _GRADIENTS = {"gradient": (1.0, 1e-3), "narrow gradient": (0.5, 1e-4)}
-# Rows that carry the regression, and columns of the factor of y that it explains.
+# What keeps the system of a regression positive definite, as a share of its mean eigenvalue.
+_JITTER = 1e-10
+# Rows that carry the regression, at which gradients are taken, and columns of the factor of y
+# that it explains.
 _CENTRES, _FUNCTIONS = 500, 8
 
 
@@ -86,41 +89,38 @@ def directional_regression(evidence: Evidence, q: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _CentreDistances:
-    """Rows X (m, d), some of them as centres (c, d), and the squared distances between (m, c)."""
+    """Rows X (m, d), the numbers of those that are centres (c,), and squared distances (m, c)."""
 
     X: Array
-    centres: Array
+    chosen: Array
     squared: Array
 
     @classmethod
     def of(cls, X: Array) -> _CentreDistances:
         chosen = np.linspace(0, len(X) - 1, min(len(X), _CENTRES)).astype(int)
-        centres = X[chosen]
-        return cls(X, centres, cdist(X, centres, "sqeuclidean"))
+        return cls(X, chosen, cdist(X, X[chosen], "sqeuclidean"))
 
     def gradient_subspace(self, functions: Array, share: float, ridge: float, q: int) -> Array:
         """Return the subspace (d, q) that the gradients of regressions of `functions` span.
 
         After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014), with a kernel
-        of so many times the median distance, carried by the centres.
+        of so many times the median distance, carried by the centres and looked at there.
         """
         positive = self.squared[self.squared > 0]
         width = share**2 * float(np.median(positive)) if positive.size else 1.0
         K = np.exp(self.squared / (-2.0 * width))
-        c = len(self.centres)
-        system = K.T @ K + ridge * len(K) * _gram_of_centres(self.centres, width)
-        system[np.diag_indices(c)] += 1e-10 * np.trace(system) / c
+        between = K[self.chosen]
+        c = len(between)
+        system = K.T @ K + ridge * len(K) * between
+        system[np.diag_indices(c)] += _JITTER * np.trace(system) / c
         weights = scipy.linalg.solve(system, K.T @ functions, assume_a="pos")
+        centres = self.X[self.chosen]
         M = np.zeros((self.X.shape[1],) * 2)
         for column in weights.T:
-            weighted = K * column
-            gradients = weighted @ self.centres - weighted.sum(axis=1)[:, None] * self.X
+            weighted = between * column
+            gradients = weighted @ centres - weighted.sum(axis=1)[:, None] * centres
             M += gradients.T @ gradients
         return _leading_vectors(M, q)
-
-
-def _gram_of_centres(centres: Array, width: float) -> Array:
-    return np.asarray(np.exp(cdist(centres, centres, "sqeuclidean") / (-2.0 * width)))
 
 
 def _leading_functions(U: Array) -> Array:

@@ -271,9 +271,11 @@ class Solution:
     residual : float
         Of W, under the true kernel as far as that was affordable.
     residual_rows : int
-        How many rows were held against all rows for it.
+        How many rows were held against all rows for it, or against how many each row was.
     in_double : bool
         Whether the objective and the product are of double precision.
+    standard_error : float
+        Of the objective, as a share of it, where it is an estimate by some pairs of rows; else 0.
     """
 
     W: Array
@@ -288,6 +290,7 @@ class Solution:
     residual: float = 1.0
     residual_rows: int = 0
     in_double: bool = False
+    standard_error: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ class Verdict:
     objective: float = -np.inf
 
 
-def verify(operator: TimeLimited, solution: Solution) -> Verdict:
-    """Try to leave the W of a solution uphill, and by spectral steps.
+def verify(operator: TimeLimited, solution: Solution, horizon: int = HORIZON) -> Verdict:
+    """Try to leave the W of a solution uphill, and by up to `horizon` spectral steps.
 
     Raises
     ------
@@ -72,13 +72,13 @@ def verify(operator: TimeLimited, solution: Solution) -> Verdict:
         if moved is not None:
             return Verdict(moved)
     if local.leaves:
-        return _looked_ahead(operator, solution, solution.W)
+        return _looked_ahead(operator, solution, solution.W, horizon)
     if ends.least > -2.0 - _GROWTH:
         return Verdict()
     # The step turns W over, further each time: to either side it may come to another end.
     unit = ends.across / np.linalg.norm(ends.across, 2)
     sides = (nearest_orthonormal(solution.W + side * unit) for side in (_NUDGE, -_NUDGE))
-    verdicts = [_looked_ahead(operator, solution, side) for side in sides]
+    verdicts = [_looked_ahead(operator, solution, side, horizon) for side in sides]
     best = max(verdicts, key=lambda verdict: verdict.objective)
     return replace(best, certain=all(verdict.certain for verdict in verdicts))
 
@@ -184,14 +184,14 @@ def _highest(operator: TimeLimited, solution: Solution, direction: Array) -> Arr
     return best
 
 
-def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array) -> Verdict:
+def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array, horizon: int) -> Verdict:
     """Return what spectral steps from W (d, q), the solution's or near it, come to.
 
     They come to an end where they come to a subspace again: what follows is the same again.
     """
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
     evaluation, passed = operator.phi(W), [W]
-    for _ in range(HORIZON):
+    for _ in range(horizon):
         W = leading(
             finite(evaluation.matrix),
             W.shape[1],

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.blocks import blocks1m, blocks60k
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
-from benchmarks.figures.exact import tiles
+from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
 from benchmarks.figures.heldout import accuracy, stability
 from benchmarks.figures.large import mnist60k, polynomial60k
@@ -34,6 +35,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         face,
         small,
         tiles,
+        tiles60k,
         mnist,
         dense9000,
         engines,
@@ -50,10 +52,12 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         accuracy,
         stability,
         optima,
+        blocks60k,
+        blocks1m,
         overhead,
         startup,
         scale,
     )
 }
 # Measured only where they are named: they take many minutes, and room on disk.
-UNASKED = frozenset({"scale", "optima"})
+UNASKED = frozenset({"scale", "optima", "blocks1m"})

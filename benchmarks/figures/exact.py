@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from benchmarks.dense import standardised
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, timed
+from benchmarks.rows import labelled, mnist_train, problem_of
 from ism_dask.blas import single_threaded_blas
 from ism_dask.engines import Problem, choose
 from ism_dask.kernels import Gaussian
@@ -20,30 +21,47 @@ from storage import ingest
 
 def tiles() -> Figure:
     """Compare useful flops of one exact Phi of 20,000 x 784 float32 with plain products."""
-    n, d, q = 20_000, 784, 10
+    n = 20_000
     data = ingest("mnist", "train")
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
-    W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
     kernel = Gaussian("median").resolve(X[:5000])
-    engine = choose("exact", Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n])), q)
+    problem = Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n]))
+    return _beside_products(problem, repeats=9, least=0.60)
+
+
+def tiles60k() -> Figure:
+    """Compare useful flops of one exact Phi of all 60,000 images with plain products.
+
+    They are streamed from the stored data set, as a fit does: reading and standardising them in
+    each task counts.
+    """
+    problem = problem_of(labelled(mnist_train()), Gaussian("median"))
+    return _beside_products(problem, repeats=3, least=0.55)
+
+
+def _beside_products(problem: Problem, *, repeats: int, least: float, q: int = 10) -> Figure:
+    """Compare some exact Phi at a random W (d, q) with products before and after each."""
+    n, d = problem.shards.n_rows, problem.d
+    W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
+    engine = choose("exact", problem, q)
     engine.phi(W)
     runs = []
-    for _ in range(9):
+    for _ in range(repeats):
         # The product's rate on both sides of the fit: these machines change speed by the second.
         before = product_rate()
-        started = time.perf_counter()
-        engine.phi(W)
-        seconds = time.perf_counter() - started
+        seconds = timed(lambda: engine.phi(W)).seconds
         rate = 0.5 * (before + product_rate())
         runs.append((n * n * d / seconds / rate, seconds, rate))
     ratio, seconds, rate = sorted(runs)[len(runs) // 2]
     return {
+        "rows": n,
+        "columns": d,
         "ratio_to_product_rate": ratio,
         "ratio_range": [min(runs)[0], max(runs)[0]],
         "seconds_a_phi": seconds,
         "product_gflops": rate / 1e9,
-        "must": "ratio >= 0.60",
-        "met": ratio >= 0.6,
+        "must": f"ratio >= {least:.2f}",
+        "met": ratio >= least,
     }
 
 

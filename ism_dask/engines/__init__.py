@@ -5,6 +5,7 @@ from __future__ import annotations
 from ism_dask.checks import one_of
 from ism_dask.engines.auto import attempt
 from ism_dask.engines.base import DeclinedError, Engine, Problem
+from ism_dask.engines.blocks import Blocks
 from ism_dask.engines.closed import Closed
 from ism_dask.engines.exact import Exact
 from ism_dask.engines.features import Features
@@ -13,6 +14,7 @@ from ism_dask.engines.padding import PaddedOperator
 
 __all__ = [
     "ENGINES",
+    "Blocks",
     "Closed",
     "DeclinedError",
     "Engine",
@@ -28,7 +30,7 @@ __all__ = [
 
 # From cheap to dear: "auto" takes the first that serves and is advised.
 ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine for engine in (Closed, Features, Landmarks, Exact)
+    engine.name: engine for engine in (Closed, Features, Landmarks, Blocks, Exact)
 }
 
 

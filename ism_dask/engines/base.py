@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -155,23 +155,31 @@ class Engine(ABC):
         summed : int
             Columns of a factor of the kernel, if J is summed by them.
         """
-        unit = 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
-        off = left_out + self._rounded(unit, summed)
+        bound = partial(self._error, objective, left_out, summed)
+        noise = max(DOUBLE_NOISE, 16 * self._unit)
+        return Evaluation(objective, matrix, bound, noise, self.approximate)
+
+    def _error(self, objective: float, left_out: float, summed: int) -> float:
+        """Return a bound on the relative error of J."""
+        off = left_out + self._rounded(summed)
         known = objective and np.isfinite(objective) and np.isfinite(off)
         share = float(off / abs(objective)) if known else np.inf
         # Relative to the true J, which may be the smaller one.
-        bound = share / (1.0 - share) if share < 1.0 else np.inf
-        noise = max(DOUBLE_NOISE, 16 * unit)
-        return Evaluation(objective, matrix, bound, noise, self.approximate)
+        return share / (1.0 - share) if share < 1.0 else np.inf
 
-    def _rounded(self, unit: float, summed: int) -> float:
+    @property
+    def _unit(self) -> float:
+        """Half the distance from 1 to the next number, in the precision of the rows."""
+        return 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
+
+    def _rounded(self, summed: int) -> float:
         """Return a bound on what rounding changes J by, computed once: it holds for every W."""
         if summed not in self._rounding_errors:
             shards = self.problem.shards
             # Shards are summed one after the other, and what they come to in a tree.
             sums = shards.largest + len(shards.parts) + summed
             share = rounding_error(
-                self.problem.kernel, self._sizes, unit, sums, factored=summed > 0
+                self.problem.kernel, self._sizes, self._unit, sums, factored=summed > 0
             )
             self._rounding_errors[summed] = share * self._absolute_sum
         return self._rounding_errors[summed]

@@ -21,7 +21,7 @@ _MARGIN, _WHOLE_MARGIN = 1 / 3, 0.99
 # Before so many landmarks the fall of what is left says nothing about its future. Where tiles are
 # dear, from so many rows up, more are tried: what falls slowly at first may fall off a cliff ...
 _WARM_UP = 96
-_LONG_WARM_UP, _DEAR_ROWS = 768, 20_000
+_LONG_WARM_UP, _DEAR_ROWS = 384, 20_000
 # ... and as it gets steeper on the way, the end has to be this far off to give up.
 _PATIENCE = 8
 # What rows keep of what the diagonal of the landmarks' matrix was raised by, at most. Tolerances

@@ -29,6 +29,7 @@ class PaddedOperator:
         self.engine = engine
         whole = engine.problem.space or Space(engine.problem.d)
         self.space = whole.limited(q + 1)
+        self._pads = self.space.n_constant > 0
 
     def phi0(self) -> Array:
         """Return the (r + s, r + s) matrix of the start."""
@@ -37,11 +38,15 @@ class PaddedOperator:
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi (r + s, r + s) at W (r + s, k)."""
         evaluation = self.engine.phi(self._varying(W))
+        if not self._pads:
+            return evaluation
         return replace(evaluation, matrix=self._square(evaluation.matrix))
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W (r + s, k) at W (r + s, k)."""
         evaluation = self.engine.gradient(self._varying(W))
+        if not self._pads:
+            return evaluation
         return replace(evaluation, matrix=self._padded(evaluation.matrix))
 
     def curvature(self, W: Array, Z: Array) -> Array:
@@ -58,7 +63,7 @@ class PaddedOperator:
         return self._in_zeros(rows, rows.shape[1])
 
     def _in_zeros(self, matrix: Array, columns: int) -> Array:
-        if self.space.size == len(matrix):
+        if not self._pads:
             return matrix
         whole = np.zeros((self.space.size, columns))
         whole[: len(matrix), : matrix.shape[1]] = matrix

@@ -17,9 +17,9 @@ from ism_dask.typing import Array
 _SINGLE_SHARE = 0.01
 # Rows that typical widths are taken from.
 _TYPICAL_ROWS = 500
-# Points on which the largest slopes of a kernel are looked for, over so many decades, and what
-# the true ones may be larger by.
-_POINTS, _DECADES, _BETWEEN = 400, 14, 1.1
+# Shares of the largest beta at which the largest slopes of a kernel are looked for, and what the
+# true ones may be larger by.
+_POINTS, _BETWEEN = np.append(0.0, np.geomspace(1e-14, 1.0, 400)), 1.1
 # Roundings of a standardised number, of a value of Gamma, and of one of f beside those that its
 # class declares.
 # No largest beta is taken to be smaller.
@@ -74,8 +74,7 @@ class _Extremes:
     @classmethod
     def of(cls, term: PointwiseKernel, largest: float) -> _Extremes:
         """Return those over all beta up to `largest` in size."""
-        largest = max(largest, _LEAST_BETA)
-        beta = np.append(0.0, np.geomspace(10.0**-_DECADES * largest, largest, _POINTS))
+        beta = max(largest, _LEAST_BETA) * _POINTS
         if term.pairing is not DISTANCE:
             beta = np.append(beta, -beta)
         scale = np.ones_like(beta) if term.local else None

@@ -47,7 +47,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """A piece with what its rows bring to every tile.
 
     `gamma` is what Gamma makes of its facts; for each term of the kernel, `operands` holds the
@@ -60,17 +60,17 @@ class _Side:
     inverse_widths: tuple[Array | None, ...]
 
     @classmethod
-    def left(cls, piece: Piece, model: Model) -> _Side:
+    def left(cls, piece: Piece, model: Model) -> Side:
         """Return the piece as rows of tiles."""
         return cls._of(piece, model, model.gamma.as_rows(piece.facts[0], piece.X.dtype), 0)
 
     @classmethod
-    def right(cls, piece: Piece, model: Model) -> _Side:
+    def right(cls, piece: Piece, model: Model) -> Side:
         """Return the piece as columns of tiles."""
         return cls._of(piece, model, model.gamma.as_columns(piece.facts[0], piece.X.dtype), 1)
 
     @classmethod
-    def _of(cls, piece: Piece, model: Model, gamma: Array, side: int) -> _Side:
+    def _of(cls, piece: Piece, model: Model, gamma: Array, side: int) -> Side:
         terms = [term for _, term in model.kernel.terms]
         pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
         local = iter(_inverse_widths(piece) if any(term.local for term in terms) else ())
@@ -79,7 +79,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Area:
+class Area:
     """Rows `top:bottom` of the head against columns `left:right` of the tail.
 
     The first `square` columns are on the diagonal: they are the rows themselves.
@@ -93,26 +93,30 @@ class _Area:
 
     @property
     def height(self) -> int:
+        """How many rows it has."""
         return self.bottom - self.top
 
     @property
     def width(self) -> int:
+        """How many columns it has."""
         return self.right - self.left
 
     @property
     def rows(self) -> slice:
+        """Its rows in the head."""
         return slice(self.top, self.bottom)
 
     @property
     def columns(self) -> slice:
+        """Its columns in the tail."""
         return slice(self.left, self.right)
 
-    def blocks(self) -> Iterator[_Area]:
+    def blocks(self) -> Iterator[Area]:
         """Cut into blocks that fit the cache."""
         edge = self.left + self.square
         for top in range(self.top, self.bottom, _BLOCK):
             for left in range(self.left, self.right, _BLOCK):
-                yield _Area(
+                yield Area(
                     top,
                     min(top + _BLOCK, self.bottom),
                     left,
@@ -120,7 +124,7 @@ class _Area:
                     min(max(edge - left, 0), _BLOCK),
                 )
 
-    def within(self, M: Array, group: _Area) -> Array:
+    def within(self, M: Array, group: Area) -> Array:
         """Return the part of M, which belongs to `group`, that is this block."""
         return M[
             self.top - group.top : self.bottom - group.top,
@@ -136,7 +140,7 @@ class _Buffers:
         self._wide = np.empty(0, dtype)
         self.ones = np.ones(_BLOCK, dtype)
 
-    def block(self, which: int, area: _Area) -> Array:
+    def block(self, which: int, area: Area) -> Array:
         return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
 
     def wide(self, height: int, width: int) -> Array:
@@ -145,16 +149,16 @@ class _Buffers:
         return self._wide[: height * width].reshape(height, width)
 
 
-_Collect: TypeAlias = Callable[[Array, _Area, Piece], None]
+_Collect: TypeAlias = Callable[[Array, Area, Piece], None]
 
 
-class _Stripe:
+class Stripe:
     """A walk over the tiles of a stripe, which sums degrees (n,) and J in float64."""
 
     def __init__(self, head: Piece, model: Model) -> None:
         self.model = model
         self.head = head
-        self.left = _Side.left(head, model)
+        self.left = Side.left(head, model)
         self.buffers = _Buffers(head.X.dtype)
         self.degrees = np.zeros(model.n_rows)
         self.objective = 0.0
@@ -163,15 +167,24 @@ class _Stripe:
     def walk(self, tail: Iterator[Piece], collect: _Collect | None) -> None:
         """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
-            right = _Side.right(piece, self.model)
+            right = Side.right(piece, self.model)
             for area in _groups(self.head, piece):
-                M = self.buffers.wide(area.height, area.width) if collect else None
-                for block in area.blocks():
-                    self._block(right, block, None if M is None else block.within(M, area))
+                M = self.visit(right, area, wanted=collect is not None)
                 if collect and M is not None:
                     collect(M, area, piece)
 
-    def _block(self, right: _Side, area: _Area, into: Array | None) -> None:
+    def visit(self, right: Side, area: Area, *, wanted: bool) -> Array | None:
+        """Sum an area up, and return `coupling * Psi / unit` of it where that is wanted."""
+        M = self.buffers.wide(area.height, area.width) if wanted else None
+        for block in area.blocks():
+            self._block(right, block, None if M is None else block.within(M, area))
+        return M
+
+    def mind_square(self, gamma: Array, area: Area) -> None:
+        """Halve Gamma on the diagonal, where a pair of rows is seen twice."""
+        gamma[:, : area.square] *= 0.5
+
+    def _block(self, right: Side, area: Area, into: Array | None) -> None:
         """Add one block of every term to the sums, and to `into` where there is one."""
         gamma = self.model.gamma.tile(
             self.left.gamma[area.rows],
@@ -179,7 +192,7 @@ class _Stripe:
             out=self.buffers.block(0, area),
         )
         if area.square:
-            gamma[:, : area.square] *= 0.5
+            self.mind_square(gamma, area)
         for index, (weight, term) in enumerate(self.model.kernel.terms):
             scale = _scale(self.left.inverse_widths[index], right.inverse_widths[index], area)
             beta = term.beta(
@@ -206,7 +219,7 @@ class _Stripe:
                 into += (weight * _factor(term) / self.model.unit) * tile
 
     def _gather(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: _Area, tail: Piece
+        self, tile: Array, weight: float, term: PointwiseKernel, area: Area, tail: Piece
     ) -> None:
         """Add what `tile` (Gamma times the shape) says of J and of the degrees."""
         ratio, degree = term.value_per_shape, weight * term.amplitude * term.pairing.degree
@@ -221,9 +234,7 @@ class _Stripe:
             columns = self.buffers.ones[: area.height] @ tile
             self.degrees[tail.start + area.left : tail.start + area.right] += degree * columns
 
-    def _drop_diagonal(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: _Area
-    ) -> None:
+    def _drop_diagonal(self, tile: Array, weight: float, term: PointwiseKernel, area: Area) -> None:
         """Zero the pairs of a row with itself, whose part in J alone is not nothing.
 
         In Phi they cancel exactly, `x_i - x_i` being 0; in single precision, with a kernel that
@@ -244,7 +255,7 @@ def _inverse_widths(piece: Piece) -> Array:
     return np.asarray(piece.facts[1].T.astype(piece.X.dtype))
 
 
-def _scale(rows: Array | None, columns: Array | None, area: _Area) -> Array | None:
+def _scale(rows: Array | None, columns: Array | None, area: Area) -> Array | None:
     if rows is None or columns is None:
         return None
     return np.multiply.outer(rows[area.rows], columns[area.columns])
@@ -254,14 +265,14 @@ def _factor(term: PointwiseKernel) -> float:
     return term.amplitude * term.pairing.coupling
 
 
-def _groups(head: Piece, tail: Piece) -> Iterator[_Area]:
+def _groups(head: Piece, tail: Piece) -> Iterator[Area]:
     """Cut head x tail into groups of rows; on the diagonal, its upper triangle."""
     diagonal = head.start == tail.start
     size = _DIAGONAL_GROUP if diagonal else _GROUP
     height, width = len(head.X), len(tail.X)
     for top in range(0, height, size):
         bottom = min(top + size, height)
-        yield _Area(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
+        yield Area(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
 
 
 def projected(piece: Piece, W: Array) -> Array:
@@ -275,12 +286,12 @@ def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     P = np.zeros_like(head.X)
     product = np.empty((_GROUP, head.X.shape[1]), head.X.dtype)
 
-    def collect(M: Array, area: _Area, piece: Piece) -> None:
+    def collect(M: Array, area: Area, piece: Piece) -> None:
         rows = product[: len(M)]
         np.matmul(M, piece.X[area.columns], out=rows)
         P[area.rows] += rows
 
-    stripe = _Stripe(head, model)
+    stripe = Stripe(head, model)
     stripe.walk(tail, collect)
     cross = (head.X.T @ P).astype(np.float64)
     cross *= model.unit
@@ -292,20 +303,20 @@ def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> tuple[A
     Z = head.facts[-1]
     moved = np.zeros((model.n_rows, Z.shape[1]))
 
-    def collect(M: Array, area: _Area, piece: Piece) -> None:
+    def collect(M: Array, area: Area, piece: Piece) -> None:
         start = head.start + area.top
         moved[start : start + len(M)] += M @ piece.facts[-1][area.columns]
         start = piece.start + area.left
         moved[start : start + M.shape[1]] += M.T @ Z[area.rows]
 
-    stripe = _Stripe(head, model)
+    stripe = Stripe(head, model)
     stripe.walk(tail, collect)
     return model.unit * moved, stripe.degrees, stripe.objective
 
 
 def objective_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     """Return J of a stripe, and the degrees that came along."""
-    stripe = _Stripe(head, model)
+    stripe = Stripe(head, model)
     stripe.walk(tail, None)
     return None, stripe.degrees, stripe.objective
 

@@ -20,7 +20,7 @@ from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.rivals import as_solver
-from ism_dask.rows import RowSource, project
+from ism_dask.rows import is_row_source, project
 from ism_dask.search import Search
 from ism_dask.shards import is_dask
 from ism_dask.states import ANGLE, RESIDUAL, Solution, State, Status
@@ -57,7 +57,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             if width is None:
                 return X.map_blocks(function, dtype=np.intp, drop_axis=1)
             return X.map_blocks(function, dtype=kind, chunks=(X.chunks[0], (width,)))
-        if isinstance(X, RowSource):
+        if is_row_source(X):
             self._check_lazy(X)
             step = X.chunk_rows
             starts = range(0, X.shape[0], step)
@@ -185,6 +185,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
+        self.engine_standard_error_ = solution.standard_error
 
     def _keep(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
@@ -246,7 +247,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
 def rows_of(X: Any) -> Any:
     """Return the rows of an opened data set, and anything else as it is."""
     rows = getattr(X, "X", None)
-    return rows if isinstance(rows, RowSource) else X
+    return rows if rows is not None and is_row_source(rows) else X
 
 
 def _projected(learned: tuple[Array, Array, Array], X: Array) -> Array:

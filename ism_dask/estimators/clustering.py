@@ -27,7 +27,7 @@ from ism_dask.gamma import FactorGamma
 from ism_dask.guides import Clusters, Guide, unit_rows
 from ism_dask.journal import Journal, journal_of_fit
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.rows import RowSource, project
+from ism_dask.rows import is_row_source, project
 from ism_dask.shards import Shards, is_dask
 from ism_dask.solver import resumed
 from ism_dask.spectral import Embedding, Graph
@@ -136,7 +136,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         kernel = as_kernel(self.kernel)
         prepared = prepare(X, kernel, standardize=self.standardize)
         q = self._count(self.n_components, self.n_clusters, prepared)
-        # The width of all columns, as that of the affinity is: narrower ones split clusters.
+        # The width of all columns, as the affinity has it: narrower kernels split clusters.
         d = self.n_features_in_
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
         affinity = Affinity.of(kernel.carried(prepared.lower_rows), drawn.sample)
@@ -220,7 +220,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return labels
 
     def _validated_rows(self, X: Any) -> Any:
-        if isinstance(X, RowSource) or is_dask(X):
+        if is_row_source(X) or is_dask(X):
             if is_dask(X) and np.isnan(X.shape[0]):
                 X = X.copy().compute_chunk_sizes()
             self._take_width(X)

@@ -40,7 +40,7 @@ def hsic(
         For X; a median width is that of X as given here.
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         The kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "features", "landmarks", "exact"}, default "auto"
+    engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     engine_tol : float, default 1e-4
         As in `SupervisedIKDR`: of the trace of the kernel. Errors of the result were about as

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from sklearn.utils import check_random_state
 
+from ism_dask.checks import is_whole
 from ism_dask.directions import Space, axes_outside
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding import needs_double
 from ism_dask.estimators.knowledge import as_array
 from ism_dask.gamma import Dependence
 from ism_dask.kernels import Kernel
-from ism_dask.rows import Affine, RowSource
+from ism_dask.rows import Affine, is_row_source
 from ism_dask.selection import SELECTION_ROWS, Choice
 from ism_dask.shards import Piece, Shards, cut, is_dask
 from ism_dask.starts import Evidence
@@ -59,8 +61,13 @@ def _digests(rows: Array) -> Array:
     # taken down before the multiples by odd numbers, which wrap around.
     bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
     bits ^= bits >> np.uint64(32)
-    odd = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    return np.asarray(bits @ odd)
+    return np.asarray(bits @ _odd_numbers(bits.shape[1]))
+
+
+@lru_cache(maxsize=8)
+def _odd_numbers(count: int) -> Array:
+    """Return random odd numbers (count,), always the same."""
+    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
 
 
 @dataclass(frozen=True)
@@ -168,8 +175,7 @@ class Prepared:
 
     def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> Drawn:
         """Return what a fit of W (d, q) needs beside Gamma."""
-        random = check_random_state(random_state or 0)
-        chosen = self._chosen(random)
+        chosen, seed = _chosen(self.shards.n_rows, random_state or 0)
         sample = self.shards.in_double().rows(chosen)
         resolved = kernel.carried(self.lower_rows).resolve(sample, self.share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
@@ -179,16 +185,31 @@ class Prepared:
             engine_tol=engine_tol,
             chosen=chosen,
             sample=sample,
-            seed=int(random.randint(2**31)),
+            seed=seed,
             space=Space(self.n_varying, self.n_constant, self.basis),
         )
 
-    def _chosen(self, random_state: np.random.RandomState) -> Array:
-        """Return the numbers of up to 5,000 rows: of all of them, or of a random choice."""
-        n = self.shards.n_rows
-        if n <= SAMPLE_ROWS:
-            return np.arange(n)
-        return np.sort(random_state.choice(n, SAMPLE_ROWS, replace=False))
+
+def _chosen(n: int, random_state: Any) -> tuple[Array, int]:
+    """Return the numbers (m,) of up to 5,000 of n rows, all or a random choice, and a seed."""
+    if n <= SAMPLE_ROWS:
+        return np.arange(n), _seed(random_state)
+    random = check_random_state(random_state)
+    chosen = np.sort(random.choice(n, SAMPLE_ROWS, replace=False))
+    return chosen, int(random.randint(2**31))
+
+
+def _seed(random_state: Any) -> int:
+    """Return the first number that is drawn from a random state."""
+    if is_whole(random_state):
+        return _seed_of(int(random_state))
+    return int(check_random_state(random_state).randint(2**31))
+
+
+@lru_cache(maxsize=64)
+def _seed_of(number: int) -> int:
+    """Return the first number drawn: starting a generator takes as long as some products of Phi."""
+    return int(check_random_state(number).randint(2**31))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +296,7 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         return _in_row_space(shards, affine, origin)
-    if isinstance(X, RowSource) or is_dask(X):
+    if is_row_source(X) or is_dask(X):
         return Prepared(shards, affine, origin)
     # In memory, standardising once is cheaper than in every tile.
     once = cut(affine.apply(X, raw.dtype), raw.largest)

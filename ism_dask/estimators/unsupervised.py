@@ -54,7 +54,8 @@ class UnsupervisedIKDR(ClusteringIKDR):
         What weighs the edges of the graph of the rows of `X W`; docs/clustering.md says why it is
         not the kernel.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
-n_iter_, status_, tolerance_, history_, engine_, engine_note_, engine_error_, kernel_, \
+n_iter_, status_, tolerance_, history_, engine_, engine_note_, engine_error_, \
+engine_standard_error_, kernel_, \
 n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, of the last round; where rounds did not settle, of the best by J.
     converged_ : bool

@@ -8,7 +8,6 @@ from math import comb
 
 import numpy as np
 from scipy.special import gammaln
-from sklearn.preprocessing import PolynomialFeatures
 
 from ism_dask.typing import Array
 
@@ -38,20 +37,59 @@ class Monomials:
 
     def __call__(self, Z: Array) -> Array:
         """Return the (b, size) values at the rows of Z (b, q)."""
-        monomials, scales = _table(self)
-        return np.asarray(monomials.transform(Z)) * scales.astype(Z.dtype)
+        table = _table(self)
+        columns = np.empty((len(Z), table.width), Z.dtype)
+        columns[:, 0] = 1
+        if self.degree:
+            columns[:, 1 : 1 + self.q] = Z
+        for product in table.products:
+            factor = Z[:, product.feature, None]
+            np.multiply(columns[:, product.of], factor, out=columns[:, product.into])
+        return columns[:, -self.size :] * table.scales.astype(Z.dtype)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Monomials `into` are monomials `of`, of a degree less, times column `feature` of Z."""
+
+    into: slice
+    of: slice
+    feature: int
+
+
+@dataclass(frozen=True)
+class _Table:
+    """How all `width` monomials up to a degree are made, and the factors of the last ones."""
+
+    width: int
+    products: tuple[_Product, ...]
+    scales: Array
 
 
 @lru_cache(maxsize=8)
-def _table(of: Monomials) -> tuple[PolynomialFeatures, Array]:
+def _table(of: Monomials) -> _Table:
     """Return what makes the monomials, and the (size,) factors that go with them.
 
     These are square roots of multinomial coefficients times powers of the offset. An iteration
-    asks for them anew, and on few rows making them takes longer than using them.
+    needs them anew, and on few rows making them takes longer than using them.
     """
-    lowest = 0 if of.offset else of.degree
-    monomials = PolynomialFeatures((lowest, of.degree), include_bias=lowest == 0)
-    powers = monomials.fit(np.zeros((1, of.q))).powers_
-    rest = of.degree - powers.sum(axis=1)
-    ways = gammaln(of.degree + 1) - gammaln(powers + 1).sum(axis=1) - gammaln(rest + 1)
-    return monomials, np.sqrt(np.round(np.exp(ways)) * of.offset**rest)
+    unit = np.eye(of.q, dtype=int)
+    powers = [np.zeros((1, of.q), int), unit][: of.degree + 1]
+    width, products = sum(map(len, powers)), []
+    # Where those of one degree less begin that have no column before the first, the second ...
+    begins = [*range(1, 1 + of.q)]
+    for _ in range(2, of.degree + 1):
+        end, following, longer = width, [], []
+        for feature, begin in enumerate(begins):
+            following.append(width)
+            into = slice(width, width + end - begin)
+            products.append(_Product(into, slice(begin, end), feature))
+            longer.append(powers[-1][begin - end :] + unit[feature])
+            width = into.stop
+        begins = following
+        powers.append(np.concatenate(longer))
+    exponents = np.concatenate(powers)[-of.size :]
+    rest = of.degree - exponents.sum(axis=1)
+    ways = gammaln(of.degree + 1) - gammaln(exponents + 1).sum(axis=1) - gammaln(rest + 1)
+    scales = np.sqrt(np.round(np.exp(ways)) * of.offset**rest)
+    return _Table(width, tuple(products), scales)

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from sklearn.utils import gen_batches
 
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.typing import Array
 
-# Rows at a time where all pairs are looked at.
+# Rows at a time where all pairs are looked at, and the pairs among them that count.
 _BATCH = 256
+_ABOVE = ~np.tri(_BATCH, dtype=bool)
 # Products of numbers that are multiplied sooner than threads are started.
-_QUICK = 10**6
+_QUICK = 5 * 10**6
 # A median of squared distances below this share of the squared lengths is computed once more,
 # with care.
 _UNSAFE = 0.01
@@ -104,11 +104,11 @@ def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
         own, others = np.split(above, [len(above)], axis=1)
         # Rows before this batch have told of all their pairs.
         first = batch.start * (2 * m - batch.start - 1) // 2
-        for pairs in (own[np.triu_indices(len(above), k=1)], others.ravel()):
+        for pairs in (own[_ABOVE[: len(above), : len(above)]], others.ravel()):
             squared[first : first + pairs.size] = pairs
             first += pairs.size
 
-    batches = gen_batches(m, _BATCH)
+    batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
     if m * m * rows.shape[1] <= _QUICK:
         for batch in batches:
             fill(batch)

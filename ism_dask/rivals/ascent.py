@@ -6,7 +6,6 @@ After Wen and Yin, "A feasible method for optimization with orthogonality constr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,9 @@ from ism_dask.eigen import nearest_orthonormal
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
+# J may fall below the last one, but not below a mean of those before, each of which counts this
+# share of the next.
+_MEMORY = 0.85
 # What a step has to gain of what its slope promises.
 _GAIN = 1e-4
 # A step too long is cut to this share, so many times at most.
@@ -27,29 +29,11 @@ _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 1e-13
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How far steps may go.
-
-    Attributes
-    ----------
-    memory : float
-        J may fall below the last one, but not below a mean of those before, each of which counts
-        this share of the next. At 0 J rises in every step.
-    turn : float
-        No step turns the columns by much more than this angle.
-    """
-
-    memory: float = 0.85
-    turn: float = np.inf
-
-
 def ascend(
     evaluate: Callable[[Array], Evaluation],
     slope: Callable[[Evaluation], Array],
     W: Array,
     now: Evaluation,
-    pace: Pace = Pace(),
 ) -> Iterator[tuple[Array, Evaluation]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next but for some.
 
@@ -63,12 +47,10 @@ def ascend(
         Where to begin.
     now : Evaluation
         What `evaluate` returns there.
-    pace : Pace
     """
     P = slope(now)
     uphill = _tangent(W, P)
     length = _bounded(_FIRST / max(float(np.linalg.norm(uphill, 2)), _TINY), P)
-    length = min(length, pace.turn / max(float(np.linalg.norm(uphill, 2)), _TINY))
     level, weight, steps = now.objective, 1.0, 0
     while True:
         curve = _curve(W, P)
@@ -88,9 +70,8 @@ def ascend(
         longer = steps % 2 == 1
         length = _next_length(W - W_before, uphill - uphill_before, length, longer=longer)
         length = _bounded(length, P)
-        length = min(length, pace.turn / max(float(np.linalg.norm(uphill, 2)), _TINY))
-        weight, before = pace.memory * weight + 1.0, weight
-        level = (pace.memory * before * level + now.objective) / weight
+        weight, before = _MEMORY * weight + 1.0, weight
+        level = (_MEMORY * before * level + now.objective) / weight
         yield W, now
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask.blas import single_threaded_blas
-from ism_dask.rows import Affine, RowSource, Slice, tile_dtype
+from ism_dask.rows import Affine, Slice, is_row_source, tile_dtype
 from ism_dask.shards.tasks import Part, Piece, Task
 from ism_dask.shards.where import (
     cluster,
@@ -23,6 +24,7 @@ from ism_dask.shards.where import (
     task_budget,
     wait_for_a_worker,
 )
+from ism_dask.shards.worker import reuse_pages
 from ism_dask.typing import Array
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
@@ -75,20 +77,20 @@ class Shards:
         """Return the shards with what they were made from, cut alike, for `in_double`."""
         return replace(self, source=source)
 
-    @property
+    @cached_property
     def n_columns(self) -> int:
         """Columns that functions see."""
         return int(self.affine.kept.sum()) if self.affine else self.n_raw_columns
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[int, ...]:
         """The first row of each shard, and the number of rows."""
         return (*(part.start for part in self.parts), self.n_rows)
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """Rows of the largest shard."""
-        return int(np.diff(self.bounds).max())
+        return max(stop - start for start, stop in pairwise(self.bounds))
 
     @property
     def raw_bytes(self) -> int:
@@ -107,7 +109,7 @@ class Shards:
 
     def with_rows(self, values: Array) -> Shards:
         """Return the shards with `values` (n, ...) attached, cut alike."""
-        slices = [values[a:b] for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        slices = [values[a:b] for a, b in pairwise(self.bounds)]
         return self._attach(placed(slices))
 
     def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
@@ -161,6 +163,10 @@ class Shards:
         called with the sum where that lies, for what it makes may be smaller.
         """
         work = self._work(function, *args)
+        if self._inline:
+            with single_threaded_blas():
+                total = work.on_piece(self.parts[0].fields)
+            return total if finish is None else finish(total)
         task = self._task(Task.on_run, work)
         fields = [part.fields for part in self.parts]
         return work.summed([task(fields[run]) for run in self._runs], finish)
@@ -182,6 +188,29 @@ class Shards:
             # Parts of them, for workers that would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.handed or len(tail))
             tasks += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
+        return work.summed(tasks)
+
+    def fold_meetings(
+        self,
+        function: Callable[..., Any],
+        meetings: Sequence[Sequence[int]],
+        tails: Shards,
+        *args: Any,
+    ) -> Any:
+        """Return the sum over shards of `function(head, tail, *args)`.
+
+        `head` is a piece, `tail` an iterator over the pieces of `tails`, which are cut alike, that
+        `meetings` names for it by number. A head sees them in several calls where they are more
+        than `handed`.
+        """
+        work, loader = self._work(function, *args), tails._work(_itself)
+        stripe = self._task(Task.on_meeting, work)
+        bundles = [part.bundle for part in tails.parts]
+        tasks = []
+        for part, numbers in zip(self.parts, meetings, strict=True):
+            head, met = part.bundle, [bundles[number] for number in numbers]
+            size = tails.handed or max(1, len(met))
+            tasks += [stripe(loader, head, met[i : i + size]) for i in range(0, len(met), size)]
         return work.summed(tasks)
 
     def gathered(self) -> Array:
@@ -236,8 +265,9 @@ class Shards:
 
     @property
     def _inline(self) -> bool:
-        pending = any(isinstance(part.raw, Delayed) for part in self.parts)
-        return len(self.parts) == 1 and not pending and cluster() is None
+        if len(self.parts) > 1 or isinstance(self.parts[0].raw, Delayed):
+            return False
+        return cluster() is None
 
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
@@ -272,11 +302,12 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
         a `RowSource`.
     """
     wait_for_a_worker()
+    reuse_pages()
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d, dtype)
     starts = range(0, n, rows)
-    if isinstance(X, RowSource):
+    if is_row_source(X):
         raws: list[Any] = [Slice(X, start, min(start + rows, n)) for start in starts]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
@@ -302,7 +333,7 @@ def _refuse_beyond_memory(shards: Shards) -> None:
 
 def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
     rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
-    if isinstance(X, RowSource):
+    if is_row_source(X):
         # Half a chunk costs as much to read as a whole one.
         return X.chunk_rows * max(1, rows // X.chunk_rows)
     if n <= rows:

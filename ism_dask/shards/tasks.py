@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -91,13 +91,16 @@ class Task:
         self.function, self.args = function, args
         self.driver = os.getpid()
         self.number: str | None = None
-        self._key = f"{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         self._calls = 0
 
     def next_key(self) -> str:
         """Return the name of the next call: Dask begins with the lowest, and shows the function."""
         self._calls += 1
         return f"{self._key}-{self._calls:08d}"
+
+    @cached_property
+    def _key(self) -> str:
+        return f"{self.function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
     def on_piece(self, part: Any) -> Any:
         """Call the function on a piece."""
@@ -120,13 +123,19 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._told(self.function(first, pieces, *self.args))
 
+    def on_meeting(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+        """Call the function on a piece and an iterator over pieces that another task loads."""
+        pieces = (loader._load(part) for part in tail)  # a task of the same class
+        return self._told(self.function(self._load(head), pieces, *self.args))
+
     def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
         """Return the sum of calls of this task, added in a tree that their number alone decides.
 
         Or what `finish` makes of it.
         """
-        leaves, join = len(calls), delayed(added, pure=False)
+        leaves = len(calls)
         while len(calls) > 1:
+            join = delayed(added, pure=False)
             groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
             calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
         if finish is not None:
@@ -181,4 +190,4 @@ def _aligned(array: Array) -> Array:
     What came over a wire may begin at any byte. NumPy then multiplies by a loop of its own, whose
     last bits differ: the answer would depend on how a message was packed.
     """
-    return np.require(array, requirements="A")
+    return array if array.flags.aligned else np.require(array, requirements="A")

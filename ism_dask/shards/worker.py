@@ -1,4 +1,4 @@
-"""What a process that works for others is told once: one BLAS thread, and memory that stays."""
+"""What a process is told once: memory that stays, and one BLAS thread where it works for others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import os
 import sys
 from functools import cache
+
+import numpy as np
 
 from ism_dask.blas import pin_process
 
@@ -15,6 +17,17 @@ _TRIM, _MAP = -1, -3
 _LARGEST_MAPPED, _KEPT_FREE = 32 * 2**20, 64 * 2**20
 # ... as Dask's nannies do, unless they are told otherwise.
 _FIXED = ("MALLOC_TRIM_THRESHOLD_", "65536")
+
+
+@cache
+def reuse_pages() -> None:
+    """Let malloc use again what this process frees, unless its environment says otherwise.
+
+    glibc returns arrays to the system that are larger than any it has seen freed, or twice as
+    large at the end of the heap; the system then clears pages anew for the next tile. That took
+    a third of a fit of 700 rows, in a process that had never held a larger array.
+    """
+    np.empty(_LARGEST_MAPPED - 2**16, np.uint8)  # freed at once, and never touched
 
 
 @cache

@@ -162,7 +162,9 @@ def test_auto_takes_the_cheapest():
 def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
         choose("closed", _problem("gaussian", "classes"), Q)
-    with pytest.raises(ValueError, match="auto, closed, features, landmarks, exact; got 'fast'"):
+    with pytest.raises(
+        ValueError, match="auto, closed, features, landmarks, blocks, exact; got 'fast'"
+    ):
         choose("fast", _problem("linear", "classes"), Q)
 
 

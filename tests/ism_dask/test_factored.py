@@ -122,6 +122,14 @@ def test_monomials_are_as_many_as_the_formula_says():
     assert Monomials(4, 0, 1.0).size == 1
 
 
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_products_of_monomials_are_powers(degree, offset):
+    Z = np.random.default_rng(0).normal(size=(20, 3))
+    F = Monomials(3, degree, offset)(Z)
+    np.testing.assert_allclose(F @ F.T, (Z @ Z.T + offset) ** degree, rtol=1e-12, atol=1e-12)
+
+
 KERNEL_CASES = {
     "gaussian": Gaussian(3.0),
     "multiquadric": Multiquadric(3.0),

@@ -81,6 +81,12 @@ def test_labels_of_any_kind_give_the_same():
     np.testing.assert_array_equal(SupervisedIKDR(2).fit(X, names).classes_, np.unique(names))
 
 
+@pytest.mark.parametrize("rows", [X.tolist(), np.asfortranarray(X), FRAME, X.astype(object)])
+def test_rows_of_any_kind_give_the_same(rows):
+    fitted = SupervisedIKDR(2).fit(rows, Y.tolist())
+    np.testing.assert_array_equal(fitted.components_, SupervisedIKDR(2).fit(X, Y).components_)
+
+
 @pytest.mark.parametrize("target", ["linear", "gaussian"])
 @pytest.mark.parametrize("kernel", ["linear", "gaussian", "polynomial"])
 def test_numbers_lead_to_the_direction_they_depend_on(target, kernel):
@@ -254,6 +260,8 @@ def _with(value):
         (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
         (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
         (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
+        (SupervisedIKDR(), np.where(X > 1500, np.nan, X), Y, "Input X contains NaN"),
+        (SupervisedIKDR(), X, np.where(Y == 1, np.inf, Y), "Input y contains infinity"),
         (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),
         (SupervisedIKDR(), X, None, "requires y to be passed"),
         (SupervisedIKDR(kernel="rbf"), X, Y, "`kernel` must be .* got 'rbf'"),
@@ -313,6 +321,7 @@ def test_a_refit_forgets_the_fit_before():
     fitted.fit(da.from_array(X), X[:, 0])
     assert not hasattr(fitted, "classes_")
     assert not hasattr(fitted, "feature_names_in_")
+    assert not hasattr(fitted.fit(FRAME, Y).fit(X, Y), "feature_names_in_")
 
 
 def test_collinear_features_cost_nothing():

@@ -1,0 +1,248 @@
+"""Any kernel and any Gamma in linear time: sums over random blocks of pairs, with their error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ism_dask.eigen import leading
+from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.closed import Closed, factored
+from ism_dask.engines.meeting_stripes import Met, Partial, phi_part, product_part, value_part
+from ism_dask.engines.meetings import Design
+from ism_dask.engines.pilot import Pilot, Tangents
+from ism_dask.engines.tiles import Model, projected, stripe_bytes
+from ism_dask.gamma import FactoredGamma
+from ism_dask.kernels import Kernel
+from ism_dask.kernels.base import conic_sum
+from ism_dask.shards import Piece, Shards
+from ism_dask.solver import Evaluation
+from ism_dask.typing import Array
+
+# What meetings may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
+# standard error at 1e-4.
+_VARIANCE_BY_TOL = 400.0
+# Rows that a row meets at least, and at most until a solution asks for more.
+_LEAST, _MOST = 125, 4000
+# A finer engine has so many times the pairs, and is of use where this much too many is missing.
+_FINER, _SHORT = 4, 1.5
+# From here on blocks are faster than tiles of all pairs (measured, see docs/engines.md).
+_FROM_ROWS = 10_000
+
+
+class _Plan:
+    """Who meets whom, and what need not be left to chance: the same for all W.
+
+    The tangent, a kernel that is linear in beta, is summed over all pairs in closed form; meetings
+    stand for what the kernel has beside it.
+
+    Parameters
+    ----------
+    problem : Problem
+    q : int
+    partners : float, optional
+        How many rows a row meets; by default as many as `engine_tol` asks for.
+    """
+
+    def __init__(self, problem: Problem, q: int, partners: float | None = None) -> None:
+        self._problem, self._q, self._partners = problem, q, partners
+
+    @cached_property
+    def pilot(self) -> Pilot:
+        """Some rows, and all their pairs."""
+        return Pilot(self._problem, self._q)
+
+    @cached_property
+    def flat_phi(self) -> Array | None:
+        """The matrix of the start over all pairs, where Gamma has factors."""
+        flat = self._problem.flat()
+        return None if Closed.refusal(flat, self._q) else Closed(flat, self._q).phi0()
+
+    @cached_property
+    def _start(self) -> Array:
+        # Rows that are few may have outliers of their own, and a start that runs after these.
+        phi = self.flat_phi
+        return self.pilot.start if phi is None else leading(phi, min(self._q, len(phi) - 1)).vectors
+
+    @cached_property
+    def _tangent(self) -> Tangents | None:
+        factored = isinstance(self._problem.gamma, FactoredGamma)
+        return self.pilot.tangents(self._start) if factored else None
+
+    def needed(self, W: Array) -> float:
+        """Return how many rows a row has to meet at W (d, q)."""
+        blur = self.pilot.blur(W, self._tangent)
+        needed = blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
+        return min(max(needed, _LEAST), self._problem.shards.n_rows)
+
+    @cached_property
+    def design(self) -> Design:
+        """The meetings."""
+        partners = self._partners
+        if partners is None:
+            partners = min(self.needed(self._start), _MOST)
+        return Design.of(self._problem.shards, partners, self._problem.seed)
+
+    @cached_property
+    def tangent(self) -> Kernel | None:
+        """The tangent, where it has a closed form and something is left to chance."""
+        tangents = None if self.design.is_complete else self._tangent
+        return None if tangents is None else conic_sum([(1.0, each) for each in tangents])
+
+    @cached_property
+    def closed(self) -> tuple[Array, float]:
+        """What the tangent brings to Phi (d, d), and to J beside `tr W^T Phi W`."""
+        problem = self._problem
+        if self.tangent is None or self._tangent is None:
+            return np.zeros((problem.d, problem.d)), 0.0
+        phi = Closed(replace(problem, kernel=self.tangent), self._q).phi0()
+        gamma = factored(problem)
+        total = gamma.signs @ problem.shards.fold(_factor_sums, gamma) ** 2
+        return phi, float(total) * sum(each.constant for each in self._tangent)
+
+    def met(self, problem: Problem, *, measured: bool) -> Met:
+        """Return what tasks need for a problem of the same rows."""
+        shards, terms = problem.shards, list(problem.kernel.terms)
+        if self.tangent is not None:
+            terms += [(-weight, term) for weight, term in self.tangent.terms]
+        model = Model(conic_sum(terms), problem.gamma, shards.n_rows)
+        return Met(model, self.design, shards.bounds[:-1], measured)
+
+
+class Blocks(Engine):
+    """O(n B (q + d)): each row stands against B others, the same ones for all W."""
+
+    name = "blocks"
+    approximate = True
+
+    def __init__(self, problem: Problem, q: int) -> None:
+        super().__init__(problem, q)
+        self._plan = _Plan(problem, q)
+        self._measured = False
+        self._last: Array | None = None
+
+    @classmethod
+    def refusal(cls, problem: Problem, q: int) -> str | None:
+        """Refuse nothing."""
+        return None
+
+    @classmethod
+    def advised(cls, problem: Problem, q: int) -> bool:
+        """Return whether there are rows enough, and a W to look for: J alone is wanted exactly."""
+        return problem.shards.n_rows >= _FROM_ROWS and q < problem.d
+
+    @property
+    def partners(self) -> float:
+        """How many rows a row meets."""
+        return self._plan.design.partners_of(self.problem.shards)
+
+    def finer(self) -> Blocks | None:
+        """Return an engine with four times the pairs, where the last W needs more than there are.
+
+        Beyond, blocks change W by a small share of what other rows would change it by.
+        """
+        if self._last is None or self._plan.design.is_complete:
+            return None
+        if self._plan.needed(self._last) <= _SHORT * self.partners:
+            return None
+        return self._by(_Plan(self.problem, self.q, _FINER * self.partners))
+
+    def others(self, most: float) -> Blocks:
+        """Return an engine of other meetings, four times as many, but `most` for a row."""
+        problem = replace(self.problem, seed=self.problem.seed + 1)
+        partners = max(self.partners, min(_FINER * self.partners, most))
+        other = self._by(_Plan(problem, self.q, partners))
+        other._measured = True  # one of this class
+        return other
+
+    def _by(self, plan: _Plan) -> Blocks:
+        other = self._like(self.problem)
+        other._plan = plan  # one of this class
+        return other
+
+    def _like(self, problem: Problem) -> Blocks:
+        other = type(self)(problem, self.q)
+        other.note, other._plan, other._measured = self.note, self._plan, self._measured
+        return other
+
+    def phi0(self) -> Array:
+        """Return the matrix of the start: closed where Gamma has factors, else by meetings."""
+        if self._plan.flat_phi is not None:
+            return self._plan.flat_phi
+        return self._phi(self.problem.flat(), np.zeros((self.problem.d, 1)))[0]
+
+    def phi(self, W: Array) -> Evaluation:
+        """Return J and Phi at W."""
+        self._last = W
+        matrix, sums = self._phi(self.problem, W)
+        return self._estimated(W, matrix + self._plan.closed[0], sums, measured=False)
+
+    def gradient(self, W: Array) -> Evaluation:
+        """Return J and Phi W, in double precision."""
+        self._last = W
+        return super().gradient(W)
+
+    def product(self, W: Array) -> Evaluation:
+        """Return J and Phi W."""
+        points = self.problem.shards.derive(projected, W).settled()
+        tails, measured = points.through(W.shape[1]), self._measured
+        matrix, sums = self._walked(product_part, points, tails, measured=measured)
+        return self._estimated(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
+
+    def value(self, W: Array) -> Evaluation:
+        """Return J at W."""
+        points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])
+        _, sums = self._walked(value_part, points, points, measured=True)
+        return self._estimated(W, W[:, :0], sums, measured=True)
+
+    def _phi(self, problem: Problem, W: Array) -> tuple[Array, Array]:
+        """Return what meetings make of Phi at W, and the sums of their walks."""
+        shards, met = problem.shards, self._plan.met(problem, measured=False)
+        self._afford_task(shards, shards, W.shape[1])
+        matrix, sums = shards.fold_meetings(phi_part, self._plan.design.tails, shards, met, W)
+        return 0.5 * (matrix + matrix.T), sums
+
+    def _walked(
+        self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
+    ) -> Any:
+        self._afford_task(heads, tails, tails.n_columns)
+        met = self._plan.met(self.problem, measured=measured)
+        return heads.fold_meetings(part, self._plan.design.tails, tails, met)
+
+    def _estimated(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
+        """Return an evaluation of what walks sum up, with its standard error if they measured it.
+
+        No bound is known, unless all pairs meet: then there is nothing but rounding.
+        """
+        phi, constant = self._plan.closed
+        J = float(sums[:-1].sum()) + constant + float(np.vdot(W, phi @ W))
+        evaluation = replace(self._evaluated(J, matrix), approximate=False)
+        if self._plan.design.is_complete:
+            return evaluation
+        error = self._plan.design.standard_error(sums) if measured else np.inf
+        share = error / abs(J) if J else np.inf
+        return replace(evaluation, bound=_unknown, standard_error=share)
+
+    def _afford_task(self, heads: Shards, tails: Shards, k: int) -> None:
+        """Refuse, before the first tile, tasks that would not fit."""
+        rows, size, d = heads.largest, heads.dtype.itemsize, heads.n_columns
+        # The head as it comes and dealt, its part of Phi; two tails as they come and dealt.
+        pieces = size * rows * (3 * d + 4 * tails.n_columns)
+        model = Model(self.problem.kernel, self.problem.gamma, heads.n_rows)
+        tiles = stripe_bytes(rows, replace(model, n_rows=2 * rows), 0, k, size)
+        raw = heads.raw_bytes + tails.raw_bytes * min(tails.handed or 1, len(tails.parts))
+        needed = pieces + tiles + raw + 3 * 8 * d * max(d, k)
+        self._afford(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
+
+
+def _factor_sums(piece: Piece, gamma: FactoredGamma) -> Array:
+    return np.asarray(gamma.factor(piece.facts[0]).sum(axis=0))
+
+
+def _unknown() -> float:
+    """Return the bound where nothing is known of J: estimates have a standard error instead."""
+    return np.inf

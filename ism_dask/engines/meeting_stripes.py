@@ -1,0 +1,209 @@
+"""What the rows of one shard sum up over the rows that they meet: the tasks of the engine `blocks`.
+
+Each pair of rows is seen from both of its sides, so that no task needs the degrees of another: it
+returns its part of Phi, of Phi W or of J, and nothing that grows with n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from ism_dask.engines.meetings import Design, Meeting
+from ism_dask.engines.tiles import QUIET, Area, Model, Side, Stripe, projected
+from ism_dask.kernels.pairing import INNER
+from ism_dask.shards import Piece
+from ism_dask.typing import Array
+
+# Rows whose Gamma is made at a time where only that of a row with itself is needed.
+_ROWS = 64
+
+Partial: TypeAlias = tuple[Array | None, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """The problem as a task sees it, and the design of who meets whom.
+
+    Attributes
+    ----------
+    model : Model
+    design : Design
+    starts : tuple of int
+        The first row of each shard.
+    measured : bool
+        Whether the variance of J by the choice of groups is summed up, too.
+    """
+
+    model: Model
+    design: Design
+    starts: tuple[int, ...]
+    measured: bool = False
+
+    def number(self, piece: Piece) -> int:
+        """Return the number of a shard."""
+        return self.starts.index(piece.start)
+
+
+_Collect: TypeAlias = Callable[[Array, Area, Piece], None]
+
+
+class _Walk(Stripe):
+    """A walk over the rows that one shard meets.
+
+    Attributes
+    ----------
+    sums : (r + 2,) array
+        What rows bring to J with themselves, what each round does, and the variance of J by the
+        choice of groups.
+    row_degrees : (b,) array
+        The degrees of the head, and what its rows bring to Phi with themselves.
+    """
+
+    def __init__(self, head: Piece, met: Met) -> None:
+        rows = len(head.X)
+        model = replace(met.model, n_rows=rows + max(np.diff([*met.starts, met.model.n_rows])))
+        super().__init__(replace(head, start=0), model)
+        self.met, self.design, self.number = met, met.design, met.number(head)
+        self.edges = met.design.edges(rows)
+        self.sums = np.zeros(met.design.rounds + 2)
+        self.row_degrees = np.zeros(rows)
+
+    def mind_square(self, gamma: Array, area: Area) -> None:
+        """Leave out a row with itself: that pair never is a matter of chance."""
+        np.fill_diagonal(gamma, 0.0)
+
+    @QUIET
+    def meet(self, tails: Iterator[Piece], collect: _Collect | None) -> None:
+        """Visit all tiles; `collect` gets `coupling * Psi / unit` of each, with its weight."""
+        for tail in tails:
+            number = self.met.number(tail)
+            if number == self.design.tails[self.number][0]:
+                self._meet_themselves()
+            local = replace(self.design.dealt(tail), start=len(self.head.X))
+            side, edges = Side.right(local, self.model), self.design.edges(len(tail.X))
+            for meeting in self.design.between(self.number, number):
+                self._meeting(meeting, side, edges, collect)
+
+    def _meeting(
+        self, meeting: Meeting, side: Side, edges: list[int], collect: _Collect | None
+    ) -> None:
+        weight, met = self.design.weight(meeting), self.design.shifts / self.design.groups
+        total = 0.0
+        for area in self._areas(meeting, edges):
+            contrast = 0.0
+            for part, sign in _quarters(area) if self.met.measured else [(area, 1.0)]:
+                M = self.visit(side, part, wanted=collect is not None)
+                if collect and M is not None:
+                    M *= weight
+                    collect(M, part, side.piece)
+                contrast += sign * self.objective
+                total += self.objective
+                self.objective = 0.0
+            if meeting.leads and self.met.measured:
+                self.sums[-1] += (1.0 - met) * (weight * contrast) ** 2
+        # The walk of a stripe counts pairs twice, for the side that it does not see.
+        self.sums[1 + meeting.round] += 0.5 * weight * total
+        self.row_degrees += weight * self.degrees[: len(self.head.X)]
+        self.degrees[:] = 0.0
+
+    def _areas(self, meeting: Meeting, edges: list[int]) -> Iterator[Area]:
+        """Yield the areas of a meeting; a group that meets itself has one of its own."""
+        shifts, groups = self.design.shifts, self.design.groups
+        for group in range(groups):
+            top, bottom = self.edges[group : group + 2]
+            for step in range(shifts) if meeting.own else [0]:
+                begin = (group + meeting.first + step) % groups
+                end = begin + (1 if meeting.own else shifts)
+                for left, right in [(begin, min(end, groups)), (0, end - groups)]:
+                    if left < right and top < bottom and edges[left] < edges[right]:
+                        square = (bottom - top) * (meeting.own and begin == group)
+                        yield Area(top, bottom, edges[left], edges[right], square)
+
+    def _meet_themselves(self) -> None:
+        """Add what each row brings with itself."""
+        head, facts, dtype = self.head, self.head.facts, np.dtype(np.float64)
+        gamma = self.model.gamma
+        rows, columns = gamma.as_rows(facts[0], dtype), gamma.as_columns(facts[0], dtype)
+        own = np.empty((1, len(head.X)))
+        for start in range(0, len(head.X), _ROWS):
+            some = slice(start, start + _ROWS)
+            size = len(head.X[some])
+            tile = gamma.tile(rows[some], columns[..., some], np.empty((size, size)))
+            own[0, some] = tile.diagonal()
+        Z, local = facts[-1].astype(np.float64), 0
+        for weight, term in self.model.kernel.terms:
+            scale = None
+            if term.local:
+                scale, local = facts[1][None, :, local] ** 2, local + 1
+            beta = term.pairing.own(Z)[None]
+            self.sums[0] += weight * float(np.sum(own * term.value(beta.copy(), scale)))
+            if term.pairing is INNER:
+                self.row_degrees += weight * (own * term.slope(beta, scale))[0]
+
+
+def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
+    """Yield the quarters of an area, with the signs of a contrast.
+
+    In it cancels what a row brings whichever others it meets: what is left is a matter of chance.
+    """
+    middle, centre = (area.top + area.bottom + 1) // 2, (area.left + area.right + 1) // 2
+    rows, columns = [area.top, middle, area.bottom], [area.left, centre, area.right]
+    for i, (top, bottom) in enumerate(pairwise(rows)):
+        for j, (left, right) in enumerate(pairwise(columns)):
+            if top < bottom and left < right:
+                square = (bottom - top) * bool(area.square and i == j)
+                yield Area(top, bottom, left, right, square), 1.0 if i == j else -1.0
+
+
+@QUIET
+def phi_part(head: Piece, tails: Iterator[Piece], met: Met, W: Array) -> Partial:
+    """Return what the rows of a shard add to Phi (d, d), and the sums of their walk."""
+    head = _pointed(met.design.dealt(head), W)
+    P = np.zeros_like(head.X)
+    product = np.empty((max(np.diff(met.design.edges(len(P)))), P.shape[1]), P.dtype)
+
+    def collect(M: Array, area: Area, tail: Piece) -> None:
+        rows = product[: len(M)]
+        np.matmul(M, tail.X[area.columns], out=rows)
+        P[area.rows] += rows
+
+    walk = _Walk(head, met)
+    walk.meet((_pointed(tail, W) for tail in tails), collect)
+    P *= walk.model.unit
+    P += walk.row_degrees.astype(P.dtype)[:, None] * head.X
+    return (head.X.T @ P).astype(np.float64), walk.sums
+
+
+@QUIET
+def product_part(head: Piece, tails: Iterator[Piece], met: Met) -> Partial:
+    """Return what the rows of a shard add to Phi W (d, k), and the sums of their walk.
+
+    The rows of the tails are the projected ones.
+    """
+    head = met.design.dealt(head)
+    Z = head.facts[-1]
+    moved = np.zeros(Z.shape)
+
+    def collect(M: Array, area: Area, tail: Piece) -> None:
+        moved[area.rows] += M @ tail.X[area.columns]
+
+    walk = _Walk(head, met)
+    walk.meet(tails, collect)
+    inner = walk.model.unit * moved + walk.row_degrees[:, None] * Z
+    return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
+
+
+def value_part(head: Piece, tails: Iterator[Piece], met: Met) -> Partial:
+    """Return the sums of the walk of a shard; all rows are the projected ones."""
+    walk = _Walk(met.design.dealt(head), met)
+    walk.meet(tails, None)
+    return None, walk.sums
+
+
+def _pointed(piece: Piece, W: Array) -> Piece:
+    return replace(piece, facts=(*piece.facts, projected(piece, W)))
