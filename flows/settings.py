@@ -238,7 +238,7 @@ class KeptSettings(Settings):
     """What is kept as a run."""
 
     run: str | None = setting(
-        None, about="Name to keep the run under. Default: such as wine-gaussian-q3."
+        None, about="Name to keep the run under. Default: such as wine-gaussian-q2."
     )
     force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
     afresh: bool = setting(
@@ -311,7 +311,7 @@ class CrossvalSettings(SearchSettings, KeptSettings):
 
     run: str | None = setting(
         None,
-        about="Name to keep the run under. Default: such as wine-gaussian-q3-crossval, which the "
+        about="Name to keep the run under. Default: such as wine-gaussian-q2-crossval, which the "
         "next one of that name replaces.",
     )
     folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)

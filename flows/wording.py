@@ -15,6 +15,7 @@ _OPTIONS = {
     "engine='exact'": "--engine exact",
     "`max_iter`": "--max-iter",
     "`n_components`": "number of --components",
+    "n_components=": "--components ",
     "`max_seconds`": "--max-seconds",
     "`n_init`": "--n-init",
     "solver='ism'": "--solver ism",
@@ -73,7 +74,10 @@ def advice(status: str) -> str:
 
 
 def components(account: dict[str, Any]) -> str:
-    """Return what the eigenvalues of a fit say against its number of new features, or nothing."""
+    """Return what a fit says against its number of new features, or nothing."""
+    if "components_advice" in account:
+        return _sentence(_with_options(account["components_advice"]))
+    # Of runs that were kept before fits said so themselves.
     return _sentence(components_advice(account["eigenvalues"], account["eigengap"]))
 
 

@@ -10,7 +10,7 @@ from flows.console import Output
 from flows.errors import FlowError
 from flows.wording import counted
 
-EXAMPLE = "Example: ism-dask check mnist wine-gaussian-q3"
+EXAMPLE = "Example: ism-dask check mnist wine-gaussian-q2"
 HIDDEN = False
 
 

@@ -9,7 +9,7 @@ import typer
 
 from flows.console import Output
 
-EXAMPLE = "Example: ism-dask report wine-gaussian-q3 -o wine.html --open"
+EXAMPLE = "Example: ism-dask report wine-gaussian-q2 -o wine.html --open"
 HIDDEN = False
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flows.reports.facts import Fact
     from flows.reports.view import View
 
-EXAMPLE = "Example: ism-dask show wine-gaussian-q3"
+EXAMPLE = "Example: ism-dask show wine-gaussian-q2"
 HIDDEN = False
 # Weights that are shown of each new feature.
 _WEIGHTS = 6

@@ -9,7 +9,7 @@ import typer
 
 from flows.console import Output
 
-EXAMPLE = "Example: ism-dask transform wine-gaussian-q3 wine -o wine-3.csv"
+EXAMPLE = "Example: ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"
 HIDDEN = False
 
 

@@ -78,6 +78,7 @@ def told_of(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, 
         "objective": float(model.objective_),
         "eigenvalues": model.eigenvalues_.tolist(),
         "eigengap": float(model.eigengap_),
+        "components_advice": model.components_advice_,
         **fitted.account,
         "loadings": [[asdict(loading) for loading in row] for row in loadings],
     }

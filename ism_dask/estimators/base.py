@@ -129,6 +129,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
 
     def _warn_of_ending(self, solution: Solution, advice: str) -> None:
         """Warn where the fit has not converged, and of features that `advice` is against."""
+        self.components_advice_ = advice
         if fit_watcher().tells_endings:
             return
         if advice:

@@ -48,15 +48,17 @@ class SupervisedIKDR(IKDR):
 
     Parameters
     ----------
-    n_components : int, optional
-        New features, up to d - 1. Default: the number of classes (of columns, for numbers), but
-        fewer than the directions in which the rows vary.
+    n_components : int, "auto" or None, default "auto"
+        New features, up to d - 1. "auto", as None: the classes less one; for numbers as many, up to
+        six, as let the nearest rows in X W explain clearly more of y, or without a `selection` one
+        for each column of y. Always fewer than the directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
     target : {"auto", "classes", "linear", "gaussian"}, default "auto"
         What y is: classes, or numbers under a linear or a gaussian kernel. "auto" takes labels
-        and whole numbers as classes, other numbers as "linear".
+        and whole numbers of up to 20 values as classes, whole numbers of more values for an error,
+        and other numbers as "gaussian".
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
         The Iterative Spectral Method, or one of those that it is measured against. They maximise
         the same J on the same engine, and end by the residual or where J stalls; `tol` and
@@ -74,6 +76,9 @@ class SupervisedIKDR(IKDR):
         the rows.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
+    whiten : bool, default False
+        Whether to bring the covariance of the features to I, but for a small ridge: correlated
+        features then count as one. The rows of `components_` are no longer orthonormal.
     tol : float or None, default None
         For "ism". None: go on until W is stationary, which `converged_` then claims. A number:
         the published rule, which stops when the eigenvalues change by less, relative to their
@@ -88,6 +93,11 @@ class SupervisedIKDR(IKDR):
         spectral iteration comes to no end, count, too.
     max_seconds : float, optional
         Stop when so much time is used up, and keep the best W so far.
+    selection : {"heldout"} or None, default "heldout"
+        How width and start are chosen, on up to 2,000 rows, where `kernel` leaves its width to the
+        data ("root") or is "distance". "heldout": several of both are tried, and that is taken
+        whose nearest rows in X W explain most of y, as far as held-out rows confirm it. None: the
+        width as it is, from the spectral start.
     n_init : int, default 1
         Starts: the spectral one, and so many less one drawn at random. ISM takes the random ones
         to a loose tolerance, and `solver` the one with the largest J to the end. The answer is
@@ -109,7 +119,7 @@ class SupervisedIKDR(IKDR):
     ----------
     components_ : (q, d) array
         The new features in standardised units, the largest entry of each positive. Rows are
-        orthonormal to 1e-10, also where a new feature carries nothing.
+        orthonormal to 1e-10, also where a new feature carries nothing, unless `whiten` is set.
     mean_, scale_ : (d,) arrays
     eigenvalues_ : (q,) array
         Of `W^T Phi W`, falling. Each is half the derivative of J by the logarithm of the scale
@@ -152,6 +162,12 @@ class SupervisedIKDR(IKDR):
         The relative standard error of `objective_`, where "blocks" estimate it; else 0.
     kernel_ : Kernel
         With the numbers that the data gave it.
+    components_advice_ : str
+        What is to be said against the number of new features, or nothing.
+    selection_ : tuple of Trial
+        What a selection tried, the best first: see `ism_dask.selection.Trial`.
+    target_remainder_ : float
+        The share of the trace of the kernel of y that its thin factor leaves out.
     classes_ : (c,) array
         Where y are classes.
     n_features_in_ : int

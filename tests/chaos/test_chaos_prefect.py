@@ -35,6 +35,7 @@ LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DE
 def settings(run: str, iterations: int) -> FitSettings:
     return FitSettings(
         dataset="own",
+        sigma="median",
         engine="exact",
         tol=1e-12,
         max_iter=iterations,

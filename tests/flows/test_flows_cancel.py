@@ -18,7 +18,14 @@ from support import store_own
 from storage import home
 
 # Of a fit that would take many minutes.
-LONG = {"dataset": "own", "engine": "exact", "tol": 1e-12, "max_iter": 1000, "n_components": 3}
+LONG = {
+    "dataset": "own",
+    "sigma": "median",
+    "engine": "exact",
+    "tol": 1e-12,
+    "max_iter": 1000,
+    "n_components": 3,
+}
 COMMAND = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--max-iter", "1000", "-q", "3")
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 

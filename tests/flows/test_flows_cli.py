@@ -73,7 +73,7 @@ def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
 def test_crossval_for_people(here: Command) -> None:
     ended = here("crossval", "wine", "--plain", "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
-    assert "wine gaussian: 178 rows, 13 columns, q = 3" in ended.out
+    assert "wine gaussian: 178 rows, 13 columns, q = 2" in ended.out
     first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
     assert [name for name in first if name in {"1", "2", "3", "4", "mean", "sd"}] == [
         "1",
@@ -143,7 +143,7 @@ def test_fit_for_people(here: Command) -> None:
 
 def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
     store_own(600)
-    asked = ("fit", "own", "--plain", "--engine", "landmarks")
+    asked = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
     assert re.search(r", engine landmarks, J within \d\S+, ", here(*asked).out)
 
 
@@ -176,7 +176,7 @@ def test_an_engine_that_cannot_serve(here: Command) -> None:
 
 
 def test_a_better_optimum_can_be_asked_for(here: Command) -> None:
-    asked = ("fit", "wine", "--plain", "--json", "--force", "--kernel", "polynomial")
+    asked = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
     own = here(*asked, "--tol", 0.01).answer
     better = here(*asked, "--n-init", 3, "--continuation", "--refine").answer
     assert better["objective"] > 1.005 * own["objective"]

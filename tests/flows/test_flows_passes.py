@@ -172,7 +172,7 @@ def test_short_passes_are_not_told_of() -> None:
 def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
     store_own(3000)
     diary = Diary()
-    settings = FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=12)
+    settings = FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=12)
     with watching(diary):
         fit_plain(settings)
     assert any(re.search(r"^iteration \d+, (pass \d+, )?rows \d+%", each) for each in diary.texts)
@@ -184,7 +184,9 @@ def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
 def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     store_own(6000)
     diary = Diary()
-    settings = CrossvalSettings(dataset="own", folds=2, engine="exact", tol=1e-12, max_iter=12)
+    settings = CrossvalSettings(
+        dataset="own", sigma="median", folds=2, engine="exact", tol=1e-12, max_iter=12
+    )
     with watching(diary):
         crossval_plain(settings)
     for fold in ("fold 1 of 2", "fold 2 of 2"):

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
 import flows.work.data
+from flows import wording
 from flows.errors import FlowError, SettingsError
 from flows.progress import link, report, watching
 from flows.settings import CrossvalSettings, FitSettings
@@ -22,10 +24,13 @@ from flows.work.data import Picked, ensure_stored, open_labelled
 from flows.work.fitting import fit_plain, top_loadings
 from flows.work.folds import cross_fold, crossval_plain, plan_folds, undertaken
 from ism_dask import SupervisedIKDR
+from ism_dask.kernels import Gaussian
 from ism_dask.rows import RowSource
 from storage import load_model
 
 WINE = CrossvalSettings(dataset="wine")
+# Of one width and one start.
+PLAIN = replace(WINE, sigma="median")
 
 
 def test_crossval_is_what_scikit_learn_computes() -> None:
@@ -39,7 +44,7 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
     assert summary["mean"]["accuracy"] == pytest.approx(expected.mean())
     assert summary["sd"]["accuracy"] == pytest.approx(expected.std())
     assert summary["mean"]["accuracy"] >= 0.95
-    assert summary["n_components"] == 3
+    assert summary["n_components"] == 2
     assert all(result["converged"] for result in summary["results"])
 
 
@@ -65,7 +70,7 @@ def test_the_seed_deals_the_folds() -> None:
 
 
 def test_only_the_first_folds() -> None:
-    whole, part = crossval_plain(WINE), crossval_plain(replace(WINE, first=2))
+    whole, part = crossval_plain(PLAIN), crossval_plain(replace(PLAIN, first=2))
     costs = [[result["cost"] for result in summary["results"]] for summary in (whole, part)]
     assert costs[1] == costs[0][:2]
 
@@ -76,14 +81,14 @@ def test_a_fit_that_does_not_settle_says_so() -> None:
 
 
 def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(WINE, first=2)
+    settings = replace(PLAIN, first=2)
     expected = crossval_plain(settings)
     monkeypatch.setattr(flows.work.data, "_IN_MEMORY", 0)
     found = crossval_plain(settings)
     for one, two in zip(found["results"], expected["results"], strict=True):
         assert one["accuracy"] == two["accuracy"]
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-    objective = fit_plain(FitSettings(dataset="wine"))["objective"]
+    objective = fit_plain(FitSettings(dataset="wine", sigma="median"))["objective"]
     monkeypatch.undo()
     assert objective > -expected["results"][0]["cost"]
 
@@ -106,7 +111,7 @@ def test_a_stored_data_set_of_ones_own() -> None:
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
         crossval_plain(replace(settings, label="size"))
     fitted = fit_plain(FitSettings(dataset="own", label="size"))
-    assert (fitted["run"], fitted["n_components"]) == ("own-gaussian-q1", 1)
+    assert (fitted["run"], fitted["n_components"]) == ("own-gaussian", 1)
     assert fitted["loadings"][0][0]["feature"].startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
         crossval_plain(replace(settings, n_components=4))
@@ -146,6 +151,26 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     fit_plain(replace(settings, force=True))
 
 
+def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
+    X, y = load_wine(return_X_y=True)
+    given = {"dataset": "wine", "n_components": 2, "force": True}
+    for settings, parameters in (
+        ({"sigma": "root", "selection": "none"}, {"selection": None}),
+        ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
+    ):
+        fit_plain(FitSettings(**given, **settings))
+        expected = SupervisedIKDR(2, random_state=0, **parameters).fit(X, y)
+        model = load_model("wine-gaussian-q2")
+        np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
+
+
+def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
+    summary = fit_plain(FitSettings(dataset="wine", n_components=3))
+    words = wording.components(summary)
+    assert words.startswith("The first 2 of 3 new features tell y as well")
+    assert words.endswith("--components 2 would do")
+
+
 def test_top_loadings_are_the_largest_weights() -> None:
     found = top_loadings(np.array([[0.1, -0.9, 0.3, 0.0, 0.2, 0.25]]), tuple("abcdef"))
     assert [(each.feature, each.weight) for each in found[0][:2]] == [("b", -0.9), ("c", 0.3)]
@@ -159,17 +184,20 @@ def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
 
 def test_face_by_either_label(reference_data: object) -> None:
     settings = FitSettings(dataset="face", kernel="linear", label="pose")
-    assert fit_plain(settings)["n_components"] == 4
+    assert fit_plain(settings)["n_components"] == 3
 
 
 def test_tolerances_reach_the_fit() -> None:
-    loose = fit_plain(FitSettings(dataset="wine", run="loose", tol=0.01))
-    tight = fit_plain(FitSettings(dataset="wine", run="tight", tol=0.01, angle_tol=1e-6))
+    given = {"dataset": "wine", "sigma": "median", "tol": 0.01}
+    loose = fit_plain(FitSettings(run="loose", **given))
+    tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
     assert tight["iterations"] > loose["iterations"]
     store_own(600)
     rough, fine = (
         fit_plain(
-            FitSettings(dataset="own", run=str(tol), engine="landmarks", engine_tol=tol, tol=0.01)
+            FitSettings(
+                **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
+            )
         )
         for tol in (0.1, 1e-8)
     )

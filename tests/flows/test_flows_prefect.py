@@ -35,7 +35,7 @@ def test_crossval_shows_what_it_computes() -> None:
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
     run = _run(summary)
     assert run.state.is_completed()
-    assert run.name == "wine gaussian q=3"
+    assert run.name == "wine gaussian q=2"
     assert set(run.tags) == {"wine", "gaussian"}
     assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
@@ -120,7 +120,9 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     store_own(3000)
     diary = Diary()
     with watching(diary):
-        summary = run_fit(FitSettings(dataset="own", engine="exact", tol=1e-12, max_iter=9))
+        summary = run_fit(
+            FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=9)
+        )
     assert any("rows " in text for text in diary.texts)
     assert artifacts_of(_run(summary).id)["fit-own-gaussian-progress"].data == 100
 

@@ -136,7 +136,9 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
 @pytest.fixture
 def settings() -> FitSettings:
     store_own(300, 6)
-    return FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0, tol=1e-9)
+    return FitSettings(
+        dataset="own", sigma="median", n_components=2, run="mine", checkpoint=0.0, tol=1e-9
+    )
 
 
 class CutOffError(Exception):

@@ -47,9 +47,9 @@ def test_every_run_is_listed_the_newest_first(here: Command) -> None:
         assert here(command, "wine", "--plain").status == 0
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [
-        "wine-gaussian-q3-crossval",
+        "wine-gaussian-q2-crossval",
         "wine-unsupervised-gaussian-k3",
-        "wine-gaussian-q3",
+        "wine-gaussian-q2",
     ]
     assert [line["kind"] for line in lines] == ["crossval", "cluster", "fit"]
     for line in lines:
@@ -158,7 +158,7 @@ def test_images_are_known_to_be_images() -> None:
 
 def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
     name = crossval_plain(WINE)["run"]
-    assert name == "wine-gaussian-q3-crossval"
+    assert name == "wine-gaussian-q2-crossval"
     first = open_run(name).created
     crossval_plain(WINE)
     assert open_run(name).created > first
@@ -170,7 +170,7 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
 
 
 def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
-    name = "wine-gaussian-q3-crossval"
+    name = "wine-gaussian-q2-crossval"
     fit_plain(FitSettings(dataset="wine", run=name))
     assert here("report", name).status == 0
     assert "--force" in here("crossval", "wine", "--plain").failed(1)

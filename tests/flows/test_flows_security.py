@@ -100,7 +100,7 @@ def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
     assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700
     shown = [ended.out, ended.err, *_known(up.answer["api"])]
     shown += [" ".join(process.cmdline()) for process in up.members]
-    assert apart("report", "wine-gaussian-q3-crossval").status == 0
+    assert apart("report", "wine-gaussian-q2-crossval").status == 0
     _assert_untold(*shown)
 
 

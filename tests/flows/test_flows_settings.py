@@ -10,7 +10,7 @@ import pytest
 from flows.errors import SettingsError
 from flows.settings import CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS, Gaussian, Polynomial
+from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -22,7 +22,10 @@ def test_kernel_parameters_reach_the_kernel() -> None:
     wine = Settings(dataset="wine")
     for sigma in (2.5, "2.5"):
         assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma=2.5)
-    assert replace(wine, sigma="median").build_kernel() == Gaussian()
+    for sigma in ("median", "root"):
+        assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma)
+    assert wine.build_kernel() == Gaussian("root")
+    assert replace(wine, kernel="distance", offset=0.5).build_kernel() == DistanceKernel(0.5)
     polynomial = replace(wine, kernel="polynomial", degree=2, offset=0.5)
     assert polynomial.build_kernel() == Polynomial(degree=2, offset=0.5)
 
@@ -49,6 +52,7 @@ def test_kernel_parameters_reach_the_kernel() -> None:
         ({"tol": 0.0}, "`tol`"),
         ({"tol": math.nan}, "`tol`"),
         ({"max_iter": 0}, "`max_iter`"),
+        ({"selection": "cv"}, "`selection` is 'cv'; expected one of heldout, none"),
         ({"n_init": 0}, "`n_init` is 0; expected 1 or more"),
         ({"max_seconds": 0.0}, "`max_seconds` is 0.0; expected a number above 0"),
         ({"solver": "newton"}, "`solver` is 'newton'; expected one of ism, stiefel"),

@@ -29,6 +29,7 @@ from flows.reports.paper import tables
 from flows.settings import FitSettings
 from flows.work.fitting import fit_plain
 from ism_dask import SupervisedIKDR
+from ism_dask.kernels import Gaussian
 from storage import Ledger, home, ingest, open_run
 
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
@@ -42,7 +43,7 @@ def test_a_cell_is_what_the_definition_makes_of_it() -> None:
     X, y = data.X.read(0, 178), np.asarray(data.y)
     dealt = StratifiedKFold(3, shuffle=True, random_state=0)
     train, _ = next(iter(dealt.split(X, y)))
-    model = SupervisedIKDR(3, random_state=0).fit(X[train], y[train])
+    model = SupervisedIKDR(3, kernel=Gaussian("median"), random_state=0).fit(X[train], y[train])
     Z = scale(X[train]) @ model.components_.T
     K = rbf_kernel(Z, gamma=0.5 / model.kernel_.sigma**2)
     H = np.eye(len(Z)) - 1 / len(Z)

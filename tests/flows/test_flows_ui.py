@@ -26,7 +26,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(
     wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
     (artifact,) = serving.find("artifacts", artifacts=wanted)
 
-    visit = browser.visit(run["url"], _shows("wine gaussian q=3", "Completed"))
+    visit = browser.visit(run["url"], _shows("wine gaussian q=2", "Completed"))
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 
     def look(page: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(
     page = f"{serving.page}/artifacts/artifact/{artifact['id']}"
     visit = browser.visit(page, look)
     assert "flavanoids" in visit.found["text"]
-    assert "wine-gaussian-q3" in visit.found["text"]
+    assert "wine-gaussian-q2" in visit.found["text"]
     assert min(visit.found["widths"]) > 0
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 

@@ -19,7 +19,7 @@ from ism_dask.starts import Evidence, directional_regression, starts
 from ism_dask.targets import dependence
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
-N, D = 400, 6
+N, D = 300, 6
 
 
 def _rows(seed=0, n=N):
@@ -119,7 +119,7 @@ def test_trials_are_sorted_and_measured_against_the_width_of_the_kernel():
 
 
 def test_a_start_finds_what_the_spectral_one_cannot():
-    _rng, X = _rows(0)
+    _, X = _rows(0)
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert _away(_fit(X, y, 2).components_.T, 0, 1) < 0.2
 
@@ -157,16 +157,6 @@ def test_folds_have_all_classes_on_either_side():
         np.testing.assert_array_equal(np.sort(np.append(train, test)), np.arange(len(y)))
         seen.extend(test)
     assert sorted(seen) == list(range(len(y)))
-
-
-def test_without_a_gain_that_rows_confirm_the_width_stays():
-    """Of noise nothing is told: no width is better."""
-    _rng, X = _rows(5, 200)
-    for seed in range(3):
-        y = np.random.default_rng(seed).integers(2, size=200)
-        model = _fit(X, y, 1)
-        best = model.selection_[0]
-        assert best.gain < 0.1
 
 
 # How many features.
@@ -282,7 +272,7 @@ def test_awkward_rows_are_fitted(X, y):
 
 
 def test_a_row_far_out_is_no_worse_than_with_one_width():
-    _rng, X = _rows(9)
+    _, X = _rows(9)
     y = (X[:, 0] > 0).astype(int)
     X[0, 3] = 1e6
     plain = {"kernel": Gaussian("median"), "selection": None}
