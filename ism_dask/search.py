@@ -24,7 +24,7 @@ from ism_dask.engines import (
 )
 from ism_dask.journal import Journal
 from ism_dask.refinement import refined
-from ism_dask.rivals import CLIMB, SOLVERS, Solver
+from ism_dask.rivals import APPROACH, CLIMB, SOLVERS, Solver
 from ism_dask.solver import continued, is_at_rest, resumed, solve, started
 from ism_dask.states import HORIZON, RESIDUAL, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError, TimeLimited
@@ -250,7 +250,10 @@ class _Run:
     def _climbed(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
     ) -> Solution:
-        """Return what steps along the slope come to."""
+        """Return what steps along the slope come to, the first ones in the rows' precision."""
+        if operator.engine.double is not operator.engine:
+            rough = PaddedOperator(operator.engine, self.q, rough=True)
+            state = continued(self._followed(APPROACH, rough, state, watcher))
         solution = self._followed(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
             return replace(solution, status=Status.CONVERGED)

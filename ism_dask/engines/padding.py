@@ -23,10 +23,13 @@ class PaddedOperator:
     engine : Engine
     q : int
         Columns of W: more constant directions than these and one for the eigengap are not needed.
+    rough : bool
+        Whether `gradient` is in the precision of the rows, at half the cost.
     """
 
-    def __init__(self, engine: Engine, q: int) -> None:
+    def __init__(self, engine: Engine, q: int, *, rough: bool = False) -> None:
         self.engine = engine
+        self._gradient = engine.product if rough else engine.gradient
         whole = engine.problem.space or Space(engine.problem.d)
         self.space = whole.limited(q + 1)
         self._pads = self.space.n_constant > 0
@@ -44,7 +47,7 @@ class PaddedOperator:
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W (r + s, k) at W (r + s, k)."""
-        evaluation = self.engine.gradient(self._varying(W))
+        evaluation = self._gradient(self._varying(W))
         if not self._pads:
             return evaluation
         return replace(evaluation, matrix=self._padded(evaluation.matrix))

@@ -13,7 +13,7 @@ from ism_dask.checks import one_of
 from ism_dask.rivals import grassmann, growth, stiefel
 from ism_dask.states import Solution, Stopping
 
-__all__ = ["CLIMB", "SOLVERS", "Solver", "as_solver"]
+__all__ = ["APPROACH", "CLIMB", "SOLVERS", "Solver", "as_solver"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ SOLVERS: dict[str, Solver] = {
 
 # What takes over where the spectral iteration comes to no end.
 CLIMB = Solver(stiefel.climb, 300, "steps along the slope of J")
+# What goes before it where tiles are in single precision.
+APPROACH = Solver(stiefel.approach, 300, "the first steps along the slope of J")
 
 
 def as_solver(name: str) -> Solver:

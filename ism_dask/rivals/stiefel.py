@@ -14,6 +14,8 @@ from ism_dask.typing import Array
 
 # Of the residual that counts as stationary: single precision, and the engine, have a share in it.
 _CAUTION = 0.4
+# The residual, and the share by which J changes, where single precision has done its part.
+_NEAR, _NEARLY_STILL = 0.02, 1e-6
 # The share of J below which it stands still, but for rounding.
 _STILL = 1e-15
 
@@ -47,6 +49,20 @@ def climb(
     trace = Trace(
         operator, q, stopping, on_iteration, state, rest=_CAUTION * RESIDUAL, still=_STILL
     )
+    steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation)
+    return trace.ended(_climbed(trace, steps, stopping))
+
+
+def approach(
+    operator: Operator,
+    q: int,
+    stopping: Stopping,
+    *,
+    on_iteration: Callable[[State], None] | None = None,
+    state: State | None = None,
+) -> Solution:
+    """Climb as `climb` does, until single precision cannot tell much more."""
+    trace = Trace(operator, q, stopping, on_iteration, state, rest=_NEAR, still=_NEARLY_STILL)
     steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation)
     return trace.ended(_climbed(trace, steps, stopping))
 
