@@ -68,8 +68,8 @@ _ENDINGS = {
     Status.APPROXIMATE: (
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
-        "take a smaller `engine_tol`, or engine='exact'; by random blocks it is noise, a fifth of "
-        "what other rows would change W by, which may do",
+        "take a smaller `engine_tol`, or engine='exact'. With engine='blocks' the rest is noise of "
+        "the blocks, chosen to be small beside what other rows would change",
     ),
     Status.LOCAL: (
         "came to a local maximum that the spectral step leaves without coming to another: higher "

@@ -32,7 +32,7 @@ _LEAST, _MOST = 125, 4000
 _FINER, _SHORT = 4, 1.5
 # An iteration begins with one in so many shards, but some at least, where there are far more.
 _COARSER, _COARSE_SHARDS, _MANY = 16, 16, 4
-# From here on blocks are faster than tiles of all pairs (measured, see docs/engines.md).
+# From here on blocks are taken in place of tiles of all pairs. Where they cross is not measured.
 _FROM_ROWS = 10_000
 
 
