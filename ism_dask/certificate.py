@@ -39,11 +39,16 @@ def certified(engine: Engine, solution: Solution) -> Solution:
     if isinstance(engine, Blocks):
         return _by_more_pairs(engine, solution)
     if not solution.in_double:
-        solution = _evaluated_again(PaddedOperator(engine, solution.W.shape[1]), solution)
+        solution = _evaluated_again(_operator_of(engine, solution.W), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     if engine.approximate:
         product, rows = _true_product(engine, W[: engine.problem.d], product)
     return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
+
+
+def _operator_of(engine: Engine, W: Array) -> PaddedOperator:
+    """Return the operator whose W have as many rows as this one (r + s, q)."""
+    return PaddedOperator(engine, W.shape[1], constant=len(W) - engine.problem.d)
 
 
 def check_orthonormal(W: Array) -> None:
@@ -85,12 +90,12 @@ def _by_more_pairs(engine: Blocks, solution: Solution) -> Solution:
     if n**2 * columns <= _BLOCKS_BUDGET:
         try:
             exact = Exact(engine.problem, q)
-            judged = _evaluated_again(PaddedOperator(exact, q), solution)
+            judged = _evaluated_again(_operator_of(exact, solution.W), solution)
         except MemoryError:
             pass  # tiles may need more than blocks did: the fit is not to be lost over that
     if judged is None:
         others = engine.others(BUDGET / (n * columns))
-        judged = _evaluated_again(PaddedOperator(others, q), solution)
+        judged = _evaluated_again(_operator_of(others, solution.W), solution)
         rows = round(others.partners)
     residual = relative_residual(judged.W, judged.product)
     return replace(judged, residual=residual, residual_rows=rows)

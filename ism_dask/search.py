@@ -60,9 +60,10 @@ class Search:
         Whether to begin with kernels of larger width.
     refine : bool
         Whether to end with steps of the second order.
-    climbs : bool
-        Whether to begin with steps along the slope, which end at the maximum that is nearest.
-        Spectral steps may leave for another.
+    chosen : bool
+        Whether a selection chose the W to begin with. Then ISM begins with steps along the slope,
+        which end at the nearest maximum: spectral steps may leave for another. And W keeps to the
+        directions in which the rows vary.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which all others lead to.
     """
@@ -73,7 +74,7 @@ class Search:
     n_init: int = 1
     continuation: bool = False
     refine: bool = False
-    climbs: bool = False
+    chosen: bool = False
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
     def run(
@@ -129,7 +130,7 @@ class _Run:
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
         loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._left().max_seconds)
-        operator = PaddedOperator(engine, self.q)
+        operator = PaddedOperator(engine, self.q, constant=self._constant)
         solution = self.journal.leg(
             lambda known, tell: solve(
                 operator, self.q, loose, on_iteration=tell, state=known or state
@@ -174,7 +175,7 @@ class _Run:
         if coarse is None:
             return None
         stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
-        operator = PaddedOperator(coarse, self.q)
+        operator = PaddedOperator(coarse, self.q, constant=self._constant)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known)
@@ -201,7 +202,7 @@ class _Run:
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
         """Return what the solver comes to, and goes on to as long as a way up leads on."""
-        operator = PaddedOperator(engine, self.q)
+        operator = PaddedOperator(engine, self.q, constant=self._constant)
         for _ in range(_DETOURS):
             solution = self._solved_once(engine, operator, state, watcher)
             if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
@@ -212,7 +213,7 @@ class _Run:
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
             if verdict.better is None:
-                certain = verdict.certain or self.search.climbs
+                certain = verdict.certain or self._climbs
                 return solution if certain else replace(solution, status=Status.LOCAL)
             state = continued(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
@@ -225,7 +226,7 @@ class _Run:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return what the solver comes to, by steps along the slope and refinement if need be."""
-        if self.search.climbs and state is not None:
+        if state is not None and self._climbs:
             solution = self._climbed(operator, state, watcher)
             if solution.status is not Status.MAX_ITER:
                 return self._refined(operator, solution)
@@ -238,6 +239,20 @@ class _Run:
         return self._refined(operator, solution)
 
     @property
+    def _climbs(self) -> bool:
+        search = self.search
+        return search.chosen and search.solver.by_change and search.stopping.tol is None
+
+    @property
+    def _constant(self) -> int | None:
+        """How many constant directions W may use: none where it was chosen by its neighbours.
+
+        Under a width below the one of largest J, J rises where W turns into directions that are
+        constant: that scales the features down, and tells nothing of y.
+        """
+        return 0 if self.search.chosen else None
+
+    @property
     def _horizon(self) -> int:
         """How many spectral steps are worth looking ahead by.
 
@@ -245,14 +260,14 @@ class _Run:
         lead to a higher maximum only by chance.
         """
         size = self.problem.shards.n_rows**2 * self.problem.d
-        return _SHORT_HORIZON if self.search.climbs and size > _COSTLY else HORIZON
+        return _SHORT_HORIZON if self._climbs and size > _COSTLY else HORIZON
 
     def _climbed(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
     ) -> Solution:
         """Return what steps along the slope come to, the first ones in the rows' precision."""
         if operator.engine.double is not operator.engine:
-            rough = PaddedOperator(operator.engine, self.q, rough=True)
+            rough = PaddedOperator(operator.engine, self.q, constant=self._constant, rough=True)
             state = continued(self._followed(APPROACH, rough, state, watcher))
         solution = self._followed(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
@@ -288,7 +303,7 @@ class _Run:
 
     def _random_starts(self) -> Iterator[State]:
         space = (self.problem.space or Space(self.problem.d)).limited(self.q + 1)
-        missing = space.size - self.problem.d
+        missing = 0 if self.search.chosen else space.size - self.problem.d
         for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]

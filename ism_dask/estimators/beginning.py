@@ -51,11 +51,10 @@ class Beginning:
         choice = self.drawn.choice(dependence, self.q, multiples)
         trials = tuple(select(choice, self.drawn.seed))
         best = trials[0]
-        padding = self.drawn.space.limited(self.q + 1).n_constant
         return replace(
             self,
             drawn=self.drawn.with_kernel(self.drawn.kernel.widened(best.width)),
-            state=started(np.pad(best.W, [(0, padding), (0, 0)])),
+            state=started(best.W),
             choice=choice,
             trials=trials,
         )

@@ -265,7 +265,7 @@ class SupervisedIKDR(IKDR):
         search = replace(
             search,
             stopping=search.stopping.after(time.perf_counter() - started),
-            climbs=bool(beginning.trials) and search.solver.by_change and self.tol is None,
+            chosen=bool(beginning.trials),
         )
         engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
         self._keep(solution, prepared)
