@@ -47,7 +47,7 @@ def test_scale_is_measured_only_where_it_is_named():
 def test_the_dense_fit_is_the_one_of_the_library(wine: Labelled, kernel: str):
     X = standardised(wine.X)
     if kernel == "gaussian":
-        ours = fit(wine, Gaussian(), 2)
+        ours = fit(wine, Gaussian("median"), 2)
         found = dense_gaussian_fit(X, wine.y, 2, sigma=median_distance(X))
     else:
         ours = fit(wine, Polynomial(degree=3), 2)
@@ -64,7 +64,7 @@ def test_gamma_centred_by_means_is_gamma_by_products(wine: Labelled):
 
 
 def test_a_fit_tells_its_seconds_apart(wine: Labelled):
-    found = fit(wine, Gaussian(), 2)
+    found = fit(wine, Gaussian("median"), 2)
     assert 0 < found.begun <= found.solved <= found.seconds
     assert 0 < found.iteration_seconds < found.solved
 
@@ -99,7 +99,7 @@ def test_alternating_takes_turns():
 
 
 def test_phi_is_made_anew_each_time():
-    problem = problem_of(blobs(300, 8, 3), Gaussian())
+    problem = problem_of(blobs(300, 8, 3), Gaussian("median"))
     seconds = phi_seconds(problem, ("landmarks", "exact"), 2)
     assert min(seconds.values()) > 1e-4  # what was made for the same W costs next to nothing
 

@@ -123,7 +123,7 @@ def test_a_page_says_what_was_measured(summaries: Summaries) -> None:
     page = render("fit")
     assert f"{summary['objective']:.6g}" in page
     assert f"eigengap {summary['eigengap']:.3g}" in page
-    assert page.count("<h3>feature_") == 3
+    assert page.count("<h3>feature_") == 2
     assert summary["loadings"][0][0]["feature"] in page
     page = render("crossval")
     assert "10 of 10" in page

@@ -14,6 +14,7 @@ from growing import sizes_of_a_cluster
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas import single_threaded_blas
+from ism_dask.kernels import Gaussian
 from ism_dask.progress import watching_passes
 from ism_dask.rows import Affine, RowSource, tile_dtype
 from ism_dask.shards import cut, task_budget
@@ -230,7 +231,8 @@ def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
 
 
 def _fit(data, y):
-    return SupervisedIKDR(2, tol=0.01).fit(data, y).components_
+    model = SupervisedIKDR(2, kernel=Gaussian("median"), tol=0.01)
+    return model.fit(data, y).components_
 
 
 def _clustered(data, engine):
