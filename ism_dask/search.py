@@ -228,8 +228,10 @@ class _Run:
         """Return what the solver comes to, by steps along the slope and refinement if need be."""
         if state is not None and self._climbs:
             solution = self._climbed(operator, state, watcher)
-            if solution.status is not Status.MAX_ITER:
+            if solution.status not in (Status.MAX_ITER, Status.STALLED):
                 return self._refined(operator, solution)
+            # Where an engine's J jumps from W to W no step may raise it; spectral steps go on.
+            state = continued(solution)
         solution = self._followed(self.search.solver, operator, state, watcher)
         # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
         # rows are unlike does as well. Its maximum is nothing to be sought before the end.

@@ -11,6 +11,7 @@ from ism_dask.endings import components_advice
 from ism_dask.estimators.preparation import Drawn
 from ism_dask.gamma import Dependence
 from ism_dask.selection import LEAST_ROWS, Choice, Trial, adds, select, useful_features
+from ism_dask.shards import on_this_machine
 from ism_dask.solver import started
 from ism_dask.states import Solution, State
 
@@ -49,7 +50,8 @@ class Beginning:
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
         """Return the beginning with the width and the W that a selection prefers."""
         choice = self.drawn.choice(dependence, self.q, multiples)
-        trials = tuple(select(choice, self.drawn.seed))
+        with on_this_machine():
+            trials = tuple(select(choice, self.drawn.seed))
         best = trials[0]
         return replace(
             self,

@@ -254,6 +254,8 @@ class Drawn:
         if len(picked) > SELECTION_ROWS:
             random = np.random.default_rng(self.seed)
             picked = np.sort(random.choice(len(picked), SELECTION_ROWS, replace=False))
+        # Folds are not to depend on the order of the rows, where they all are there.
+        picked = picked[np.lexsort(self.sample[picked].T)]
         known = dependence.part(self.chosen[picked])
         X = self.sample[picked]
         classes = None if dependence.classes is None else known.facts[:, 0]

@@ -8,6 +8,15 @@ active.
 
 from ism_dask.shards.shards import ROWS_PER_SHARD, Shards, cut
 from ism_dask.shards.tasks import FAN, Piece
-from ism_dask.shards.where import is_dask, task_budget
+from ism_dask.shards.where import is_dask, on_this_machine, task_budget
 
-__all__ = ["FAN", "ROWS_PER_SHARD", "Piece", "Shards", "cut", "is_dask", "task_budget"]
+__all__ = [
+    "FAN",
+    "ROWS_PER_SHARD",
+    "Piece",
+    "Shards",
+    "cut",
+    "is_dask",
+    "on_this_machine",
+    "task_budget",
+]

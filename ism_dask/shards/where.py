@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +35,8 @@ _OURS = 0.7
 # Of a worker's memory: at 0.8 Dask pauses it. Python and the libraries take their part of that.
 _BEFORE_PAUSE = 0.8
 _LIBRARIES = 200 * 2**20
+# Whether tasks run in this process, whatever cluster is active.
+_HERE: ContextVar[bool] = ContextVar("on_this_machine", default=False)
 # Of each process that has computed: a child of a fork inherits those of its parent.
 _THREADS: dict[int, ThreadPoolExecutor] = {}
 
@@ -64,8 +67,23 @@ def is_dask(X: Any) -> bool:
     return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
 
 
+@contextmanager
+def on_this_machine() -> Iterator[None]:
+    """Compute in this process for a while, also where a cluster is active.
+
+    Few rows are done here before a cluster has heard of them.
+    """
+    token = _HERE.set(True)
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
 def cluster() -> Any:
     """Return the active distributed client, or None; nothing is imported to find out."""
+    if _HERE.get():
+        return None
     # Another thread may be half way through the import: then there is no client yet.
     default_client = getattr(sys.modules.get("distributed"), "default_client", None)
     if default_client is None:
