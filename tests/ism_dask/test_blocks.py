@@ -13,11 +13,12 @@ from ism_dask import SupervisedIKDR
 from ism_dask.engines import Blocks, Problem, choose, meetings
 from ism_dask.engines.blocks import _Plan
 from ism_dask.engines.meetings import Design
-from ism_dask.gamma import Dependence, FactorGamma, dependence
+from ism_dask.gamma import Dependence, FactorGamma
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.search import Search
 from ism_dask.shards import cut
 from ism_dask.states import Status, Stopping
+from ism_dask.targets import dependence
 
 N, D, Q = 60, 4, 2
 RNG = np.random.default_rng(11)
