@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
-
 T = TypeVar("T")
+# What BLAS and OpenMP read as they start.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def in_processes(measure: Callable[..., T], cells: Iterable[tuple[Any, ...]]) -> Iterator[T]:
     """Yield `measure(*cell)` in the order of the cells, each with one BLAS thread."""
-    with parallel_config(backend="loky", n_jobs=-1, inner_max_num_threads=1):
-        yield from Parallel(return_as="generator")(delayed(measure)(*cell) for cell in cells)
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            calls = [pool.submit(measure, *cell) for cell in cells]
+            yield from (call.result() for call in calls)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
