@@ -24,7 +24,11 @@ _FEW_CLASSES = 20
 
 
 class Gamma(ABC):
-    """An n x n symmetric matrix told by a few facts for each row."""
+    """An n x n symmetric matrix `U diag(signs) U^T` with a tall and thin U.
+
+    A few facts for each row make U and any tile of the matrix. U is `V @ mixing` of a V that may
+    be sparse: sums over the rows of V cost least.
+    """
 
     @property
     @abstractmethod
@@ -55,13 +59,6 @@ class Gamma(ABC):
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
         """Fill `out` (a, b) from a stretch of `as_rows` (a, ...) and of `as_columns` (..., b)."""
 
-
-class FactoredGamma(Gamma):
-    """A Gamma that is `U diag(signs) U^T` with a tall and thin U.
-
-    U is `V @ mixing` of a V that may be sparse: sums over the rows of V cost least.
-    """
-
     @property
     @abstractmethod
     def mixing(self) -> Array:
@@ -81,12 +78,12 @@ class FactoredGamma(Gamma):
         """Return the rows of U (b, r) that belong to `facts` (b, f)."""
 
     @abstractmethod
-    def part(self, facts: Array) -> tuple[FactoredGamma, Array]:
+    def part(self, facts: Array) -> tuple[Gamma, Array]:
         """Return the Gamma of some rows alone, centred on them, and their facts (k, f)."""
 
 
 @dataclass(frozen=True)
-class ClassGamma(FactoredGamma):
+class ClassGamma(Gamma):
     """`H Y Y^T H` of one-hot Y; the fact of a row is the number of its class.
 
     Attributes
@@ -153,7 +150,7 @@ class ClassGamma(FactoredGamma):
 
 
 @dataclass(frozen=True)
-class FactorGamma(FactoredGamma):
+class FactorGamma(Gamma):
     """`U diag(signs) U^T`, the facts of a row being its row of U.
 
     Attributes
@@ -230,7 +227,7 @@ class Dependence:
         Numbers that each row of y has.
     """
 
-    gamma: FactoredGamma
+    gamma: Gamma
     facts: Array
     classes: Array | None = None
     remainder: float = 0.0

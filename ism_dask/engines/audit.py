@@ -10,7 +10,7 @@ import scipy.linalg
 
 from ism_dask.engines.cholesky import shape_diagonal
 from ism_dask.engines.expansion import Expansion, moment_sums, sides_of
-from ism_dask.gamma import FactoredGamma
+from ism_dask.gamma import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.shards import Piece
 from ism_dask.typing import Array
@@ -66,12 +66,12 @@ class Audit:
     ----------
     kernel : Kernel
     expansion : Expansion
-    gamma : FactoredGamma
+    gamma : Gamma
     """
 
     kernel: Kernel
     expansion: Expansion
-    gamma: FactoredGamma
+    gamma: Gamma
 
     def look(self, piece: Piece) -> tuple[Array, Array, tuple[Found, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.

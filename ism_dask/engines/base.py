@@ -117,9 +117,9 @@ class Engine(ABC):
         self._rounding_errors: dict[int, float] = {}
 
     @classmethod
-    @abstractmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
         """Return why the engine cannot serve `problem` with q columns of W, or None."""
+        return None
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:

@@ -11,12 +11,12 @@ import numpy as np
 
 from ism_dask.eigen import leading
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.closed import Closed, factored
+from ism_dask.engines.closed import Closed
 from ism_dask.engines.meeting_stripes import Met, Partial, phi_part, product_part, value_part
 from ism_dask.engines.meetings import Design
 from ism_dask.engines.pilot import Pilot, Tangents
 from ism_dask.engines.tiles import Model, projected, stripe_bytes
-from ism_dask.gamma import FactoredGamma
+from ism_dask.gamma import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum
 from ism_dask.shards import Piece, Shards
@@ -56,24 +56,21 @@ class _Plan:
     @cached_property
     def pilot(self) -> Pilot:
         """Some rows, and all their pairs."""
-        return Pilot(self._problem, self._q)
+        return Pilot(self._problem)
 
     @cached_property
-    def flat_phi(self) -> Array | None:
-        """The matrix of the start over all pairs, where Gamma has factors."""
-        flat = self._problem.flat()
-        return None if Closed.refusal(flat, self._q) else Closed(flat, self._q).phi0()
+    def flat_phi(self) -> Array:
+        """The matrix of the start, over all pairs of rows."""
+        return Closed(self._problem.flat(), self._q).phi0()
 
     @cached_property
     def _start(self) -> Array:
-        # Rows that are few may have outliers of their own, and a start that runs after these.
-        phi = self.flat_phi
-        return self.pilot.start if phi is None else leading(phi, min(self._q, len(phi) - 1)).vectors
+        # The few rows of the pilot may have outliers, and a start that follows these.
+        return leading(self.flat_phi, min(self._q, len(self.flat_phi) - 1)).vectors
 
     @cached_property
-    def _tangent(self) -> Tangents | None:
-        factored = isinstance(self._problem.gamma, FactoredGamma)
-        return self.pilot.tangents(self._start) if factored else None
+    def _tangent(self) -> Tangents:
+        return self.pilot.tangents(self._start)
 
     def needed(self, W: Array) -> float:
         """Return how many rows a row has to meet at W (d, q)."""
@@ -91,23 +88,25 @@ class _Plan:
 
     @cached_property
     def tangent(self) -> Kernel | None:
-        """The tangent, where it has a closed form and something is left to chance."""
-        tangents = None if self.design.is_complete else self._tangent
-        return None if tangents is None else conic_sum([(1.0, each) for each in tangents])
+        """The tangent, where only some pairs of rows are summed."""
+        if self.design.is_complete:
+            return None
+        return conic_sum([(1.0, each) for each in self._tangent])
 
     @cached_property
     def closed(self) -> tuple[Array, float]:
         """What the tangent brings to Phi (d, d), and to J beside `tr W^T Phi W`."""
         problem = self._problem
-        if self.tangent is None or self._tangent is None:
+        if self.tangent is None:
             return np.zeros((problem.d, problem.d)), 0.0
         phi = Closed(replace(problem, kernel=self.tangent), self._q).phi0()
-        gamma = factored(problem)
+        gamma = problem.gamma
         total = gamma.signs @ problem.shards.fold(_factor_sums, gamma) ** 2
         return phi, float(total) * sum(each.constant for each in self._tangent)
 
-    def met(self, problem: Problem, *, measured: bool) -> Met:
-        """Return what tasks need for a problem of the same rows."""
+    def met(self, *, measured: bool) -> Met:
+        """Return what tasks need."""
+        problem = self._problem
         shards, terms = problem.shards, list(problem.kernel.terms)
         if self.tangent is not None:
             terms += [(-weight, term) for weight, term in self.tangent.terms]
@@ -126,11 +125,6 @@ class Blocks(Engine):
         self._plan = _Plan(problem, q)
         self._measured = False
         self._last: Array | None = None
-
-    @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse nothing."""
-        return None
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
@@ -184,16 +178,17 @@ class Blocks(Engine):
         return other
 
     def phi0(self) -> Array:
-        """Return the matrix of the start: closed where Gamma has factors, else by meetings."""
-        if self._plan.flat_phi is not None:
-            return self._plan.flat_phi
-        return self._phi(self.problem.flat(), np.zeros((self.problem.d, 1)))[0]
+        """Return the matrix of the start, which has a closed form."""
+        return self._plan.flat_phi
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
         self._last = W
-        matrix, sums = self._phi(self.problem, W)
-        return self._estimated(W, matrix + self._plan.closed[0], sums, measured=False)
+        shards, met = self.problem.shards, self._plan.met(measured=False)
+        self._afford_task(shards, shards, W.shape[1])
+        half, sums = shards.fold_meetings(phi_part, self._plan.design.tails, shards, met, W)
+        matrix = 0.5 * (half + half.T) + self._plan.closed[0]
+        return self._estimated(W, matrix, sums, measured=False)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W, in double precision."""
@@ -213,18 +208,11 @@ class Blocks(Engine):
         _, sums = self._walked(value_part, points, points, measured=True)
         return self._estimated(W, W[:, :0], sums, measured=True)
 
-    def _phi(self, problem: Problem, W: Array) -> tuple[Array, Array]:
-        """Return what meetings make of Phi at W, and the sums of their walks."""
-        shards, met = problem.shards, self._plan.met(problem, measured=False)
-        self._afford_task(shards, shards, W.shape[1])
-        matrix, sums = shards.fold_meetings(phi_part, self._plan.design.tails, shards, met, W)
-        return 0.5 * (matrix + matrix.T), sums
-
     def _walked(
         self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
     ) -> Any:
         self._afford_task(heads, tails, tails.n_columns)
-        met = self._plan.met(self.problem, measured=measured)
+        met = self._plan.met(measured=measured)
         return heads.fold_meetings(part, self._plan.design.tails, tails, met)
 
     def _estimated(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
@@ -253,7 +241,7 @@ class Blocks(Engine):
         self._afford(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
 
 
-def _factor_sums(piece: Piece, gamma: FactoredGamma) -> Array:
+def _factor_sums(piece: Piece, gamma: Gamma) -> Array:
     return np.asarray(gamma.factor(piece.facts[0]).sum(axis=0))
 
 

@@ -8,12 +8,11 @@ import numpy as np
 
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.tiles import QUIET
-from ism_dask.gamma import FactoredGamma
+from ism_dask.gamma import Gamma
 from ism_dask.shards import Piece
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
-NO_FACTORS = "this target gives Gamma no thin factors"
 # Column sums of U below this share of what they could be are rounding: Gamma is centred.
 _CENTRED = 1e-6
 
@@ -29,17 +28,15 @@ class Closed(Engine):
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels whose slope varies, and a Gamma without factors."""
+        """Refuse kernels whose slope varies."""
         if not all(term.constant_slope for _, term in problem.kernel.terms):
             return "the slope of the kernel depends on beta"
-        if not isinstance(problem.gamma, FactoredGamma):
-            return NO_FACTORS
         return None
 
     @cached_property
     @QUIET
     def _phi(self) -> Array:
-        problem, gamma = self.problem, factored(self.problem)
+        problem, gamma = self.problem, self.problem.gamma
         signs = gamma.signs
         total = np.zeros((problem.d, problem.d))
         column = 0
@@ -77,28 +74,19 @@ class Closed(Engine):
         return float(np.vdot(W, self._phi @ W))
 
 
-def factored(problem: Problem) -> FactoredGamma:
-    """Return the Gamma of a problem that an engine for factors has not refused."""
-    if not isinstance(problem.gamma, FactoredGamma):
-        raise TypeError("this engine needs a Gamma with factors")
-    return problem.gamma
-
-
-def _weighted_factor(piece: Piece, gamma: FactoredGamma, local: int | None) -> Array:
+def _weighted_factor(piece: Piece, gamma: Gamma, local: int | None) -> Array:
     U = gamma.factor(piece.facts[0])
     return U if local is None else U * piece.facts[1][:, local, None]
 
 
 @QUIET
-def _factor_sums(
-    piece: Piece, gamma: FactoredGamma, local: int | None
-) -> tuple[Array, Array, float]:
+def _factor_sums(piece: Piece, gamma: Gamma, local: int | None) -> tuple[Array, Array, float]:
     U = _weighted_factor(piece, gamma, local)
     # In float64 whatever the rows: the rank of Phi0, and so the start, hangs on these digits.
     return piece.X.T.astype(np.float64) @ U, U.sum(axis=0), float(np.abs(U).sum(axis=0).max())
 
 
-def _degree_gram(piece: Piece, gamma: FactoredGamma, local: int | None, sums: Array) -> Array:
+def _degree_gram(piece: Piece, gamma: Gamma, local: int | None, sums: Array) -> Array:
     degrees = _weighted_factor(piece, gamma, local) @ sums
     return weighted_gram(piece.X, degrees)
 

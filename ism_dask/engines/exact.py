@@ -32,17 +32,9 @@ class Exact(Engine):
         super().__init__(problem, q)
         self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
 
-    @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse nothing."""
-        return None
-
     def phi0(self) -> Array:
-        """Return the matrix of the start: closed where Gamma has factors, else by tiles."""
-        flat = self.problem.flat()
-        if Closed.refusal(flat, self.q) is None:
-            return Closed(flat, self.q).phi0()
-        return Exact(flat, self.q).phi(np.zeros((self.problem.d, 1))).matrix
+        """Return the matrix of the start, which has a closed form."""
+        return Closed(self.problem.flat(), self.q).phi0()
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""

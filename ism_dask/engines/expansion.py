@@ -10,7 +10,7 @@ import numpy as np
 
 from ism_dask.engines.closed import weighted_gram
 from ism_dask.engines.tiles import QUIET
-from ism_dask.gamma import FactoredGamma
+from ism_dask.gamma import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
 from ism_dask.shards import Piece
@@ -111,7 +111,7 @@ class Moments:
         by_column = self.signs @ (e.constant * self.ones**2 + e.rate * betas)
         return float(e.slope @ by_column)
 
-    def spread(self, gamma: FactoredGamma, expansion: Expansion) -> Array:
+    def spread(self, gamma: Gamma, expansion: Expansion) -> Array:
         """Return G (v, m, 1 + q) whose `sum_a V_ia F_i G_a` is row i of what Psi does.
 
         That is its degree, then `coupling * (Psi Z)_i`.
@@ -134,13 +134,13 @@ def sides_of(Z: Array) -> Array:
 
 
 @QUIET
-def moment_sums(Z: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Array:
+def moment_sums(Z: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
     """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
     sides = sides_of(Z)
     return np.stack([_weighted(F, rows, w).T @ sides[rows] for rows, w in gamma.memberships(facts)])
 
 
-def rows_of_psi(F: Array, facts: Array, gamma: FactoredGamma, spread: Array) -> Array:
+def rows_of_psi(F: Array, facts: Array, gamma: Gamma, spread: Array) -> Array:
     """Return the degrees of rows, and `coupling * Psi Z` where `spread` has it: (b, 1 or 1 + q)."""
     out = np.zeros((len(F), spread.shape[2]))
     for G, (rows, w) in zip(spread, gamma.memberships(facts), strict=True):
@@ -150,7 +150,7 @@ def rows_of_psi(F: Array, facts: Array, gamma: FactoredGamma, spread: Array) -> 
 
 @QUIET
 def phi_sums(
-    piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array
+    piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array
 ) -> tuple[Array, Array | None]:
     """Return the feature sums of a piece, and `X^T diag(degrees) X` (d, d) if there are any.
 
@@ -164,7 +164,7 @@ def phi_sums(
     return feature_sums(X, F, facts, gamma), gram
 
 
-def feature_sums(X: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Array:
+def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
     """Return `sum_i V_ia F_il x_i` (v, m, d) of some rows."""
     narrow = F.astype(X.dtype, copy=False)
     sums = np.empty((len(gamma.mixing), F.shape[1], X.shape[1]))
@@ -174,21 +174,19 @@ def feature_sums(X: Array, F: Array, facts: Array, gamma: FactoredGamma) -> Arra
 
 
 @QUIET
-def gradient_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma, spread: Array) -> Array:
+def gradient_sums(piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
     """Return Phi W (d, q) of a piece."""
     inner = moved(piece.facts[-1], piece.facts[0], expansion, gamma, spread)
     return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
 
 
-def moved(
-    Z: Array, facts: Array, expansion: Expansion, gamma: FactoredGamma, spread: Array
-) -> Array:
+def moved(Z: Array, facts: Array, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
     """Return the rows (b, q) that Phi W sums up, each times its x."""
     rows = rows_of_psi(expansion.columns(Z), facts, gamma, spread)
     return rows[:, 1:] + rows[:, :1] * Z
 
 
-def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: FactoredGamma) -> Array:
+def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: Gamma) -> Array:
     """Return Phi (d, d) of the `phi_sums` of all rows."""
     by_column, gram = sums
     matrix = crossed(by_column, expansion, gamma)
@@ -196,7 +194,7 @@ def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: Factor
 
 
 @QUIET
-def crossed(by_column: Array, expansion: Expansion, gamma: FactoredGamma) -> Array:
+def crossed(by_column: Array, expansion: Expansion, gamma: Gamma) -> Array:
     """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
     mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
     weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.closed import NO_FACTORS, Closed, factored
+from ism_dask.engines.closed import Closed
 from ism_dask.engines.expansion import (
     Expansion,
     Moments,
@@ -20,7 +20,6 @@ from ism_dask.engines.expansion import (
     phi_sums,
 )
 from ism_dask.engines.tiles import projected
-from ism_dask.gamma import FactoredGamma
 from ism_dask.shards import FAN, Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
@@ -63,11 +62,6 @@ class Factored(Engine):
         super().__init__(problem, q)
         self._last: Expanded | None = None
 
-    @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse a Gamma without factors."""
-        return None if isinstance(problem.gamma, FactoredGamma) else NO_FACTORS
-
     @abstractmethod
     def _expand(self, W: Array, points: Shards) -> Expanded:
         """Return the problem at W (d, k), `points` being the shards with Z attached."""
@@ -78,7 +72,7 @@ class Factored(Engine):
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
-        at, gamma = self._at(W), self._gamma
+        at, gamma = self._at(W), self.problem.gamma
         # Phi needs the degrees only: the first column of what Psi does.
         spread = at.moments.spread(gamma, at.expansion)[..., :1]
         finish = partial(phi_of, expansion=at.expansion, gamma=gamma)
@@ -87,7 +81,7 @@ class Factored(Engine):
 
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
-        at, gamma = self._at(W), self._gamma
+        at, gamma = self._at(W), self.problem.gamma
         spread = at.moments.spread(gamma, at.expansion)
         product = at.points.fold(gradient_sums, at.expansion, gamma, spread)
         return self._at_evaluated(at, product)
@@ -101,13 +95,9 @@ class Factored(Engine):
 
     def moved(self, W: Array, X: Array, facts: Array) -> Array:
         """Return what rows X (b, d), with what Gamma knows of them, bring to Phi W: (b, k)."""
-        at, gamma = self._at(W), self._gamma
+        at, gamma = self._at(W), self.problem.gamma
         Z = X @ W.astype(X.dtype)
         return moved(Z, facts, at.expansion, gamma, at.moments.spread(gamma, at.expansion))
-
-    @cached_property
-    def _gamma(self) -> FactoredGamma:
-        return factored(self.problem)
 
     def _at(self, W: Array) -> Expanded:
         """Return the problem at W, made once for all that is asked there."""
@@ -119,7 +109,8 @@ class Factored(Engine):
 
     def _moments(self, sums: Array) -> Moments:
         """Return the moments of U from sums over V (v, m, q + 2)."""
-        return Moments(np.tensordot(self._gamma.mixing.T, sums, axes=1), self._gamma.signs)
+        gamma = self.problem.gamma
+        return Moments(np.tensordot(gamma.mixing.T, sums, axes=1), gamma.signs)
 
     def _afford_columns(self, m: int) -> None:
         """Refuse, before the first tile, a factor of m columns that would not fit."""
@@ -154,5 +145,5 @@ def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int
 
 
 def _partial_bytes(problem: Problem, m: int) -> int:
-    groups = len(factored(problem).mixing)
+    groups = len(problem.gamma.mixing)
     return 8 * (groups * m * problem.d + problem.d**2)

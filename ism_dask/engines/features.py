@@ -10,7 +10,7 @@ from ism_dask.engines.base import Problem
 from ism_dask.engines.expansion import Expansion, crossed, feature_sums, moment_sums
 from ism_dask.engines.factored import Expanded, Factored
 from ism_dask.engines.tiles import QUIET, projected
-from ism_dask.gamma import FactoredGamma
+from ism_dask.gamma import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.shards import Piece, Shards
 from ism_dask.solver import Evaluation
@@ -35,7 +35,7 @@ class Features(Factored):
         missing = [type(t).__name__ for _, t in problem.kernel.terms if t.features(q) is None]
         if missing:
             return f"the slope of {missing[0]} is no finite sum of products of features"
-        return super().refusal(problem, q)
+        return None
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
@@ -44,7 +44,7 @@ class Features(Factored):
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: where there are no degrees, X is read once."""
-        expansion, gamma = self._expansion(W.shape[1]), self._gamma
+        expansion, gamma = self._expansion(W.shape[1]), self.problem.gamma
         if expansion.has_degrees:
             return super().phi(W)
         finish = partial(_crossed, expansion=expansion, gamma=gamma)
@@ -55,7 +55,7 @@ class Features(Factored):
     def _expand(self, W: Array, points: Shards) -> Expanded:
         k = W.shape[1]
         expansion = self._expansion(k)
-        sums = points.through(k).fold(_moment_sums, expansion, self._gamma)
+        sums = points.through(k).fold(_moment_sums, expansion, self.problem.gamma)
         return Expanded(W, points, expansion, self._moments(sums))
 
     def _expansion(self, k: int) -> Expansion:
@@ -68,22 +68,18 @@ def _size(kernel: Kernel, q: int) -> int:
     return sum(each.size for _, term in kernel.terms if (each := term.features(q)) is not None)
 
 
-def _moment_sums(piece: Piece, expansion: Expansion, gamma: FactoredGamma) -> Array:
+def _moment_sums(piece: Piece, expansion: Expansion, gamma: Gamma) -> Array:
     Z = piece.X.astype(np.float64, copy=False)
     return moment_sums(Z, expansion.columns(Z), piece.facts[0], gamma)
 
 
 @QUIET
-def _all_sums(
-    piece: Piece, W: Array, expansion: Expansion, gamma: FactoredGamma
-) -> tuple[Array, Array]:
+def _all_sums(piece: Piece, W: Array, expansion: Expansion, gamma: Gamma) -> tuple[Array, Array]:
     Z, facts = projected(piece, W).astype(np.float64), piece.facts[0]
     F = expansion.columns(Z)
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
 
 
-def _crossed(
-    sums: tuple[Array, Array], expansion: Expansion, gamma: FactoredGamma
-) -> tuple[Array, Array]:
+def _crossed(sums: tuple[Array, Array], expansion: Expansion, gamma: Gamma) -> tuple[Array, Array]:
     by_column, moments = sums
     return crossed(by_column, expansion, gamma), moments

@@ -56,7 +56,7 @@ class Landmarks(Factored):
                 return f"the slope of {name} is not positive semi-definite, or not declared to be"
             if term.value_by_slope is None:
                 return f"f of {name} is not (a + b beta) times its slope, so that J needs all pairs"
-        return super().refusal(problem, q)
+        return None
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
@@ -92,7 +92,7 @@ class Landmarks(Factored):
             maps = [choice.map for choice in choices]
             expansion = Expansion.of(self.problem.kernel, maps)
             self._afford_columns(expansion.size)
-            audit = Audit(self.problem.kernel, expansion, self._gamma)
+            audit = Audit(self.problem.kernel, expansion, self.problem.gamma)
             sums, gram, found = points.fold(look, audit)
             pairs = zip(choices, found, strict=True)
             unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]

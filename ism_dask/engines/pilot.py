@@ -7,12 +7,10 @@ beside what other rows would change it by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
-from ism_dask.eigen import leading
 from ism_dask.engines.base import Problem
 from ism_dask.engines.tiles import QUIET
 from ism_dask.kernels import Kernel, PointwiseKernel
@@ -82,23 +80,14 @@ class _Slopes:
 class Pilot:
     """Some rows of a problem, and all pairs of them."""
 
-    def __init__(self, problem: Problem, q: int) -> None:
-        self.kernel, self._q = problem.kernel, q
+    def __init__(self, problem: Problem) -> None:
+        self.kernel = problem.kernel
         rows = problem.shards.pick(_some(problem.shards))
         self._X, self._rows = rows.X.astype(np.float64), rows
         gamma, dtype = problem.gamma, np.dtype(np.float64)
         sides = gamma.as_rows(rows.facts[0], dtype), gamma.as_columns(rows.facts[0], dtype)
         self._gamma = gamma.tile(*sides, out=np.empty((len(self._X), len(self._X))))
         np.fill_diagonal(self._gamma, 0.0)
-
-    @cached_property
-    @QUIET
-    def start(self) -> Array:
-        """The W (d, q) of the start, as these rows have it."""
-        slopes = self._slopes(self.kernel.flat(), np.zeros((self._X.shape[1], 1)))
-        degrees = slopes.own.sum(axis=1)[:, None] * self._X
-        phi = self._X.T @ (slopes.across @ self._X + degrees)
-        return leading(np.nan_to_num(phi + phi.T), min(self._q, len(phi) - 1)).vectors
 
     @QUIET
     def tangents(self, W: Array) -> Tangents:
@@ -114,7 +103,7 @@ class Pilot:
         return tuple(Tangent(pairing, *both) for pairing, both in parts.items())
 
     @QUIET
-    def blur(self, W: Array, tangents: Tangents | None) -> float:
+    def blur(self, W: Array, tangents: Tangents) -> float:
         """Return the variance of Phi W by random meetings, of one row each, as a share.
 
         It is a share of the variance by other rows, and falls with one over the number of rows
@@ -126,9 +115,8 @@ class Pilot:
         outer, inner, pairs = outside @ outside.T, Z @ Z.T, len(outside) * (len(outside) - 1)
         mean = self._row_means(slopes, outside, Z)
         by_rows = mean - float(slopes.sizes(outer, inner).sum()) / pairs / len(outside)
-        if tangents is not None:
-            near = self._slopes(conic_sum([(1.0, each) for each in tangents]), W)
-            slopes = _Slopes(slopes.across - near.across, slopes.own - near.own)
+        near = self._slopes(conic_sum([(1.0, each) for each in tangents]), W)
+        slopes = _Slopes(slopes.across - near.across, slopes.own - near.own)
         by_pairs = float(slopes.sizes(outer, inner).sum()) / pairs
         # The variance of a U-statistic: 4 / n by rows, 2 / (n B) by pairs.
         return by_pairs / (2.0 * by_rows) if by_rows > 0 else np.inf

@@ -448,11 +448,11 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
     engine = choose("landmarks", problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
-    spread = at.moments.spread(engine._gamma, at.expansion)
+    spread = at.moments.spread(engine.problem.gamma, at.expansion)
     part = at.points.parts[0]
     piece = Piece(part.start, part.raw, part.facts)
     tracemalloc.start()
-    phi_sums(piece, at.expansion, engine._gamma, spread)
+    phi_sums(piece, at.expansion, engine.problem.gamma, spread)
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
