@@ -48,7 +48,7 @@ def certified(engine: Engine, solution: Solution) -> Solution:
 
 def _operator_of(engine: Engine, W: Array) -> PaddedOperator:
     """Return the operator whose W have as many rows as this one (r + s, q)."""
-    return PaddedOperator(engine, W.shape[1], constant=len(W) - engine.problem.d)
+    return PaddedOperator(engine, len(W) - engine.problem.d)
 
 
 def check_orthonormal(W: Array) -> None:

@@ -102,7 +102,7 @@ def leading(
     d = len(matrix)
     if not 1 <= q < d:
         raise ValueError(f"q must be from 1 to {d - 1} for a {d} x {d} matrix; got {q}")
-    values, vectors = _largest(matrix, q + 1, guess)
+    values, vectors = largest_pairs(matrix, q + 1, guess)
     zero = _zero(matrix, values, noise)
     if (np.abs(values[:q]) <= zero).any():
         values, vectors = _with_fixed_null_space(matrix, q, zero, space or Space(d))
@@ -125,7 +125,7 @@ def determined(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Arr
     vectors : (d, k) array
         k is at most q.
     """
-    values, vectors = _largest(matrix, q, None)
+    values, vectors = largest_pairs(matrix, q)
     null = np.abs(values) <= _zero(matrix, values, noise)
     return values, canonical_signs(vectors[:, ~null])
 
@@ -228,6 +228,16 @@ def largest_outside(matrix: Array, W: Array) -> float:
     return float(values[0])
 
 
+def whitened_by(covariance: Array, ridge: float) -> Array:
+    """Return the (d, d) matrix A with `A^T covariance A = I`, but for a ridge.
+
+    The ridge is a share of the mean eigenvalue, and added to all of them.
+    """
+    values, vectors = scipy.linalg.eigh(covariance)
+    roots = np.sqrt(np.maximum(values, 0.0) + ridge * float(values.mean()))
+    return np.asarray(vectors / roots)
+
+
 def nearest_orthonormal(W: Array) -> Array:
     """Return the (d, q) array with orthonormal columns that is nearest to W (d, q)."""
     left, _, right = np.linalg.svd(W, full_matrices=False)
@@ -245,8 +255,8 @@ def sine(V: Array, W: Array) -> float:
     return min(1.0, float(np.linalg.svd(W - V @ (V.T @ W), compute_uv=False).max(initial=0.0)))
 
 
-def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
-    """Return the k largest eigenvalues, falling, and their vectors (d, k)."""
+def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Array, Array]:
+    """Return the k largest eigenvalues of `matrix` (d, d), falling, and their vectors (d, k)."""
     d = len(matrix)
     if d > _DENSE_LIMIT and k < d // 20:
         # Blocks, for a single vector misses copies of an eigenvalue.
@@ -255,6 +265,8 @@ def _largest(matrix: Array, k: int, guess: Array | None) -> tuple[Array, Array]:
         if pairs.residual <= _KRYLOV_TOL:
             return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
+    if len(values) < k:  # LAPACK's partial spectrum may lose copies of an eigenvalue
+        values, vectors = (part[..., d - k :] for part in scipy.linalg.eigh(matrix))
     return values[::-1], vectors[:, ::-1].copy()
 
 

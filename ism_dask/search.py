@@ -130,7 +130,7 @@ class _Run:
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
         loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._left().max_seconds)
-        operator = PaddedOperator(engine, self.q, constant=self._constant)
+        operator = PaddedOperator(engine, self._constant)
         solution = self.journal.leg(
             lambda known, tell: solve(
                 operator, self.q, loose, on_iteration=tell, state=known or state
@@ -175,7 +175,7 @@ class _Run:
         if coarse is None:
             return None
         stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
-        operator = PaddedOperator(coarse, self.q, constant=self._constant)
+        operator = PaddedOperator(coarse, self._constant)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known)
@@ -202,9 +202,9 @@ class _Run:
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
         """Return what the solver comes to, and goes on to as long as a way up leads on."""
-        operator = PaddedOperator(engine, self.q, constant=self._constant)
+        operator = PaddedOperator(engine, self._constant)
         for _ in range(_DETOURS):
-            solution = self._solved_once(engine, operator, state, watcher)
+            solution = self._solved_once(operator, state, watcher)
             if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
                 return solution
             try:
@@ -220,7 +220,6 @@ class _Run:
 
     def _solved_once(
         self,
-        engine: Engine,
         operator: PaddedOperator,
         state: State | None,
         watcher: Callable[[State], None] | None,
@@ -236,7 +235,8 @@ class _Run:
         # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
         # rows are unlike does as well. Its maximum is nothing to be sought before the end.
         climbs = self.problem.gamma.definite or self.search.stopping.tol is None
-        if climbs and solution.status is Status.SWINGS and not self._finer(engine, solution):
+        swings = solution.status is Status.SWINGS
+        if climbs and swings and not self._finer(operator.engine, solution):
             solution = self._climbed(operator, continued(solution), watcher)
         return self._refined(operator, solution)
 
@@ -246,13 +246,14 @@ class _Run:
         return search.chosen and search.solver.by_change and search.stopping.tol is None
 
     @property
-    def _constant(self) -> int | None:
-        """How many constant directions W may use: none where it was chosen by its neighbours.
+    def _constant(self) -> int:
+        """How many constant directions W may use: its q columns, and one for the eigengap.
 
-        Under a width below the one of largest J, J rises where W turns into directions that are
-        constant: that scales the features down, and tells nothing of y.
+        None where W was chosen by its neighbours. Under a width below the one of largest J, J
+        rises where W turns into directions that are constant: that scales the features down, and
+        says nothing of y.
         """
-        return 0 if self.search.chosen else None
+        return 0 if self.search.chosen else self.q + 1
 
     @property
     def _horizon(self) -> int:
@@ -269,7 +270,7 @@ class _Run:
     ) -> Solution:
         """Return what steps along the slope come to, the first ones in the rows' precision."""
         if operator.engine.double is not operator.engine:
-            rough = PaddedOperator(operator.engine, self.q, constant=self._constant, rough=True)
+            rough = PaddedOperator(operator.engine, self._constant, rough=True)
             state = continued(self._followed(APPROACH, rough, state, watcher))
         solution = self._followed(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
@@ -304,12 +305,11 @@ class _Run:
         return self.journal.leg(leg, _seconds_of(state))
 
     def _random_starts(self) -> Iterator[State]:
-        space = (self.problem.space or Space(self.problem.d)).limited(self.q + 1)
-        missing = 0 if self.search.chosen else space.size - self.problem.d
+        space = (self.problem.space or Space(self.problem.d)).limited(self._constant)
         for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
-            yield started(np.pad(W, [(0, missing), (0, 0)]))
+            yield started(np.pad(W, [(0, space.n_constant), (0, 0)]))
 
     def _left(self, state: State | None = None) -> Stopping:
         """Return when to stop what begins now, at `state`, whose seconds count already."""

@@ -1,26 +1,25 @@
-"""Which width and which start: those whose neighbours explain most of y, as held-out rows confirm.
+"""Choose a width and a start: those whose nearest rows explain most of y.
 
 The choice is made on a sample of rows. Every width is solved loosely from a few starts, from wide
-to narrow. A W is worth what the nearest rows in X W tell of a row's y. A narrow kernel can fit W
-to its own rows: so what it gains over the first width counts only as far as held-out rows bear
-it out.
+to narrow. A W is judged by how well the nearest rows in X W predict the y of a row. A narrow kernel
+can fit W to its own rows: so its gain over the first width counts only as far as held-out rows
+confirm it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from ism_dask.eigen import leading
-from ism_dask.engines import Engine, Problem, candidates
+from ism_dask.engines import Engine, Problem, choose
 from ism_dask.kernels import Kernel
 from ism_dask.rivals.quasi_newton import climb_by_curvature
-from ism_dask.solver import finite, relative_residual
+from ism_dask.solver import relative_residual, spectral_start
 from ism_dask.starts import Evidence, starts
 from ism_dask.typing import Array
 
@@ -32,23 +31,24 @@ SELECTION_ROWS = 2000
 LEAST_ROWS = 20
 # Steps of a loose solution, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 10, 0.02
-# Starts that are solved at every width, beside the W of the width before.
+# Starts that are solved at every width, beside the spectral one and the W of the width before.
 _STARTS = 2
-# Neighbours whose mean explains a row.
+# Neighbours whose mean predicts a row.
 _NEIGHBOURS = 10
-# Held-out rows: a fold is a quarter of them, and so many rows are enough.
+# A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
 _FOLDS, _ENOUGH = 4, 500
-# A gain counts up to what held-out rows show plus so many of its standard errors.
-_ERRORS = 1.0
-# Standard errors by which another feature has to explain more to be taken by itself.
+# In standard errors: how far a gain may be from what held-out rows confirm, ...
+_TOLERANCE = 1.0
+# ... from which gain on a narrower width is worth held-out fits, ...
+_WORTH_A_TRY = 1.0
+# ... and how much more another feature has to explain to be taken by itself.
 _CLEAR = 2.0
-_LEAST_GAIN = 1.0
 _SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A W from one start at one width.
+    """A loose solution from one start at one width.
 
     Attributes
     ----------
@@ -56,34 +56,24 @@ class Trial:
         As a multiple of the kernel's own.
     start : str
     objective : float
-        J on the choice.
-    explained : float
-        The share of y that the neighbours of each row explain, the row left out.
-    gain : float
-        By how much that is more than at the kernel's own width, as far as held-out rows confirm.
+        J on the rows of the choice.
     W : (d, q) array
     losses : (m,) array
-        What the neighbours of each row leave unexplained.
+        The squared error of each row's y as its neighbours predict it.
+    explained : float
+        The share of y that they explain.
+    gain : float
+        By how much more it explains than the best trial at the kernel's own width, as far as
+        held-out rows confirm.
     """
 
     width: float
     start: str
     objective: float
-    explained: float
-    gain: float
     W: Array = field(repr=False)
     losses: Array = field(repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class _Solved:
-    """A loose solution, with what its neighbours leave unexplained of each row."""
-
-    width: float
-    start: str
-    objective: float
-    W: Array
-    losses: Array
+    explained: float
+    gain: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,78 +98,62 @@ class Choice:
     q: int
     widths: Sequence[float]
 
+    def engine(self, rows: Array, width: float) -> Engine:
+        """Return the exact engine of some rows (k,), with the kernel widened by `width`."""
+        return choose("exact", self.problem(rows, self.kernel.widened(width)), self.q)
+
 
 def select(choice: Choice, seed: int) -> list[Trial]:
     """Return what was tried, the best first."""
-    evidence = choice.evidence
-    solved = _ladder(choice)
-    reference = min((each for each in solved if each.width == 1.0), key=_loss)
-    gains = {each: reference.losses - each.losses for each in solved}
-    corrections = _corrections(choice, gains, reference, seed)
-    size = float(np.einsum("ij,ij->", evidence.U, evidence.U)) / len(evidence.U)
-    trials = [
-        Trial(
-            each.width,
-            each.start,
-            each.objective,
-            explained=1.0 - float(each.losses.mean()) / size,
-            gain=(float(gain.mean()) + corrections[each.width]) / size,
-            W=each.W,
-            losses=each.losses,
-        )
-        for each, gain in gains.items()
+    trials = _trials(choice)
+    reference = max((each for each in trials if each.width == 1.0), key=_explained)
+    corrections = _corrections(choice, trials, reference, seed)
+    gained = [
+        replace(each, gain=each.explained - reference.explained + corrections[each.width])
+        for each in trials
     ]
-    return sorted(trials, key=lambda trial: -trial.gain)
+    return sorted(gained, key=lambda trial: -trial.gain)
 
 
-def _objective(solved: _Solved) -> float:
-    return solved.objective
+def _explained(trial: Trial) -> float:
+    return trial.explained
 
 
-def _loss(solved: _Solved) -> float:
-    return float(solved.losses.mean())
-
-
-def _ladder(choice: Choice) -> list[_Solved]:
+def _trials(choice: Choice) -> list[Trial]:
     """Return loose solutions from a few starts at every width, from wide to narrow."""
-    rows = np.arange(len(choice.evidence.X))
-    begun: dict[str, Array] = {}
-    solved: list[_Solved] = []
+    evidence = choice.evidence
+    rows = np.arange(len(evidence.X))
+    first_points: dict[str, Array] = {}
+    trials: list[Trial] = []
     for width in choice.widths:
-        engine = _engine(choice.problem(rows, choice.kernel.widened(width)), choice.q)
-        begun = begun or _begun(engine, choice.evidence, choice.q)
-        found = [_solved(engine, choice.evidence, width, start, W) for start, W in begun.items()]
-        solved += found
-        begun[_WIDER] = max(found, key=_objective).W
-    return solved
+        engine = choice.engine(rows, width)
+        if not first_points:
+            others = list(_ranked(evidence, starts(evidence, choice.q)).items())[:_STARTS]
+            first_points = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
+        here = [_trial(engine, evidence, width, *point) for point in first_points.items()]
+        trials += here
+        first_points[_WIDER] = max(here, key=lambda trial: trial.objective).W
+    return trials
 
 
-def _engine(problem: Problem, q: int) -> Engine:
-    return candidates("exact", problem, q)[0]
+def _ranked(evidence: Evidence, subspaces: dict[str, Array]) -> dict[str, Array]:
+    """Return subspaces by name, first the one whose neighbours explain most."""
+    losses = {name: neighbour_losses(evidence, W).mean() for name, W in subspaces.items()}
+    return {name: subspaces[name] for name in sorted(subspaces, key=lambda name: losses[name])}
 
 
-def _begun(engine: Engine, evidence: Evidence, q: int) -> dict[str, Array]:
-    """Return the spectral start, and those of the others whose neighbours explain most."""
-    others = starts(evidence, q)
-    losses = {name: float(neighbour_losses(evidence, W).mean()) for name, W in others.items()}
-    best = sorted(others, key=lambda name: losses[name])[:_STARTS]
-    return {_SPECTRAL: _spectral(engine, q), **{name: others[name] for name in best}}
-
-
-def _spectral(engine: Engine, q: int) -> Array:
-    return leading(finite(engine.phi0()), q).vectors
-
-
-def _solved(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> _Solved:
+def _trial(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> Trial:
     objective, W = _climbed(engine, W)
-    return _Solved(width, start, objective, W, neighbour_losses(evidence, W))
+    losses = neighbour_losses(evidence, W)
+    explained = 1.0 - float(losses.mean()) / evidence.mean_square
+    return Trial(width, start, objective, W, losses, explained)
 
 
 def _climbed(engine: Engine, W: Array) -> tuple[float, Array]:
     """Return J and W after a few steps along the slope."""
-    begun = engine.product(W)
-    best = begun.objective, W
-    for point, evaluation in islice(climb_by_curvature(engine.product, W, begun), _STEPS):
+    start = engine.product(W)
+    best = start.objective, W
+    for point, evaluation in islice(climb_by_curvature(engine.product, W, start), _STEPS):
         best = evaluation.objective, point
         if relative_residual(point, evaluation.matrix) < _RESIDUAL:
             break
@@ -199,7 +173,7 @@ def useful_features(evidence: Evidence, W: Array) -> int:
 
 
 def neighbour_losses(evidence: Evidence, W: Array) -> Array:
-    """Return the squared error (m,) of y of each row as its nearest other rows in X W tell it."""
+    """Return the loss (m,) of each row as its nearest other rows in X W predict its y."""
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
     nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
@@ -207,10 +181,11 @@ def neighbour_losses(evidence: Evidence, W: Array) -> Array:
 
 
 def _held_out_losses(evidence: Evidence, W: Array, train: Array, test: Array) -> Array:
-    """Return the squared error of y of the rows `test`, as the nearest of `train` tell it."""
+    """Return the losses of the rows `test` as the nearest rows of `train` predict their y."""
     Z = evidence.X @ W
     nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
-    return _squares(evidence.U[test] - evidence.U[train][nearest].mean(axis=1))
+    predicted = evidence.U[train][nearest].mean(axis=1)
+    return _squares(evidence.U[test] - predicted)
 
 
 def _squares(errors: Array) -> Array:
@@ -218,38 +193,39 @@ def _squares(errors: Array) -> Array:
 
 
 def _corrections(
-    choice: Choice, gains: dict[_Solved, Array], reference: _Solved, seed: int
+    choice: Choice, trials: list[Trial], reference: Trial, seed: int
 ) -> dict[float, float]:
-    """Return for each width what is to be added to its gains, as held-out rows tell.
+    """Return for each width what is to be added to its gains over `reference`.
 
     The gain of its best trial is brought to within a standard error of what held-out rows gain.
     Wider kernels are always held out, since they fit less to their own rows than the reference
-    does; narrower ones if they gain more than a standard error. Of the others no gain is left.
+    does; narrower ones if they gain more than a standard error. The others keep no gain.
     """
-    best: dict[float, _Solved] = {}
-    for each in gains:
-        best[each.width] = min(each, best.get(each.width, each), key=_loss)
+    best: dict[float, Trial] = {}
+    for each in trials:
+        best[each.width] = max(each, best.get(each.width, each), key=_explained)
     del best[1.0]
-    corrections = {width: -max(float(gains[each].mean()), 0.0) for width, each in best.items()}
+    corrections = {
+        width: -max(each.explained - reference.explained, 0.0) for width, each in best.items()
+    }
     corrections[1.0] = 0.0
-    tried = {width: each for width, each in best.items() if _worth_a_try(width, gains[each])}
+    tried = [each for each in best.values() if _is_worth_a_try(each, reference)]
     if not tried:
         return corrections
-    held_out: dict[_Solved, list[Array]] = {each: [] for each in (reference, *tried.values())}
-    for train, test in _folds(choice.evidence, seed):
-        fold = _Fold(choice, train, test)
-        for each, losses in held_out.items():
-            losses.append(fold.losses(each))
-    losses_of = {each: np.concatenate(losses) for each, losses in held_out.items()}
-    for width, each in tried.items():
-        gain, own = losses_of[reference] - losses_of[each], float(gains[each].mean())
-        middle, error = float(gain.mean()), _ERRORS * _standard_error(gain)
-        corrections[width] = float(np.clip(own, middle - error, middle + error)) - own
+    folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
+    of_reference = np.concatenate([fold.losses(reference) for fold in folds])
+    for each in tried:
+        gains = of_reference - np.concatenate([fold.losses(each) for fold in folds])
+        gains /= choice.evidence.mean_square
+        own, middle = each.explained - reference.explained, float(gains.mean())
+        error = _TOLERANCE * _standard_error(gains)
+        corrections[each.width] = float(np.clip(own, middle - error, middle + error)) - own
     return corrections
 
 
-def _worth_a_try(width: float, gain: Array) -> bool:
-    return width > 1.0 or float(gain.mean()) > _LEAST_GAIN * _standard_error(gain)
+def _is_worth_a_try(trial: Trial, reference: Trial) -> bool:
+    gains = reference.losses - trial.losses
+    return trial.width > 1.0 or float(gains.mean()) > _WORTH_A_TRY * _standard_error(gains)
 
 
 def _standard_error(numbers: Array) -> float:
@@ -263,6 +239,7 @@ class _Fold:
     choice: Choice
     train: Array
     test: Array
+    _paths: dict[tuple[str, tuple[float, ...]], Array] = field(default_factory=dict)
 
     @cached_property
     def _evidence(self) -> Evidence:
@@ -270,42 +247,36 @@ class _Fold:
 
     @cached_property
     def _starts(self) -> dict[str, Array]:
-        engine = self._engine(1.0)
-        return {
-            _SPECTRAL: _spectral(engine, self.choice.q),
-            **starts(self._evidence, self.choice.q),
-        }
+        """Where to begin, first where neighbours explain most."""
+        q = self.choice.q
+        spectral = spectral_start(self.choice.engine(self.train, 1.0), q)
+        return _ranked(self._evidence, {_SPECTRAL: spectral, **starts(self._evidence, q)})
 
-    @cached_property
-    def _best_start(self) -> str:
-        """The start whose neighbours explain most."""
-        losses = {name: neighbour_losses(self._evidence, W) for name, W in self._starts.items()}
-        return min(losses, key=lambda name: float(losses[name].mean()))
-
-    def _engine(self, width: float) -> Engine:
-        kernel = self.choice.kernel.widened(width)
-        return _engine(self.choice.problem(self.train, kernel), self.choice.q)
-
-    def losses(self, solved: _Solved) -> Array:
-        """Return the losses of the held-out rows, W being learned again as `solved` was.
+    def losses(self, trial: Trial) -> Array:
+        """Return the losses of the held-out rows, W being learned again as in `trial`.
 
         A start that led on with all rows may lead elsewhere with fewer: the one whose neighbours
         explain most is tried, too.
         """
-        widths = [width for width in self.choice.widths if width >= solved.width]
-        paths = {(_SPECTRAL, tuple(widths))}
-        if solved.start != _WIDER:
-            paths = {(solved.start, (solved.width,))}
-        paths.add((self._best_start, (solved.width,)))
-        found = [self._followed(*path) for path in sorted(paths)]
-        best = min(found, key=lambda W: float(neighbour_losses(self._evidence, W).mean()))
+        paths: set[tuple[str, tuple[float, ...]]] = {(next(iter(self._starts)), (trial.width,))}
+        if trial.start == _WIDER:
+            widths = [width for width in self.choice.widths if width >= trial.width]
+            paths.add((_SPECTRAL, tuple(widths)))
+        else:
+            paths.add((trial.start, (trial.width,)))
+        ends = [self._followed(*path) for path in sorted(paths)]
+        best = min(ends, key=lambda W: float(neighbour_losses(self._evidence, W).mean()))
         return _held_out_losses(self.choice.evidence, best, self.train, self.test)
 
-    def _followed(self, start: str, widths: Sequence[float]) -> Array:
-        W = self._starts[start]
-        for width in widths:
-            W = _climbed(self._engine(width), W)[1]
-        return W
+    def _followed(self, start: str, widths: tuple[float, ...]) -> Array:
+        """Return the W that a start leads to through kernels of these widths."""
+        if not widths:
+            return self._starts[start]
+        path = start, widths
+        if path not in self._paths:
+            engine = self.choice.engine(self.train, widths[-1])
+            self._paths[path] = _climbed(engine, self._followed(start, widths[:-1]))[1]
+        return self._paths[path]
 
 
 def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:

@@ -281,6 +281,11 @@ def begin(operator: Operator, q: int) -> State:
     return State.begun(Candidate(W, values, np.nan, -np.inf))
 
 
+def spectral_start(operator: Operator, q: int) -> Array:
+    """Return the q leading eigenvectors (d, q) of Phi0."""
+    return leading(finite(operator.phi0()), q, space=space_of(operator)).vectors
+
+
 def space_of(operator: Operator) -> Space | None:
     """Return the space that an operator says W lives in, None for that of its matrices."""
     return getattr(operator, "space", None)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
 from scipy.spatial.distance import cdist
 
+from ism_dask.eigen import largest_pairs, nearest_orthonormal, whitened_by
 from ism_dask.typing import Array
 
 # Slices that numbers are cut into.
@@ -48,6 +50,11 @@ class Evidence:
         U = U - U.mean(axis=0)
         return cls(X, U, _slices(U) if classes is None else classes)
 
+    @cached_property
+    def mean_square(self) -> float:
+        """The mean over rows of the squared length of a row of U."""
+        return float(np.einsum("ij,ij->", self.U, self.U)) / len(self.U)
+
     def part(self, rows: Array) -> Evidence:
         """Return that of some rows (k,)."""
         U = self.U[rows]
@@ -57,22 +64,19 @@ class Evidence:
 
 def starts(evidence: Evidence, q: int) -> dict[str, Array]:
     """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
-    found = {"directional regression": directional_regression(evidence, q)}
+    subspaces = {"directional regression": directional_regression(evidence, q)}
     functions = _leading_functions(evidence.U)
     distances = _CentreDistances.of(evidence.X)
     for name, (share, ridge) in _GRADIENTS.items():
-        found[name] = distances.gradient_subspace(functions, share, ridge, q)
-    return found
+        subspaces[name] = distances.gradient_subspace(functions, share, ridge, q)
+    return subspaces
 
 
 def directional_regression(evidence: Evidence, q: int) -> Array:
     """Return the subspace (d, q) in which means or variances of slices differ (Li and Wang)."""
     X = evidence.X
     m, d = X.shape
-    covariance = X.T @ X / m
-    covariance[np.diag_indices(d)] += _RIDGE * np.trace(covariance) / d
-    values, vectors = scipy.linalg.eigh(covariance)
-    whitening = (vectors / np.sqrt(values)) @ vectors.T
+    whitening = whitened_by(X.T @ X / m, _RIDGE)
     white = X @ whitening
     identity = np.eye(d)
     moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
@@ -84,7 +88,7 @@ def directional_regression(evidence: Evidence, q: int) -> Array:
         means += share * np.outer(mean, mean)
         size += share * float(mean @ mean)
     matrix = moments + means @ means + size * means
-    return _orthonormal(whitening @ _leading_vectors(matrix, q))
+    return nearest_orthonormal(whitening @ largest_pairs(matrix, q)[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +107,9 @@ class _CentreDistances:
     def gradient_subspace(self, functions: Array, share: float, ridge: float, q: int) -> Array:
         """Return the subspace (d, q) that the gradients of regressions of `functions` span.
 
-        After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014), with a kernel
-        of so many times the median distance, carried by the centres and looked at there.
+        After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). The width of
+        the kernel is a `share` of the median distance. The centres carry the regression, and
+        gradients are taken there.
         """
         positive = self.squared[self.squared > 0]
         width = share**2 * float(np.median(positive)) if positive.size else 1.0
@@ -120,28 +125,19 @@ class _CentreDistances:
             weighted = between * column
             gradients = weighted @ centres - weighted.sum(axis=1)[:, None] * centres
             M += gradients.T @ gradients
-        return _leading_vectors(M, q)
+        return largest_pairs(M, q)[1]
 
 
 def _leading_functions(U: Array) -> Array:
     """Return the (m, k) principal columns of U (m, r), no more than are looked at."""
     if U.shape[1] <= _FUNCTIONS:
         return U
-    return np.asarray(U @ _leading_vectors(U.T @ U, _FUNCTIONS))
+    return np.asarray(U @ largest_pairs(U.T @ U, _FUNCTIONS)[1])
 
 
 def _slices(U: Array) -> Array:
     """Return the slice of each row, in the order of the first principal column of U (m, r)."""
-    along = (U @ _leading_vectors(U.T @ U, 1))[:, 0]
+    along = (U @ largest_pairs(U.T @ U, 1)[1])[:, 0]
     ranks = np.empty(len(U), dtype=int)
     ranks[np.argsort(along, kind="stable")] = np.arange(len(U))
     return ranks * _SLICES // len(U)
-
-
-def _leading_vectors(matrix: Array, count: int) -> Array:
-    d = len(matrix)
-    return np.asarray(scipy.linalg.eigh(matrix, subset_by_index=[d - count, d - 1])[1][:, ::-1])
-
-
-def _orthonormal(W: Array) -> Array:
-    return np.asarray(np.linalg.qr(W)[0])

@@ -12,8 +12,8 @@ import numpy as np
 from ism_dask.eigen import leading
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import Closed
-from ism_dask.engines.meeting_stripes import Met, Partial, phi_part, product_part, value_part
-from ism_dask.engines.meetings import Design
+from ism_dask.engines.pair_design import PairDesign
+from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot import Pilot, Tangents
 from ism_dask.engines.tiles import Model, projected, stripe_bytes
 from ism_dask.gamma import Gamma
@@ -23,31 +23,31 @@ from ism_dask.shards import Piece, Shards
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
-# What meetings may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
+# What random pairs may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
 # standard error at 1e-4.
 _VARIANCE_BY_TOL = 400.0
-# Rows that a row meets at least, and at most until a solution asks for more.
+# Partners of a row, at least, and at most until a solution needs more.
 _LEAST, _MOST = 125, 4000
-# A finer engine has so many times the pairs, and is of use where this much too many is missing.
+# A finer engine has four times the pairs. It is of use where W needs 1.5 times those there are.
 _FINER, _SHORT = 4, 1.5
-# An iteration begins with one in so many shards, but some at least, where there are far more.
+# An iteration begins with one shard in 16, but with 16 at least, where there are four times more.
 _COARSER, _COARSE_SHARDS, _MANY = 16, 16, 4
 # From here on blocks are taken in place of tiles of all pairs. Where they cross is not measured.
 _FROM_ROWS = 10_000
 
 
 class _Plan:
-    """Who meets whom, and what need not be left to chance: the same for all W.
+    """Which pairs of rows are summed, and what is known without them: the same for all W.
 
-    The tangent, a kernel that is linear in beta, is summed over all pairs in closed form; meetings
-    stand for what the kernel has beside it.
+    The tangent, a kernel that is linear in beta, is summed over all pairs in closed form. Random
+    pairs stand for what the kernel has beside it.
 
     Parameters
     ----------
     problem : Problem
     q : int
     partners : float, optional
-        How many rows a row meets; by default as many as `engine_tol` asks for.
+        How many others each row is paired with; by default as many as `engine_tol` needs.
     """
 
     def __init__(self, problem: Problem, q: int, partners: float | None = None) -> None:
@@ -73,18 +73,18 @@ class _Plan:
         return self.pilot.tangents(self._start)
 
     def needed(self, W: Array) -> float:
-        """Return how many rows a row has to meet at W (d, q)."""
+        """Return how many partners a row needs at W (d, q)."""
         blur = self.pilot.blur(W, self._tangent)
         needed = blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
         return min(max(needed, _LEAST), self._problem.shards.n_rows)
 
     @cached_property
-    def design(self) -> Design:
-        """The meetings."""
+    def design(self) -> PairDesign:
+        """Which pairs are summed."""
         partners = self._partners
         if partners is None:
             partners = min(self.needed(self._start), _MOST)
-        return Design.of(self._problem.shards, partners, self._problem.seed)
+        return PairDesign.of(self._problem.shards, partners, self._problem.seed)
 
     @cached_property
     def tangent(self) -> Kernel | None:
@@ -104,18 +104,18 @@ class _Plan:
         total = gamma.signs @ problem.shards.fold(_factor_sums, gamma) ** 2
         return phi, float(total) * sum(each.constant for each in self._tangent)
 
-    def met(self, *, measured: bool) -> Met:
+    def pair_problem(self, *, measured: bool) -> PairProblem:
         """Return what tasks need."""
         problem = self._problem
         shards, terms = problem.shards, list(problem.kernel.terms)
         if self.tangent is not None:
             terms += [(-weight, term) for weight, term in self.tangent.terms]
         model = Model(conic_sum(terms), problem.gamma, shards.n_rows)
-        return Met(model, self.design, shards.bounds[:-1], measured)
+        return PairProblem(model, self.design, shards.bounds[:-1], measured)
 
 
 class Blocks(Engine):
-    """O(n B (q + d)): each row stands against B others, the same ones for all W."""
+    """O(n B (q + d)): each row is paired with B others, the same ones for all W."""
 
     name = "blocks"
     approximate = True
@@ -133,7 +133,7 @@ class Blocks(Engine):
 
     @property
     def partners(self) -> float:
-        """How many rows a row meets."""
+        """How many others each row is paired with."""
         return self._plan.design.partners_of(self.problem.shards)
 
     def finer(self) -> Blocks | None:
@@ -148,7 +148,7 @@ class Blocks(Engine):
         return self._by(_Plan(self.problem, self.q, _FINER * self.partners))
 
     def coarser(self) -> Blocks | None:
-        """Return an engine of one shard in so many, from all over the file, where there are many.
+        """Return an engine of a few shards, from all over the file, where there are many.
 
         W depends little on the number of rows: a few passes over all of them are left to do.
         """
@@ -160,7 +160,7 @@ class Blocks(Engine):
         return type(self)(replace(self.problem, shards=shards.some(numbers)), self.q)
 
     def others(self, most: float) -> Blocks:
-        """Return an engine of other meetings, four times as many, but `most` for a row."""
+        """Return an engine of other pairs, four times as many, with at most `most` partners."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
         partners = max(self.partners, min(_FINER * self.partners, most))
         other = self._by(_Plan(problem, self.q, partners))
@@ -184,9 +184,9 @@ class Blocks(Engine):
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
         self._last = W
-        shards, met = self.problem.shards, self._plan.met(measured=False)
+        shards, pairs = self.problem.shards, self._plan.pair_problem(measured=False)
         self._afford_task(shards, shards, W.shape[1])
-        half, sums = shards.fold_meetings(phi_part, self._plan.design.tails, shards, met, W)
+        half, sums = shards.fold_some_pairs(phi_part, self._plan.design.tails, shards, pairs, W)
         matrix = 0.5 * (half + half.T) + self._plan.closed[0]
         return self._estimated(W, matrix, sums, measured=False)
 
@@ -212,13 +212,13 @@ class Blocks(Engine):
         self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
     ) -> Any:
         self._afford_task(heads, tails, tails.n_columns)
-        met = self._plan.met(measured=measured)
-        return heads.fold_meetings(part, self._plan.design.tails, tails, met)
+        pairs = self._plan.pair_problem(measured=measured)
+        return heads.fold_some_pairs(part, self._plan.design.tails, tails, pairs)
 
     def _estimated(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
         """Return an evaluation of what walks sum up, with its standard error if they measured it.
 
-        No bound is known, unless all pairs meet: then there is nothing but rounding.
+        No bound is known, unless all pairs are summed: then there is nothing but rounding.
         """
         phi, constant = self._plan.closed
         J = float(sums[:-1].sum()) + constant + float(np.vdot(W, phi @ W))

@@ -21,21 +21,17 @@ class PaddedOperator:
     Parameters
     ----------
     engine : Engine
-    q : int
-        Columns of W: more constant directions than these and one for the eigengap are not needed.
-    constant : int, optional
-        How many of them there are, where their number is another.
+    constant : int
+        How many of these directions W may use, at most.
     rough : bool
         Whether `gradient` is in the precision of the rows, at half the cost.
     """
 
-    def __init__(
-        self, engine: Engine, q: int, *, constant: int | None = None, rough: bool = False
-    ) -> None:
+    def __init__(self, engine: Engine, constant: int, *, rough: bool = False) -> None:
         self.engine = engine
         self._gradient = engine.product if rough else engine.gradient
         whole = engine.problem.space or Space(engine.problem.d)
-        self.space = whole.limited(q + 1 if constant is None else constant)
+        self.space = whole.limited(constant)
         self._pads = self.space.n_constant > 0
 
     def phi0(self) -> Array:

@@ -1,7 +1,7 @@
 """A pilot: all pairs of some hundred rows, before the first pass over all rows.
 
-It tells what a kernel is like on these rows, and by how much random meetings of rows blur Phi W
-beside what other rows would change it by.
+It tells what a kernel is like on these rows, and how much noise random pairs add to
+Phi W, beside what other rows would change it by.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ism_dask.kernels.pairing import Pairing
 from ism_dask.shards import Shards
 from ism_dask.typing import Array
 
-# Rows of a pilot, from so many shards at most.
+# Rows of a pilot, and the number of shards that they come from, at most.
 _ROWS, _SHARDS = 1024, 32
 
 
@@ -58,7 +58,7 @@ Tangents: TypeAlias = tuple[Tangent, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Slopes:
-    """Psi of all pairs, with the factors by which it meets `x_i x_j^T` and `x_i x_i^T` in Phi."""
+    """Psi of all pairs, with the factors of `x_i x_j^T` and `x_i x_i^T` in Phi."""
 
     across: Array
     own: Array
@@ -104,10 +104,10 @@ class Pilot:
 
     @QUIET
     def blur(self, W: Array, tangents: Tangents) -> float:
-        """Return the variance of Phi W by random meetings, of one row each, as a share.
+        """Return the variance of Phi W by one random partner for each row, as a share.
 
-        It is a share of the variance by other rows, and falls with one over the number of rows
-        that each row meets. What the `tangents` bring is no matter of chance.
+        It is a share of the variance by other rows, and falls as one over the number of partners.
+        What the `tangents` bring is known without random pairs.
         """
         slopes = self._slopes(self.kernel, W)
         Z = self._X @ W

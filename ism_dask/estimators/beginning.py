@@ -49,7 +49,26 @@ class Beginning:
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
         """Return the beginning with the width and the W that a selection prefers."""
-        choice = self.drawn.choice(dependence, self.q, multiples)
+        return self._by(self.drawn.choice(dependence, self.q, multiples))
+
+    def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> Beginning:
+        """Return the beginning with as many features as let neighbours explain more, up to `most`.
+
+        It begins with one.
+        """
+        first = self._of(1)
+        choice = first.drawn.choice(dependence, 1, multiples)
+        best = first._by(choice)
+        for q in range(2, min(most, _MOST_FEATURES) + 1):
+            plain = self._of(q)
+            more = plain._by(replace(choice, q=q, kernel=plain.drawn.kernel))
+            if not adds(more.trials[0], best.trials[0]):
+                break
+            best = more
+        return best
+
+    def _by(self, choice: Choice) -> Beginning:
+        """Return the beginning with what a selection makes of `choice`."""
         with on_this_machine():
             trials = tuple(select(choice, self.drawn.seed))
         best = trials[0]
@@ -60,19 +79,6 @@ class Beginning:
             choice=choice,
             trials=trials,
         )
-
-    def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> Beginning:
-        """Return the beginning with as many features as let neighbours explain more, up to `most`.
-
-        It begins with one.
-        """
-        best = self._of(1).selected(dependence, multiples)
-        for q in range(2, min(most, _MOST_FEATURES) + 1):
-            more = self._of(q).selected(dependence, multiples)
-            if not adds(more.trials[0], best.trials[0]):
-                break
-            best = more
-        return best
 
     def _of(self, q: int) -> Beginning:
         """Return the plain beginning with another number of features."""

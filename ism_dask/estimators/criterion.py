@@ -73,8 +73,8 @@ def hsic(
         given = as_kernel(kernel)
         prepared = prepare(X, given, standardize=standardize)
         q = X.shape[1]
-        known = dependence(y, target)
-        _, problem = prepared.problem(given, known, engine_tol, random_state, q)
+        drawn = prepared.drawn(given, engine_tol, random_state, q)
+        problem = drawn.problem(dependence(y, target))
         everything = np.eye(problem.d)
         engines = candidates(engine, problem, problem.d)
         J = attempt(engines, lambda chosen: chosen.double.value(everything))

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from ism_dask.checks import is_whole
 from ism_dask.directions import Space, axes_outside
+from ism_dask.eigen import whitened_by
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding import needs_double
 from ism_dask.estimators.knowledge import as_array
@@ -156,18 +157,8 @@ class Prepared:
         W is orthonormal there: `W^T Sigma W = I` in terms of the columns.
         """
         covariance = self.shards.in_double().fold(_gram) / self.shards.n_rows
-        values, vectors = scipy.linalg.eigh(covariance)
-        roots = np.sqrt(np.maximum(values, 0.0) + _WHITENING_RIDGE * float(values.mean()))
-        whitening = vectors / roots
+        whitening = whitened_by(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
-
-    def problem(
-        self, kernel: Kernel, dependence: Dependence, engine_tol: float, random_state: Any, q: int
-    ) -> tuple[Kernel, Problem]:
-        """Return `kernel` with the numbers that these rows give it, and the problem with it."""
-        drawn = self.drawn(kernel, engine_tol, random_state, q)
-        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
-        return drawn.kernel, problem
 
     def share(self, q: int) -> float:
         """Return how many of the columns that vary W (d, q) leaves: q / d."""
@@ -247,6 +238,10 @@ class Drawn:
         return replace(
             self, kernel=kernel, shards=self.shards.in_double() if double else self.shards
         )
+
+    def problem(self, dependence: Dependence) -> Problem:
+        """Return the problem of all rows with what is known of them."""
+        return Problem.of(self.shards, self.kernel, dependence, **self.parameters)
 
     def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> Choice:
         """Return up to 2,000 of the rows, to choose among multiples of the width and starts."""

@@ -18,7 +18,6 @@ from sklearn.utils.validation import (
 
 from ism_dask.blas import single_threaded_blas
 from ism_dask.checks import one_of, whole, yes_or_no
-from ism_dask.engines import Problem
 from ism_dask.estimators.base import IKDR, rows_of
 from ism_dask.estimators.beginning import Beginning
 from ism_dask.estimators.knowledge import as_array
@@ -260,7 +259,7 @@ class SupervisedIKDR(IKDR):
             prepared = prepared.whitened()
         beginning = self._beginning(prepared, kernel, dependence)
         drawn, q = beginning.drawn, beginning.q
-        problem = Problem.of(drawn.shards, drawn.kernel, dependence, **drawn.parameters)
+        problem = drawn.problem(dependence)
         search = self._search
         search = replace(
             search,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ism_dask.rivals.ascent import ascend
 from ism_dask.rivals.quasi_newton import climb_by_curvature
@@ -11,13 +12,6 @@ from ism_dask.solver import Evaluation, Operator
 from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError
 from ism_dask.typing import Array
-
-# Of the residual that counts as stationary: single precision, and the engine, have a share in it.
-_CAUTION = 0.4
-# The residual, and the share by which J changes, where single precision has done its part.
-_NEAR, _NEARLY_STILL = 0.02, 1e-6
-# The share of J below which it stands still, but for rounding.
-_STILL = 1e-15
 
 
 def solve(
@@ -41,30 +35,22 @@ def climb(
     *,
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
+    rest: float,
+    still: float,
 ) -> Solution:
-    """Climb from the W of `state`, whose history and count of iterations go on, to a standstill.
+    """Climb from the W of `state`, whose history and count of iterations go on, by L-BFGS.
 
-    J rises in every step, by L-BFGS.
+    J rises in every step. `rest` and `still` are those of `Trace`.
     """
-    trace = Trace(
-        operator, q, stopping, on_iteration, state, rest=_CAUTION * RESIDUAL, still=_STILL
-    )
+    trace = Trace(operator, q, stopping, on_iteration, state, rest=rest, still=still)
     steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation)
     return trace.ended(_climbed(trace, steps, stopping))
 
 
-def approach(
-    operator: Operator,
-    q: int,
-    stopping: Stopping,
-    *,
-    on_iteration: Callable[[State], None] | None = None,
-    state: State | None = None,
-) -> Solution:
-    """Climb as `climb` does, until single precision cannot tell much more."""
-    trace = Trace(operator, q, stopping, on_iteration, state, rest=_NEAR, still=_NEARLY_STILL)
-    steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation)
-    return trace.ended(_climbed(trace, steps, stopping))
+# To a standstill: single precision, and the engine, have a share in the residual, too.
+to_the_end = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
+# To where single precision has done its part.
+nearly = partial(climb, rest=0.02, still=1e-6)
 
 
 def _climbed(trace: Trace, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping) -> Status:

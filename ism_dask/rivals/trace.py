@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from ism_dask.eigen import leading, sine
+from ism_dask.eigen import sine
 from ism_dask.ritz import Ritz
 from ism_dask.solver import (
     AT_REST,
@@ -15,7 +15,7 @@ from ism_dask.solver import (
     Operator,
     finite,
     relative_residual,
-    space_of,
+    spectral_start,
 )
 from ism_dask.states import (
     RESIDUAL,
@@ -175,7 +175,7 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     """Return the (d, q) leading eigenvectors of Phi0, or W with those that it lacks."""
     if W is not None and W.shape[1] == q:
         return W
-    spectral = leading(finite(operator.phi0()), q, space=space_of(operator)).vectors
+    spectral = spectral_start(operator, q)
     return spectral if W is None else completed(W, spectral)
 
 

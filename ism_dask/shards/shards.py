@@ -199,27 +199,27 @@ class Shards:
             tasks += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(tasks)
 
-    def fold_meetings(
+    def fold_some_pairs(
         self,
         function: Callable[..., Any],
-        meetings: Sequence[Sequence[int]],
+        chosen: Sequence[Sequence[int]],
         tails: Shards,
         *args: Any,
     ) -> Any:
         """Return the sum over shards of `function(head, tail, *args)`.
 
         `head` is a piece, `tail` an iterator over the pieces of `tails`, which are cut alike, that
-        `meetings` names for it by number. A head sees them in several calls where they are more
+        `chosen` lists for it by number. A head sees them in several calls where they are more
         than `handed`.
         """
         work, loader = self._work(function, *args), tails._work(_itself)
-        stripe = self._task(Task.on_meeting, work)
+        stripe = self._task(Task.on_some_pairs, work)
         bundles = [part.bundle for part in tails.parts]
         tasks = []
-        for part, numbers in zip(self.parts, meetings, strict=True):
-            head, met = part.bundle, [bundles[number] for number in numbers]
-            size = tails.handed or max(1, len(met))
-            tasks += [stripe(loader, head, met[i : i + size]) for i in range(0, len(met), size)]
+        for part, numbers in zip(self.parts, chosen, strict=True):
+            head, tail = part.bundle, [bundles[number] for number in numbers]
+            size = tails.handed or max(1, len(tail))
+            tasks += [stripe(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return work.summed(tasks)
 
     def gathered(self) -> Array:

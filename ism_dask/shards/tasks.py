@@ -123,7 +123,7 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._told(self.function(first, pieces, *self.args))
 
-    def on_meeting(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+    def on_some_pairs(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
         """Call the function on a piece and an iterator over pieces that another task loads."""
         pieces = (loader._load(part) for part in tail)  # a task of the same class
         return self._told(self.function(self._load(head), pieces, *self.args))

@@ -10,9 +10,9 @@ import pytest
 from definition import Dense, dense_gamma
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Blocks, Problem, choose, meetings
+from ism_dask.engines import Blocks, Problem, choose, pair_design
 from ism_dask.engines.blocks import _Plan
-from ism_dask.engines.meetings import Design
+from ism_dask.engines.pair_design import PairDesign
 from ism_dask.gamma import Dependence, FactorGamma
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.search import Search
@@ -36,7 +36,7 @@ KERNELS = {"multiquadric": Multiquadric(0.5), "local and inner": LOCAL.resolve(X
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch):
-    monkeypatch.setattr(meetings, "_GROUP_ROWS", 5)
+    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 5)
 
 
 def _blocks(kernel, gamma, rows, partners=12, seed=0, engine_tol=1e-4):
@@ -83,17 +83,17 @@ def test_the_mean_over_all_draws_is_the_definition(kernel, gamma, rows):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12, 23])
-def test_each_pair_of_shards_meets_as_often_on_average(count):
+def test_each_pair_of_shards_is_drawn_as_often_on_average(count):
     shards = cut(np.zeros((10 * count, 1)), 10)
     met = np.zeros((count, count))
     draws = 400
     for seed in range(draws):
-        design = Design.of(shards, 6, seed)
+        design = PairDesign.of(shards, 6, seed)
         for head in range(count):
             for tail in design.tails[head]:
                 met[head, tail] += sum(design.weight(each) for each in design.between(head, tail))
                 assert len(design.between(head, tail)) == len(design.between(tail, head))
-    # Each is weighed by its groups, of which one in so many meets.
+    # Each is weighed by its groups, of which one in `expected` is drawn.
     expected = design.groups / design.shifts
     off = np.abs(met / draws - expected)
     assert off.max() <= (1e-12 if design.whole else 6 * expected * np.sqrt(count / draws / 2))
@@ -166,7 +166,7 @@ def test_a_smaller_tolerance_takes_more_pairs_and_finer_ends():
 
 def test_groups_have_their_share_of_each_class():
     shards = cut(X, 30).with_rows(SORTED[:, None])
-    design = Design.of(shards, 6, 0)
+    design = PairDesign.of(shards, 6, 0)
     dealt = design.dealt(shards.pick(np.arange(30, 60)))
     edges = design.edges(30)
     counts = [
@@ -177,7 +177,7 @@ def test_groups_have_their_share_of_each_class():
 
 
 def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
-    monkeypatch.setattr(meetings, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 6))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
@@ -195,7 +195,7 @@ def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
 
 
 def test_many_shards_begin_with_some(monkeypatch):
-    monkeypatch.setattr(meetings, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(6400, 5))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)

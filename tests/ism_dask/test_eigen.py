@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from ism_dask.eigen import canonical_signs, leading, sine
+from ism_dask.eigen import canonical_signs, largest_pairs, leading, sine
 
 
 def _symmetric(d, seed=0):
@@ -31,6 +31,19 @@ def test_krylov_gives_the_same_as_dense(monkeypatch):
         krylov = leading(A, 4, guess)
         np.testing.assert_allclose(krylov.values, dense.values, rtol=1e-10)
         assert sine(dense.vectors, krylov.vectors) < 1e-8
+
+
+def test_copies_of_an_eigenvalue_are_not_lost():
+    """Nine eigenvalues are 1 but for rounding: LAPACK finds none of some of these."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        matrix, small = np.eye(13), rng.normal(size=(4, 4))
+        matrix[9:, 9:] = 0.01 * small @ small.T
+        matrix[:9, 9:] = 1e-16 * rng.normal(size=(9, 4))
+        matrix[9:, :9] = matrix[:9, 9:].T
+        values, vectors = largest_pairs(matrix, 1)
+        assert values == pytest.approx([1.0])
+        np.testing.assert_allclose(matrix @ vectors, vectors, atol=1e-12)
 
 
 def test_signs_are_canonical():

@@ -1,7 +1,7 @@
-"""What the rows of one shard sum up over the rows that they meet: the tasks of the engine `blocks`.
+"""Sums of one shard over the pairs of its rows: the tasks of the engine `blocks`.
 
-Each pair of rows is seen from both of its sides, so that no task needs the degrees of another: it
-returns its part of Phi, of Phi W or of J, and nothing that grows with n.
+Each pair of rows is seen from both of its sides: no task needs the degrees of another. It returns
+its part of Phi, of Phi W or of J, and nothing that grows with n.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ism_dask.engines.meetings import Design, Meeting
+from ism_dask.engines.pair_design import PairDesign, ShardPair
 from ism_dask.engines.tiles import QUIET, Area, Model, Side, Stripe, projected
 from ism_dask.kernels.pairing import INNER
 from ism_dask.shards import Piece
@@ -26,13 +26,13 @@ Partial: TypeAlias = tuple[Array | None, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Met:
-    """The problem as a task sees it, and the design of who meets whom.
+class PairProblem:
+    """The problem as a task sees it, with the design of the pairs.
 
     Attributes
     ----------
     model : Model
-    design : Design
+    design : PairDesign
     starts : tuple of int
         The first row of each shard.
     measured : bool
@@ -40,7 +40,7 @@ class Met:
     """
 
     model: Model
-    design: Design
+    design: PairDesign
     starts: tuple[int, ...]
     measured: bool = False
 
@@ -53,7 +53,7 @@ _Collect: TypeAlias = Callable[[Array, Area, Piece], None]
 
 
 class _Walk(Stripe):
-    """A walk over the rows that one shard meets.
+    """A walk over the pairs of the rows of one shard.
 
     Attributes
     ----------
@@ -64,13 +64,15 @@ class _Walk(Stripe):
         The degrees of the head, and what its rows bring to Phi with themselves.
     """
 
-    def __init__(self, head: Piece, met: Met) -> None:
+    def __init__(self, head: Piece, pairs: PairProblem) -> None:
         rows = len(head.X)
-        model = replace(met.model, n_rows=rows + max(np.diff([*met.starts, met.model.n_rows])))
+        model = replace(
+            pairs.model, n_rows=rows + max(np.diff([*pairs.starts, pairs.model.n_rows]))
+        )
         super().__init__(replace(head, start=0), model)
-        self.met, self.design, self.number = met, met.design, met.number(head)
-        self.edges = met.design.edges(rows)
-        self.sums = np.zeros(met.design.rounds + 2)
+        self.pairs, self.design, self.number = pairs, pairs.design, pairs.number(head)
+        self.edges = pairs.design.edges(rows)
+        self.sums = np.zeros(pairs.design.rounds + 2)
         self.row_degrees = np.zeros(rows)
 
     def mind_square(self, gamma: Array, area: Area) -> None:
@@ -78,25 +80,25 @@ class _Walk(Stripe):
         np.fill_diagonal(gamma, 0.0)
 
     @QUIET
-    def meet(self, tails: Iterator[Piece], collect: _Collect | None) -> None:
+    def visit_all(self, tails: Iterator[Piece], collect: _Collect | None) -> None:
         """Visit all tiles; `collect` gets `coupling * Psi / unit` of each, with its weight."""
         for tail in tails:
-            number = self.met.number(tail)
+            number = self.pairs.number(tail)
             if number == self.design.tails[self.number][0]:
-                self._meet_themselves()
+                self._own_pairs()
             local = replace(self.design.dealt(tail), start=len(self.head.X))
             side, edges = Side.right(local, self.model), self.design.edges(len(tail.X))
-            for meeting in self.design.between(self.number, number):
-                self._meeting(meeting, side, edges, collect)
+            for pair in self.design.between(self.number, number):
+                self._shard_pair(pair, side, edges, collect)
 
-    def _meeting(
-        self, meeting: Meeting, side: Side, edges: list[int], collect: _Collect | None
+    def _shard_pair(
+        self, pair: ShardPair, side: Side, edges: list[int], collect: _Collect | None
     ) -> None:
-        weight, met = self.design.weight(meeting), self.design.shifts / self.design.groups
+        weight, share = self.design.weight(pair), self.design.shifts / self.design.groups
         total = 0.0
-        for area in self._areas(meeting, edges):
+        for area in self._areas(pair, edges):
             contrast = 0.0
-            for part, sign in _quarters(area) if self.met.measured else [(area, 1.0)]:
+            for part, sign in _quarters(area) if self.pairs.measured else [(area, 1.0)]:
                 M = self.visit(side, part, wanted=collect is not None)
                 if collect and M is not None:
                     M *= weight
@@ -104,27 +106,27 @@ class _Walk(Stripe):
                 contrast += sign * self.objective
                 total += self.objective
                 self.objective = 0.0
-            if meeting.leads and self.met.measured:
-                self.sums[-1] += (1.0 - met) * (weight * contrast) ** 2
+            if pair.leads and self.pairs.measured:
+                self.sums[-1] += (1.0 - share) * (weight * contrast) ** 2
         # The walk of a stripe counts pairs twice, for the side that it does not see.
-        self.sums[1 + meeting.round] += 0.5 * weight * total
+        self.sums[1 + pair.round] += 0.5 * weight * total
         self.row_degrees += weight * self.degrees[: len(self.head.X)]
         self.degrees[:] = 0.0
 
-    def _areas(self, meeting: Meeting, edges: list[int]) -> Iterator[Area]:
-        """Yield the areas of a meeting; a group that meets itself has one of its own."""
+    def _areas(self, pair: ShardPair, edges: list[int]) -> Iterator[Area]:
+        """Yield the areas of two shards; a group that is its own partner has one of its own."""
         shifts, groups = self.design.shifts, self.design.groups
         for group in range(groups):
             top, bottom = self.edges[group : group + 2]
-            for step in range(shifts) if meeting.own else [0]:
-                begin = (group + meeting.first + step) % groups
-                end = begin + (1 if meeting.own else shifts)
+            for step in range(shifts) if pair.own else [0]:
+                begin = (group + pair.first + step) % groups
+                end = begin + (1 if pair.own else shifts)
                 for left, right in [(begin, min(end, groups)), (0, end - groups)]:
                     if left < right and top < bottom and edges[left] < edges[right]:
-                        square = (bottom - top) * (meeting.own and begin == group)
+                        square = (bottom - top) * (pair.own and begin == group)
                         yield Area(top, bottom, edges[left], edges[right], square)
 
-    def _meet_themselves(self) -> None:
+    def _own_pairs(self) -> None:
         """Add what each row brings with itself."""
         head, facts, dtype = self.head, self.head.facts, np.dtype(np.float64)
         gamma = self.model.gamma
@@ -149,7 +151,7 @@ class _Walk(Stripe):
 def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
     """Yield the quarters of an area, with the signs of a contrast.
 
-    In it cancels what a row brings whichever others it meets: what is left is a matter of chance.
+    What a row brings whatever its partners are cancels in it: the rest is a matter of chance.
     """
     middle, centre = (area.top + area.bottom + 1) // 2, (area.left + area.right + 1) // 2
     rows, columns = [area.top, middle, area.bottom], [area.left, centre, area.right]
@@ -161,47 +163,47 @@ def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
 
 
 @QUIET
-def phi_part(head: Piece, tails: Iterator[Piece], met: Met, W: Array) -> Partial:
+def phi_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem, W: Array) -> Partial:
     """Return what the rows of a shard add to Phi (d, d), and the sums of their walk."""
-    head = _pointed(met.design.dealt(head), W)
+    head = _pointed(pairs.design.dealt(head), W)
     P = np.zeros_like(head.X)
-    product = np.empty((max(np.diff(met.design.edges(len(P)))), P.shape[1]), P.dtype)
+    product = np.empty((max(np.diff(pairs.design.edges(len(P)))), P.shape[1]), P.dtype)
 
     def collect(M: Array, area: Area, tail: Piece) -> None:
         rows = product[: len(M)]
         np.matmul(M, tail.X[area.columns], out=rows)
         P[area.rows] += rows
 
-    walk = _Walk(head, met)
-    walk.meet((_pointed(tail, W) for tail in tails), collect)
+    walk = _Walk(head, pairs)
+    walk.visit_all((_pointed(tail, W) for tail in tails), collect)
     P *= walk.model.unit
     P += walk.row_degrees.astype(P.dtype)[:, None] * head.X
     return (head.X.T @ P).astype(np.float64), walk.sums
 
 
 @QUIET
-def product_part(head: Piece, tails: Iterator[Piece], met: Met) -> Partial:
+def product_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Partial:
     """Return what the rows of a shard add to Phi W (d, k), and the sums of their walk.
 
     The rows of the tails are the projected ones.
     """
-    head = met.design.dealt(head)
+    head = pairs.design.dealt(head)
     Z = head.facts[-1]
     moved = np.zeros(Z.shape)
 
     def collect(M: Array, area: Area, tail: Piece) -> None:
         moved[area.rows] += M @ tail.X[area.columns]
 
-    walk = _Walk(head, met)
-    walk.meet(tails, collect)
+    walk = _Walk(head, pairs)
+    walk.visit_all(tails, collect)
     inner = walk.model.unit * moved + walk.row_degrees[:, None] * Z
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 
-def value_part(head: Piece, tails: Iterator[Piece], met: Met) -> Partial:
+def value_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Partial:
     """Return the sums of the walk of a shard; all rows are the projected ones."""
-    walk = _Walk(met.design.dealt(head), met)
-    walk.meet(tails, None)
+    walk = _Walk(pairs.design.dealt(head), pairs)
+    walk.visit_all(tails, None)
     return None, walk.sums
 
 

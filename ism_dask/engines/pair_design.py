@@ -1,13 +1,12 @@
-"""Random meetings of rows: which groups of which shards stand for all pairs of rows.
+"""Random pairs of rows that stand for all of them.
 
-Rows of a shard are dealt into groups. Two shards that meet pair each group of one with a few
-groups of the other, shifted by a random number around the circle of groups. Whatever the order of
-the rows and however they are dealt, each pair of rows of the two shards meets with the same
-probability, so that sums over the pairs that meet, divided by it, are unbiased.
+The rows of a shard are dealt into groups. Of two shards that are paired, each group of one is
+paired with a few groups of the other, shifted by a random number around the circle of groups.
+Whatever the order of the rows and however they are dealt, each pair of rows of the two shards is
+drawn with the same probability. Sums over the drawn pairs, divided by it, are unbiased.
 
-The same holds one level up: where shards are few, all pairs of them meet. Where they are many,
-each meets one other in each round of a random permutation that is shifted around the circle of
-shards.
+Shards are paired alike. Where they are few, all pairs of them are drawn. Where they are many, each
+is paired with one other in each round of a random permutation, shifted around the circle of shards.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
-# Rows of a group: with fewer BLAS slows down, with more a row meets more others than it has to.
+# Rows of a group: with fewer BLAS slows down, with more a row has more partners than it needs.
 _GROUP_ROWS = 128
 # Rounds of shards at least, for their variance to be seen, and at most: each reads a shard twice.
 _ROUNDS = (2, 8)
@@ -30,16 +29,16 @@ _DEALING, _SHIFTS, _SHARDS = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Two shards that meet, as one of them sees it.
+class ShardPair:
+    """Two shards that are paired, as one of them sees it.
 
     Attributes
     ----------
     round : int
     first : int
-        Group g of the head meets groups `g + first`, `g + first + 1`, ... of the tail.
+        Group g of the head is paired with `g + first`, `g + first + 1`, ... of the tail.
     leads : bool
-        Whether the round began with the head: of the two sides of a meeting one does.
+        Whether the round began with the head: of the two sides of a pair one does.
     own : bool
         Whether head and tail are the same shard.
     """
@@ -51,8 +50,8 @@ class Meeting:
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
-    """The meetings of all shards.
+class PairDesign:
+    """Which groups of which shards are paired.
 
     Attributes
     ----------
@@ -60,11 +59,11 @@ class Design:
     groups : int
         Of each shard.
     shifts : int
-        Groups of the other shard that a group meets.
+        Groups of the other shard that a group is paired with.
     whole : bool
-        Whether each pair of shards meets once.
+        Whether each pair of shards is drawn, once.
     partners, firsts : (r, s) arrays
-        The shard that each of s shards meets in each of r rounds, -1 for none, and the first shift.
+        The partner of each of s shards in each of r rounds, -1 for none, and the first shift.
     """
 
     seed: int
@@ -75,8 +74,8 @@ class Design:
     firsts: Array
 
     @classmethod
-    def of(cls, shards: Shards, partners: float, seed: int) -> Design:
-        """Return a design in which each row meets about so many rows, or all there are."""
+    def of(cls, shards: Shards, partners: float, seed: int) -> PairDesign:
+        """Return a design in which each row has about `partners` others, or all there are."""
         count, largest, n = len(shards.parts), shards.largest, shards.n_rows
         groups, shifts = max(1, round(largest / _GROUP_ROWS)), 1
         least, most = _ROUNDS
@@ -95,11 +94,11 @@ class Design:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pairs of rows meet."""
+        """Whether all pairs of rows are drawn."""
         return self.whole and self.shifts == self.groups
 
     def partners_of(self, shards: Shards) -> float:
-        """Return how many rows a row meets."""
+        """Return how many others each row is paired with."""
         rounds = self.count if self.whole else 2 * self.rounds
         return rounds * self.shifts / self.groups * shards.n_rows / self.count
 
@@ -124,57 +123,57 @@ class Design:
         """How many shards there are."""
         return self.partners.shape[1]
 
-    def weight(self, meeting: Meeting) -> float:
-        """Return what a pair of rows counts for, on each side of its meeting."""
+    def weight(self, pair: ShardPair) -> float:
+        """Return the weight of a pair of rows, on each of its sides."""
         if not self.whole:
             return self.count * self.groups / (2 * self.rounds * self.shifts)
-        # A shard meets itself on both sides.
-        return self.groups / self.shifts / (2 if meeting.own else 1)
+        # A shard is its own partner on both sides.
+        return self.groups / self.shifts / (2 if pair.own else 1)
 
     @cached_property
-    def _by_head(self) -> list[dict[int, list[Meeting]]]:
-        heads: list[dict[int, list[Meeting]]] = [{} for _ in range(self.count)]
+    def _by_head(self) -> list[dict[int, list[ShardPair]]]:
+        heads: list[dict[int, list[ShardPair]]] = [{} for _ in range(self.count)]
         for number, (partners, firsts) in enumerate(zip(self.partners, self.firsts, strict=True)):
             for shard, (other, first) in enumerate(zip(partners.tolist(), firsts, strict=True)):
                 if other < 0:
                     continue
                 own, back = shard == other, -int(first) - self.shifts + 1
-                there = Meeting(number, int(first), leads=True, own=own)
-                here = Meeting(number, back, leads=False, own=own)
+                there = ShardPair(number, int(first), leads=True, own=own)
+                here = ShardPair(number, back, leads=False, own=own)
                 heads[shard].setdefault(other, []).append(there)
                 heads[other].setdefault(shard, []).append(here)
         return heads
 
     @property
     def tails(self) -> list[list[int]]:
-        """The shards that each shard meets."""
+        """The partners of each shard."""
         return [sorted(tails) for tails in self._by_head]
 
-    def between(self, head: int, tail: int) -> list[Meeting]:
-        """Return the meetings of two shards."""
+    def between(self, head: int, tail: int) -> list[ShardPair]:
+        """Return how two shards are paired."""
         return self._by_head[head][tail]
 
     def dealt(self, piece: Piece) -> Piece:
         """Return a piece with its rows in the order of their groups.
 
-        Rows are sorted by the first number of what Gamma knows of them, and dealt out one by one:
+        Rows are sorted by the first number that Gamma has for them, and dealt out one by one:
         each group has its share of each class, and so has each half of it.
         """
         rng = np.random.default_rng([self.seed, _DEALING, piece.start])
-        known = piece.facts[0][:, 0]
-        order = np.lexsort([rng.random(len(known)), known])
+        first = piece.facts[0][:, 0]
+        order = np.lexsort([rng.random(len(first)), first])
         groups = [order[group :: self.groups] for group in range(self.groups)]
         order = np.concatenate([half for rows in groups for half in (rows[::2], rows[1::2])])
         return Piece(piece.start, piece.X[order], tuple(fact[order] for fact in piece.facts))
 
     def edges(self, rows: int) -> list[int]:
-        """Return where the groups of a piece of so many rows begin and end."""
+        """Return where the groups of a piece with this many rows begin and end."""
         sizes = [len(range(group, rows, self.groups)) for group in range(self.groups)]
         return [0, *np.cumsum(sizes).tolist()]
 
 
 def _circle(count: int) -> Array:
-    """Return rounds in which each of so many shards meets each other, and itself, once."""
+    """Return rounds in which each of `count` shards is paired with each, and itself, once."""
     shards, steps = np.arange(count), np.arange(count // 2 + 1)
     partners = (shards + steps[:, None]) % count
     if count > 1 and count % 2 == 0:
@@ -186,8 +185,8 @@ def _circle(count: int) -> Array:
 def _permutation(count: int, seed: list[int]) -> Array:
     """Return a random permutation (s,) that sends each stretch of shards everywhere alike.
 
-    In files that are sorted neighbours are of one class, and pairs of classes would else meet more
-    or less often than they should. The last shift makes all partners of a shard as likely.
+    In files that are sorted neighbours are of one class, and pairs of classes would else be drawn
+    more or less often than they should. The last shift makes all partners of a shard as likely.
     """
     rng = np.random.default_rng(seed)
     length = math.isqrt(count)
