@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 # The correlation of neighbouring columns in the designs "AR(.7)".
 _CORRELATION = 0.7
-# Unequal variances: the second class is at x1 + 1, and its x2 is so many times as wide.
+# Unequal variances: how far the second class is off along x1, and how much wider its x2 is.
 _SHIFT, _STRETCH = 1.0, 2.5
 # Spirals: how far rows are off their arm, whose radius is its angle.
 _OFF_ARM = 0.2

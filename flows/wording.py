@@ -77,7 +77,7 @@ def components(account: dict[str, Any]) -> str:
     """Return what a fit says against its number of new features, or nothing."""
     if "components_advice" in account:
         return _sentence(_with_options(account["components_advice"]))
-    # Of runs that were kept before fits said so themselves.
+    # For records of runs whose fits did not give advice yet.
     return _sentence(components_advice(account["eigenvalues"], account["eigengap"]))
 
 

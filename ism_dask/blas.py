@@ -18,7 +18,7 @@ from threadpoolctl import LibController, ThreadpoolController
 class _Pin:
     """One BLAS thread while anyone holds the pin, what there was before when nobody does.
 
-    Fits that overlap end in any order, so that another thread may take the limit back than the
+    Fits that overlap end in any order: the thread that takes the limit back may not be the
     one that set it. `ThreadpoolController.limit` forbids that, and a thread that did both for
     all others would cost more than a small fit.
     """
@@ -45,7 +45,7 @@ class _Pin:
 
 
 def _set_threads(counts: list[int]) -> None:
-    """Give each BLAS library so many threads, and leave the next limit to any thread."""
+    """Set the number of threads of each BLAS library; any thread may set the next limit."""
     for library, count in zip(_libraries(), counts, strict=True):
         library.set_num_threads(count)
         # Since threadpoolctl 3.8 the first thread that sets a limit of OpenBLAS is the only one

@@ -1,6 +1,6 @@
 """What y says of its rows: classes, or numbers under a kernel, as a Gamma with facts.
 
-A kernel of numbers becomes a thin factor, so that every engine serves it.
+A kernel of numbers becomes a thin factor, which every engine serves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fits in a block of code, told to whoever watches it: no estimator need be given a callback."""
+"""Watch the fits of a block of code, without a callback for each estimator."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def fit_watcher() -> FitWatcher:
 
 
 @contextmanager
-def told(plan: Plan) -> Iterator[None]:
-    """Tell whoever watches that the block is a fit."""
+def announced(plan: Plan) -> Iterator[None]:
+    """Report the block to the watcher as a fit."""
     watcher = fit_watcher()
     watcher.begun(plan)
     yield

@@ -27,20 +27,22 @@ def printed(script: str, *options: str) -> str:
 
 def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
     picture = tmp_path / "wine.png"
-    told = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
-    assert "new feature 1 (eigenvalue 474): proline +0.63" in told
-    assert "new feature 2 (eigenvalue 266): flavanoids +0.53" in told
+    output = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
+    assert "new feature 1 (eigenvalue 474): proline +0.63" in output
+    assert "new feature 2 (eigenvalue 266): flavanoids +0.53" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
-    worth = {name: float(mean) for name, mean in re.findall(r"^ +(\w+) +(0\.\d+) \+-", told, re.M)}
+    worth = {
+        name: float(mean) for name, mean in re.findall(r"^ +(\w+) +(0\.\d+) \+-", output, re.M)
+    }
     assert set(worth) == {"PCA", "LDA", "IKDR"}
     assert worth["IKDR"] > 0.93
 
 
 def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
-    told = printed("larger_than_memory.py", "--rows", "5000")
-    assert "5,000 rows of 20 in 4 chunks" in told
-    assert "engine landmarks" in told
-    sine = re.search(r"the true one: (0\.\d+)", told)
+    output = printed("larger_than_memory.py", "--rows", "5000")
+    assert "5,000 rows of 20 in 4 chunks" in output
+    assert "engine landmarks" in output
+    sine = re.search(r"the true one: (0\.\d+)", output)
     assert sine is not None
     assert float(sine[1]) < 0.2
-    assert "new features on disk: 5,000 x 2 float32" in told
+    assert "new features on disk: 5,000 x 2 float32" in output

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.svm import SVC
 
-from flows.paper.methods import Asked, account, clustered, learned
+from flows.paper.methods import Request, account, clustered, learned
 from flows.paper.names import (
     ALIGNED,
     DATA,
@@ -89,9 +89,9 @@ class _Cell(Strand):
         return self.data, None
 
     @property
-    def _asked(self) -> Asked:
+    def _asked(self) -> Request:
         settings = self.settings
-        return Asked(DATA[self.data].classes, self.kernel, settings.cap, settings.seed)
+        return Request(DATA[self.data].classes, self.kernel, settings.cap, settings.seed)
 
 
 class SupervisedCell(_Cell):

@@ -8,7 +8,7 @@ from functools import partial
 
 from sklearn.svm import SVC
 
-from flows.paper.methods import Asked, account, gaussian_of, learned
+from flows.paper.methods import Request, account, gaussian_of, learned
 from flows.paper.names import ISM
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
@@ -24,12 +24,12 @@ _COUNTS = (1, 2, 3, 5, 9, 10, 20)
 _LDA_COUNTS = _COUNTS[:5]
 _SECONDS = 60.0
 
-_Learn = Callable[[Asked, Array, Array], Fitted]
+_Learn = Callable[[Request, Array, Array], Fitted]
 
 
-def _narrow(share: float, asked: Asked, X: Array, y: Array) -> Fitted:
+def _narrow(share: float, asked: Request, X: Array, y: Array) -> Fitted:
     """Learn by ISM under a gaussian of a share of the median distance."""
-    narrow = Asked(asked.q, gaussian_of(X, share), asked.cap, asked.seed)
+    narrow = Request(asked.q, gaussian_of(X, share), asked.cap, asked.seed)
     return learned(ISM, narrow, X, y)
 
 
@@ -78,7 +78,7 @@ class FeatureLine(Strand):
         """Learn so many features, and judge them on rows that were not seen."""
         X, y = rows_of(_DATA, _SPLIT)
         train, test = drawn(_DATA, _SPLIT, _ROWS, self.settings.seed)
-        asked = Asked(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
+        asked = Request(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line}, {step} features"):
             found = _LINES[self.line][0](asked, X[train], y[train])
             judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.paper.methods import Asked, account, fitted
+from flows.paper.methods import Request, account, fitted
 from flows.paper.names import DELTA, METHODS, RIVALS
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
@@ -91,7 +91,7 @@ class GrowthLine(Strand):
         """Fit W to so many rows."""
         X, y = rows_of(_DATA, _SPLIT)
         chosen, _ = drawn(_DATA, _SPLIT, step, self.settings.seed)
-        asked = Asked(_Q, self.line.kernel, min(_SECONDS, self.settings.cap), self.settings.seed)
+        asked = Request(_Q, self.line.kernel, min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
             found = fitted(asked, X[chosen], y[chosen], self.line.options)
         return {"rows": step, **account(found)}

@@ -33,8 +33,8 @@ PAPER_GAUSSIAN = Gaussian(sigma="median")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a method is asked for.
+class Request:
+    """What a method is to learn.
 
     Attributes
     ----------
@@ -68,40 +68,40 @@ def account(fitted: Fitted) -> dict[str, Any]:
     return told
 
 
-def learned(method: str, asked: Asked, X: Array, y: Array) -> Fitted:
+def learned(method: str, request: Request, X: Array, y: Array) -> Fitted:
     """Learn new features of rows X (n, d) with classes y (n,), looking at the clock."""
     if not METHODS[method].solver:
-        return timed_fit(_REFERENCES[method](asked), X, y)
+        return timed_fit(_REFERENCES[method](request), X, y)
     _warm(_OPTIONS[method].get("solver", ISM))
-    if asked.kernel == ALIGNED:
-        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=asked.seed)
-        asked = replace(asked, kernel=summed)
-    return fitted(asked, X, y, _OPTIONS[method])
+    if request.kernel == ALIGNED:
+        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
+        request = replace(request, kernel=summed)
+    return fitted(request, X, y, _OPTIONS[method])
 
 
-def fitted(asked: Asked, X: Array, y: Array, options: Mapping[str, Any]) -> Fitted:
+def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> Fitted:
     """Fit W to rows X (n, d) with classes y (n,), with options of the estimator."""
     model = SupervisedIKDR(
-        asked.q,
-        kernel=published_kernel(asked.kernel),
+        request.q,
+        kernel=published_kernel(request.kernel),
         target="classes",
         selection=None,
-        max_seconds=asked.cap,
-        random_state=asked.seed,
+        max_seconds=request.cap,
+        random_state=request.seed,
         **options,
     )
     return timed_fit(model, X, y)
 
 
-def clustered(method: str, asked: Asked, X: Array) -> Fitted:
+def clustered(method: str, request: Request, X: Array) -> Fitted:
     """Learn clusters of rows X (n, d), and the features they show in."""
     _warm(method)
     model = UnsupervisedIKDR(
-        asked.q,
-        kernel=published_kernel(asked.kernel),
+        request.q,
+        kernel=published_kernel(request.kernel),
         solver=method,
-        max_seconds=asked.cap,
-        random_state=asked.seed,
+        max_seconds=request.cap,
+        random_state=request.seed,
     )
     return timed_fit(model, X, None)
 
@@ -191,15 +191,15 @@ def _scaled(step: Any) -> Any:
     return make_pipeline(StandardScaler(), step)
 
 
-_REFERENCES: Mapping[str, Callable[[Asked], Any]] = {
+_REFERENCES: Mapping[str, Callable[[Request], Any]] = {
     "none": lambda _: make_pipeline(StandardScaler()),
-    "pca": lambda asked: _scaled(PCA(asked.q, random_state=asked.seed)),
-    "kernel-pca": lambda asked: _scaled(MedianKernelPCA(asked.q, asked.seed)),
-    "lda": lambda asked: _scaled(_Lda(n_components=asked.q)),
-    "nca": lambda asked: _scaled(CappedNCA(asked.q, asked.cap, asked.seed)),
+    "pca": lambda request: _scaled(PCA(request.q, random_state=request.seed)),
+    "kernel-pca": lambda request: _scaled(MedianKernelPCA(request.q, request.seed)),
+    "lda": lambda request: _scaled(_Lda(n_components=request.q)),
+    "nca": lambda request: _scaled(CappedNCA(request.q, request.cap, request.seed)),
     # Which is ISM with the linear kernel, whose Phi does not depend on W: one eigenproblem.
-    "supervised-pca": lambda asked: SupervisedIKDR(
-        asked.q, kernel="linear", random_state=asked.seed
+    "supervised-pca": lambda request: SupervisedIKDR(
+        request.q, kernel="linear", random_state=request.seed
     ),
 }
 

@@ -121,7 +121,7 @@ class Labelled:
         return sizes
 
     def components(self, settings: Settings) -> int | None:
-        """Return how many new features there will be: q as asked, or the classes less one.
+        """Return how many new features there will be: q if given, or the classes less one.
 
         None where the label is numbers, of which a fit sees how many there are to be.
         """

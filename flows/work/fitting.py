@@ -64,8 +64,8 @@ def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading
 
 
 def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
-    told = told_of(fitted, settings, labelled.data)
-    return {**labelled.facts(settings), "n_components": len(fitted.model.components_), **told}
+    account = told_of(fitted, settings, labelled.data)
+    return {**labelled.facts(settings), "n_components": len(fitted.model.components_), **account}
 
 
 def told_of(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:

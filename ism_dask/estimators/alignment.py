@@ -62,8 +62,8 @@ def aligned_sum(
     known = [as_kernel(kernel) for kernel in kernels]
     if not known:
         raise ValueError("`kernels` is empty; expected one kernel or more")
-    rows, told = _sampled(np.asarray(X), np.asarray(y), random_state)
-    of_y = _gamma(dependence(told, target))
+    rows, labels = _sampled(np.asarray(X), np.asarray(y), random_state)
+    of_y = _gamma(dependence(labels, target))
     pairs = [_agreement(kernel, rows, of_y, standardize=standardize) for kernel in known]
     alignments = np.array([alignment for alignment, _ in pairs])
     if alignments.max() <= 0:

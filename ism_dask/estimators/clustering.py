@@ -33,7 +33,7 @@ from ism_dask.solver import resumed
 from ism_dask.spectral import Embedding, Graph
 from ism_dask.states import Round, Solution, State, Status, Stopping
 from ism_dask.typing import Array
-from ism_dask.watching import Plan, fit_watcher, told
+from ism_dask.watching import Plan, announced, fit_watcher
 
 # Where none is given.
 _SEED = 0
@@ -114,7 +114,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         order = row_order(X, guide.known)
         if order is not None:
             X, guide = X[order], guide.taken(order)
-        with told(self.plan), single_threaded_blas():
+        with announced(self.plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide, order)
         solution = replace(outcome.best.solution, status=self.status_)

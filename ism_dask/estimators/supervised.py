@@ -32,7 +32,7 @@ from ism_dask.shards import is_dask
 from ism_dask.states import Solution, State
 from ism_dask.targets import dependence
 from ism_dask.typing import Array
-from ism_dask.watching import told
+from ism_dask.watching import announced
 
 # Kinds of numbers, and of labels, that scikit-learn would pass on as they are if they are finite.
 _READY_NUMBERS, _READY_LABELS = "iuf", "biufU"
@@ -70,8 +70,8 @@ class SupervisedIKDR(IKDR):
     engine_tol : float, default 1e-4
         How much of the trace of the kernel "landmarks" may leave out. Where W is then not
         stationary under the true kernel, a tenth and a hundredth of it are tried, too.
-        `engine_error_` bounds what that does to J; measured errors are far smaller. "blocks" have
-        so many pairs that they add 400 times this number to the variance of the slope of J by
+        `engine_error_` bounds what that does to J; measured errors are far smaller. "blocks" draw
+        pairs until they add 400 times this number to the variance of the slope of J by
         the rows.
     standardize : bool, default True
         Whether to bring the features to mean 0 and deviation 1 first.
@@ -98,7 +98,7 @@ class SupervisedIKDR(IKDR):
         whose nearest rows in X W explain most of y, as far as held-out rows confirm it. None: the
         width as it is, from the spectral start.
     n_init : int, default 1
-        Starts: the spectral one, and so many less one drawn at random. ISM takes the random ones
+        The number of starts: the spectral one, and random ones. ISM takes the random ones
         to a loose tolerance, and `solver` the one with the largest J to the end. The answer is
         the better of that and the plain run; `history_` and `n_iter_` are of it. Of polynomials
         the highest maxima can be those of a few rows far out: docs/solvers.md.
@@ -245,7 +245,7 @@ class SupervisedIKDR(IKDR):
         if known.classes is not None:
             self.classes_ = known.classes
         self._check_parameters()
-        with told(self.plan), single_threaded_blas():
+        with announced(self.plan), single_threaded_blas():
             solution, advice = self._learn(X, known)
         self._warn_of_ending(solution, advice)
         return self

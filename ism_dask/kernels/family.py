@@ -197,7 +197,7 @@ class Gaussian(_OneWidth):
     sigma : float, "root" or "median", default "root"
         The width. "median" is the median distance between the standardised rows, as in the paper.
         "root" is that times sqrt(q / d): about the distance between rows that q columns leave.
-        Clusterers and `hsic` take all columns, so that both are the same there.
+        Clusterers and `hsic` take all columns: both widths are the same there.
     """
 
     @property
@@ -345,7 +345,7 @@ class DistanceKernel(Multiquadric):
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """One: it has no width to choose, but several maxima, so that starts matter."""
+        """One: it has no width to choose, but several maxima, and starts matter."""
         return () if self.offset is not None else (1.0,)
 
     def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:

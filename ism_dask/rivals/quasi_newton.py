@@ -19,7 +19,7 @@ from ism_dask.typing import Array
 _MEMORY = 20
 # What a step has to gain of what its slope promises.
 _GAIN = 1e-4
-# A step that is too long is cut to this share, so many times at most.
+# A step that is too long is cut to this share; and the most cuts.
 _CUT, _CUTS = 0.4, 12
 # The sine by which the first step turns W, and the tangent that no step goes beyond.
 _FIRST, _LONGEST = 0.1, 0.5

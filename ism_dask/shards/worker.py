@@ -1,4 +1,4 @@
-"""What a process is told once: memory that stays, and one BLAS thread where it works for others."""
+"""Set up a process once: memory stays, and a worker has one BLAS thread."""
 
 from __future__ import annotations
 

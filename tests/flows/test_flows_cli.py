@@ -143,31 +143,31 @@ def test_fit_for_people(here: Command) -> None:
 
 def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
     store_own(600)
-    asked = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
-    assert re.search(r", engine landmarks, J within \d\S+, ", here(*asked).out)
+    words = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
+    assert re.search(r", engine landmarks, J within \d\S+, ", here(*words).out)
 
 
 def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     settings = unbounded()
-    asked = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
-    asked += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
-    asked += ["--tol", settings.tol]
-    assert here("fit", "own", "--plain", "--json", *asked).answer["engine_error"] is None
-    assert "no bound on the error of J" in here("fit", "own", "--plain", "--force", *asked).out
+    words = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
+    words += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
+    words += ["--tol", settings.tol]
+    assert here("fit", "own", "--plain", "--json", *words).answer["engine_error"] is None
+    assert "no bound on the error of J" in here("fit", "own", "--plain", "--force", *words).out
 
 
 def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     store_own(8200)
-    asked = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
+    words = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
     told = r"\d+ landmarks leave \S+ of the trace of Gaussian"
-    fitted = here("fit", *asked)
+    fitted = here("fit", *words)
     assert ", engine exact, " in fitted.out
     assert len(re.findall(f"^landmarks declined: {told}", fitted.out, re.MULTILINE)) == 1
-    answer = here("fit", *asked, "--force", "--json").answer
+    answer = here("fit", *words, "--force", "--json").answer
     assert re.match(f"landmarks declined: {told}", answer["engine_note"])
-    crossed = here("crossval", *asked, "--folds", 2).out
+    crossed = here("crossval", *words, "--folds", 2).out
     assert len(re.findall(rf"^fold 1(, 2)?: landmarks declined: {told}", crossed, re.M)) == 1
-    assert re.search(told, here("fit", *asked, "--engine", "landmarks", "--force").failed(1))
+    assert re.search(told, here("fit", *words, "--engine", "landmarks", "--force").failed(1))
 
 
 def test_an_engine_that_cannot_serve(here: Command) -> None:
@@ -175,10 +175,10 @@ def test_an_engine_that_cannot_serve(here: Command) -> None:
     assert "`engine`='features' cannot serve this problem" in ended.failed(1)
 
 
-def test_a_better_optimum_can_be_asked_for(here: Command) -> None:
-    asked = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
-    own = here(*asked, "--tol", 0.01).answer
-    better = here(*asked, "--n-init", 3, "--continuation", "--refine").answer
+def test_options_for_a_better_optimum(here: Command) -> None:
+    words = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
+    own = here(*words, "--tol", 0.01).answer
+    better = here(*words, "--n-init", 3, "--continuation", "--refine").answer
     assert better["objective"] > 1.005 * own["objective"]
     assert better["residual"] < 1e-6 < own["residual"]
     crossed = here("crossval", "wine", "--plain", "--json", "--first", 1, "--refine").answer
@@ -186,18 +186,18 @@ def test_a_better_optimum_can_be_asked_for(here: Command) -> None:
 
 
 def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
-    asked = ("fit", "wine", "--plain", "--force", "--max-iter", 1)
+    words = ("fit", "wine", "--plain", "--force", "--max-iter", 1)
     kept = "not settled: the best W so far was kept. It"
-    assert f"{kept} did not settle. Raise --max-iter\n" in here(*asked).out
-    assert "Raise --max-iter\n" in here(*asked, "--solver", "stiefel").out
-    assert "Raise --max-seconds\n" in here(*asked[:-2], "--max-seconds", 1e-9).out
-    assert "Leave --tol out to go on until it is\n" in here(*asked[:-2], "--tol", 0.01).out
+    assert f"{kept} did not settle. Raise --max-iter\n" in here(*words).out
+    assert "Raise --max-iter\n" in here(*words, "--solver", "stiefel").out
+    assert "Raise --max-seconds\n" in here(*words[:-2], "--max-seconds", 1e-9).out
+    assert "Leave --tol out to go on until it is\n" in here(*words[:-2], "--tol", 0.01).out
 
 
 @pytest.mark.usefixtures("_swinging")
 def test_advice_for_a_fit_that_swings(here: Command) -> None:
-    asked = ("cluster", "wine", "--plain", "--paradigm", "alternative")
-    told = here(*asked, "--tol", 1e-12).out
+    words = ("cluster", "wine", "--plain", "--paradigm", "alternative")
+    told = here(*words, "--tol", 1e-12).out
     assert "not settled" in told
     assert "swings between two subspaces" in told
     assert "Take another number of --components, kernel or width" in told
@@ -208,8 +208,8 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
     here: Command, request: pytest.FixtureRequest, command: str
 ) -> None:
     def ended(*options: object) -> str:
-        asked = (command, "wine", "--plain", "--json", "--force", "--run", "one", *options)
-        status: str = here(*asked).answer["status"]
+        words = (command, "wine", "--plain", "--json", "--force", "--run", "one", *options)
+        status: str = here(*words).answer["status"]
         assert load_model("one").metrics["status"] == status
         return status
 
@@ -244,8 +244,8 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     runs_folder().unlink()
     runs_folder().mkdir()
     (runs_folder() / "mine").touch()
-    asked = (command, "wine", "--plain", "--run", "mine")
-    assert f"could not write {runs_folder() / 'mine'}" in here(*asked).failed(1)
+    words = (command, "wine", "--plain", "--run", "mine")
+    assert f"could not write {runs_folder() / 'mine'}" in here(*words).failed(1)
     assert [path.name for path in runs_folder().iterdir()] == ["mine"]
 
 
@@ -365,8 +365,8 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
 
 
 def test_the_traceback_is_there_for_who_asks(apart: Command) -> None:
-    asked = ("fit", "wine", "--plain", "--label", "colour")
-    for ended in (apart(*asked, "--debug"), apart(*asked, ISM_DASK_DEBUG="1")):
+    words = ("fit", "wine", "--plain", "--label", "colour")
+    for ended in (apart(*words, "--debug"), apart(*words, ISM_DASK_DEBUG="1")):
         assert ended.status == 2
         assert "Traceback" in ended.err
         assert ended.err.splitlines()[-1].startswith("ism-dask: `label`")

@@ -34,20 +34,20 @@ def scheduler() -> Iterator[str]:
 
 
 def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
-    asked = ("crossval", "wine", "--plain", "--json", "--first", 4)
-    ended = apart(*asked, "--scheduler", scheduler)
+    command = ("crossval", "wine", "--plain", "--json", "--first", 4)
+    ended = apart(*command, "--scheduler", scheduler)
     assert (ended.status, ended.err) == (0, "")
-    alone = here(*asked).answer
+    alone = here(*command).answer
     _same(ended.answer, alone)
 
 
 def test_rows_that_workers_read_themselves(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ("crossval", "wine", "--plain", "--json", "--first", 2)
-    alone = here(*asked).answer
+    command = ("crossval", "wine", "--plain", "--json", "--first", 2)
+    alone = here(*command).answer
     monkeypatch.setattr(flows.work.data, "_IN_TASKS", 0)
-    _same(here(*asked, "--scheduler", scheduler).answer, alone)
+    _same(here(*command, "--scheduler", scheduler).answer, alone)
     fitted = here("fit", "wine", "--plain", "--json", "--scheduler", scheduler).answer
     again = here("fit", "wine", "--plain", "--json", "--force").answer
     assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
@@ -60,9 +60,9 @@ def test_progress_comes_from_the_workers(
     monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
     store_own(3000)
     diary = Diary()
-    asked = ("fit", "own", "--engine", "exact", "--tol", 1e-12, "--max-iter", 9)
+    command = ("fit", "own", "--engine", "exact", "--tol", 1e-12, "--max-iter", 9)
     with watching(diary):
-        assert here(*asked, "--plain", "--scheduler", scheduler).status == 0
+        assert here(*command, "--plain", "--scheduler", scheduler).status == 0
     assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in diary.texts)
     assert diary.shares == sorted(diary.shares)
 

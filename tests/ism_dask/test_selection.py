@@ -278,10 +278,10 @@ def test_a_row_far_out_is_no_worse_than_with_one_width():
     X[0, 3] = 1e6
     plain = {"kernel": Gaussian("median"), "selection": None}
     default, published = (_fit(X, y, 1, **given) for given in ({}, plain))
-    kept = np.arange(D) != 3
-    truth = np.eye(D)[kept, :1]
+    varying = np.arange(D) != 3
+    truth = np.eye(D)[varying, :1]
     away = []
     for model in (default, published):
-        W = (model.components_ / model.scale_).T[kept]
+        W = (model.components_ / model.scale_).T[varying]
         away.append(sine(truth, W / np.linalg.norm(W)))
     assert away[0] <= max(1.5 * away[1], 0.15)
