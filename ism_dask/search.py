@@ -125,7 +125,8 @@ class _Run:
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return what `work` makes of the first engine that does not decline on the way."""
-        return attempt(candidates(self.search.engine, problem, self.q), work)
+        engines = candidates(self.search.engine, problem, self.q, climbs=self.search.chosen)
+        return attempt(engines, work)
 
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
@@ -154,8 +155,7 @@ class _Run:
     ) -> tuple[Engine, Solution]:
         """Return what the solver comes to, as near to the true kernel as its claim asks."""
         kept: tuple[Engine, Solution] | None = None
-        if state is None:
-            state = self._coarsely(engine)
+        state = self._coarsely(engine, state)
         while True:
             try:
                 solution = self._complete(engine, state, watcher)
@@ -169,16 +169,20 @@ class _Run:
                 return kept
             engine, state = finer, continued(solution)
 
-    def _coarsely(self, engine: Engine) -> State | None:
+    def _coarsely(self, engine: Engine, state: State | None) -> State | None:
         """Return a W to begin with by fewer rows, where the engine has a part that sees those."""
-        coarse = engine.coarser()
+        chosen = state is not None and self._climbs and not state.history
+        coarse = engine.coarser() if state is None or chosen else None
         if coarse is None:
-            return None
+            return state
+        first = self._coarsely(coarse, state)
+        if first is not None and chosen:
+            return resumed(self._climbed(PaddedOperator(coarse, self._constant), first, None))
         stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
         operator = PaddedOperator(coarse, self._constant)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
-            return solve(operator, self.q, stopping, on_iteration=tell, state=known)
+            return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
 
         return resumed(self.journal.leg(leg))
 
@@ -269,8 +273,17 @@ class _Run:
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
     ) -> Solution:
         """Return what steps along the slope come to, the first ones in the rows' precision."""
-        if operator.engine.double is not operator.engine:
-            rough = PaddedOperator(operator.engine, self._constant, rough=True)
+        engine = operator.engine
+        rough = PaddedOperator(engine, self._constant, rough=True)
+        W = state.current.W[: engine.problem.d]
+        noise = engine.resolution(W)
+        if noise > RESIDUAL:
+            # Steps that gain less than the error of J may lead anywhere along a ridge.
+            still = engine.value(W).standard_error
+            solution = self._followed(APPROACH, rough, state, watcher, rest=noise, still=still)
+            ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
+            return solution if ended else replace(solution, status=Status.APPROXIMATE)
+        if engine.double is not engine:
             state = continued(self._followed(APPROACH, rough, state, watcher))
         solution = self._followed(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
@@ -289,6 +302,7 @@ class _Run:
         operator: PaddedOperator,
         state: State | None,
         watcher: Callable[[State], None] | None,
+        **limits: float,
     ) -> Solution:
         """Return what a solver comes to, from where it is known to have been if it can."""
         stopping = self._left(state)
@@ -300,7 +314,14 @@ class _Run:
                 if watcher is not None:
                     watcher(state)
 
-            return solver.solve(operator, self.q, stopping, on_iteration=told, state=known or state)
+            return solver.solve(
+                operator,
+                self.q,
+                stopping,
+                on_iteration=told,
+                state=known or state,
+                **limits,
+            )
 
         return self.journal.leg(leg, _seconds_of(state))
 

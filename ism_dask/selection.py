@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -19,6 +19,7 @@ from scipy.spatial import cKDTree
 from ism_dask.engines import Engine, Problem, choose
 from ism_dask.kernels import Kernel
 from ism_dask.rivals.quasi_newton import climb_by_curvature
+from ism_dask.shards import side_by_side
 from ism_dask.solver import relative_residual, spectral_start
 from ism_dask.starts import Evidence, starts
 from ism_dask.typing import Array
@@ -130,7 +131,10 @@ def _trials(choice: Choice) -> list[Trial]:
         if not first_points:
             others = list(_ranked(evidence, starts(evidence, choice.q)).items())[:_STARTS]
             first_points = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
-        here = [_trial(engine, evidence, width, *point) for point in first_points.items()]
+        calls = [
+            partial(_trial, engine, evidence, width, start, W) for start, W in first_points.items()
+        ]
+        here = side_by_side(calls, len(rows))
         trials += here
         first_points[_WIDER] = max(here, key=lambda trial: trial.objective).W
     return trials

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from ism_dask.eigen import largest_pairs, nearest_orthonormal, whitened_by
+from ism_dask.shards import side_by_side
 from ism_dask.typing import Array
 
 # Slices that numbers are cut into.
@@ -64,12 +65,22 @@ class Evidence:
 
 def starts(evidence: Evidence, q: int) -> dict[str, Array]:
     """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
-    subspaces = {"directional regression": directional_regression(evidence, q)}
+    calls = [partial(_by_slices, evidence, q), partial(_by_gradients, evidence, q)]
+    by_slices, by_gradients = side_by_side(calls, len(evidence.X))
+    return by_slices | by_gradients
+
+
+def _by_slices(evidence: Evidence, q: int) -> dict[str, Array]:
+    return {"directional regression": directional_regression(evidence, q)}
+
+
+def _by_gradients(evidence: Evidence, q: int) -> dict[str, Array]:
     functions = _leading_functions(evidence.U)
     distances = _CentreDistances.of(evidence.X)
-    for name, (share, ridge) in _GRADIENTS.items():
-        subspaces[name] = distances.gradient_subspace(functions, share, ridge, q)
-    return subspaces
+    return {
+        name: distances.gradient_subspace(functions, share, ridge, q)
+        for name, (share, ridge) in _GRADIENTS.items()
+    }
 
 
 def directional_regression(evidence: Evidence, q: int) -> Array:

@@ -39,13 +39,14 @@ def choose(name: str, problem: Problem, q: int) -> Engine:
     return candidates(name, problem, q)[0]
 
 
-def candidates(name: str, problem: Problem, q: int) -> list[Engine]:
+def candidates(name: str, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
     """Return the engine called `name` for q columns of W, or with "auto" those to `attempt`.
 
-    These are, from cheap to dear, the ones that serve the problem and are advised for it.
+    These are, from cheap to dear, the ones that serve the problem and are advised for it. Where W
+    `climbs`, J must not jump.
     """
     if one_of("`engine`", name, ["auto", *ENGINES]) == "auto":
-        kinds = ENGINES.values()
+        kinds = [kind for kind in ENGINES.values() if not (climbs and kind.jumps)]
         serving = [kind for kind in kinds if kind.refusal(problem, q) is None]
         return [kind(problem, q) for kind in serving if kind.advised(problem, q)]
     reason = ENGINES[name].refusal(problem, q)

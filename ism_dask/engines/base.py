@@ -104,11 +104,14 @@ class Engine(ABC):
         What a user should know of how the answer came about; most often nothing.
     approximate : bool
         Whether answers have an error, which `Evaluation` then bounds.
+    jumps : bool
+        Whether J jumps a little from one W to the next: steps that are to raise it may fail.
     """
 
     name: ClassVar[str]
     note: str = ""
     approximate: ClassVar[bool] = False
+    jumps: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem
@@ -135,6 +138,10 @@ class Engine(ABC):
     def finer(self) -> Engine | None:
         """Return an engine of the same kind that is nearer to the true kernel, if there is one."""
         return None if self.double is self else self.double
+
+    def resolution(self, W: Array) -> float:
+        """Return the residual at W (d, q) below which there is nothing but noise of the engine."""
+        return 0.0
 
     def coarser(self) -> Engine | None:
         """Return an engine of fewer rows that tells where to begin, where all of them are dear."""

@@ -14,12 +14,12 @@ from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.closed import Closed
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
-from ism_dask.engines.pilot import Pilot, Tangents
+from ism_dask.engines.pilot import Noise, Pilot, Tangents
 from ism_dask.engines.tiles import Model, projected, stripe_bytes
 from ism_dask.gamma import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum
-from ism_dask.shards import Piece, Shards
+from ism_dask.shards import Piece, Shards, cut
 from ism_dask.solver import Evaluation
 from ism_dask.typing import Array
 
@@ -30,8 +30,12 @@ _VARIANCE_BY_TOL = 400.0
 _LEAST, _MOST = 125, 4000
 # A finer engine has four times the pairs. It is of use where W needs 1.5 times those there are.
 _FINER, _SHORT = 4, 1.5
+# A solution is judged by this many times the pairs.
+_MORE = 2
 # An iteration begins with one shard in 16, but with 16 at least, where there are four times more.
 _COARSER, _COARSE_SHARDS, _MANY = 16, 16, 4
+# Rows that an iteration begins with where shards are few, and their bytes, at most.
+_FEW_ROWS, _FEW_BYTES = 16_384, 64 * 2**20
 # From here on blocks are taken in place of tiles of all pairs. Where they cross is not measured.
 _FROM_ROWS = 10_000
 
@@ -72,10 +76,13 @@ class _Plan:
     def _tangent(self) -> Tangents:
         return self.pilot.tangents(self._start)
 
+    def noise(self, W: Array) -> Noise:
+        """Return by how much Phi W varies with the pairs and with the rows that are drawn."""
+        return self.pilot.noise(W, self._tangent)
+
     def needed(self, W: Array) -> float:
         """Return how many partners a row needs at W (d, q)."""
-        blur = self.pilot.blur(W, self._tangent)
-        needed = blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
+        needed = self.noise(W).blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
         return min(max(needed, _LEAST), self._problem.shards.n_rows)
 
     @cached_property
@@ -125,6 +132,7 @@ class Blocks(Engine):
         self._plan = _Plan(problem, q)
         self._measured = False
         self._last: Array | None = None
+        self._is_sample = False
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
@@ -147,22 +155,36 @@ class Blocks(Engine):
             return None
         return self._by(_Plan(self.problem, self.q, _FINER * self.partners))
 
+    def resolution(self, W: Array) -> float:
+        """Return the residual at W (d, q) that random pairs, or rows, cause by themselves."""
+        partners = np.inf if self._plan.design.is_complete else self.partners
+        noise = self._plan.noise(W)
+        return noise.residual(self.problem.shards.n_rows, partners, rows_too=self._is_sample)
+
     def coarser(self) -> Blocks | None:
-        """Return an engine of a few shards, from all over the file, where there are many.
+        """Return an engine of a few shards, from all over the file, or of some rows.
 
         W depends little on the number of rows: a few passes over all of them are left to do.
         """
         shards = self.problem.shards
         count = max(_COARSE_SHARDS, len(shards.parts) // _COARSER)
-        if len(shards.parts) < _MANY * count:
-            return None
-        numbers = np.linspace(0, len(shards.parts) - 1, count).astype(int).tolist()
-        return type(self)(replace(self.problem, shards=shards.some(numbers)), self.q)
+        if len(shards.parts) >= _MANY * count:
+            numbers = np.linspace(0, len(shards.parts) - 1, count).astype(int).tolist()
+            fewer = shards.some(numbers)
+        else:
+            rows = _FEW_BYTES // (shards.n_columns * shards.dtype.itemsize)
+            rows = min(max(rows, _FEW_ROWS // _MANY), _FEW_ROWS)
+            if shards.n_rows < 2 * rows:
+                return None
+            fewer = _sampled(shards, rows, self.problem.seed)
+        coarse = type(self)(replace(self.problem, shards=fewer), self.q)
+        coarse._is_sample = True  # one of this class
+        return coarse
 
     def others(self, most: float) -> Blocks:
-        """Return an engine of other pairs, four times as many, with at most `most` partners."""
+        """Return an engine of other pairs, twice as many, with at most `most` partners."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
-        partners = max(self.partners, min(_FINER * self.partners, most))
+        partners = max(self.partners, min(_MORE * self.partners, most))
         other = self._by(_Plan(problem, self.q, partners))
         other._measured = True  # one of this class
         return other
@@ -175,6 +197,7 @@ class Blocks(Engine):
     def _like(self, problem: Problem) -> Blocks:
         other = type(self)(problem, self.q)
         other.note, other._plan, other._measured = self.note, self._plan, self._measured
+        other._is_sample = self._is_sample
         return other
 
     def phi0(self) -> Array:
@@ -239,6 +262,16 @@ class Blocks(Engine):
         raw = heads.raw_bytes + tails.raw_bytes * min(tails.handed or 1, len(tails.parts))
         needed = pieces + tiles + raw + 3 * 8 * d * max(d, k)
         self._afford(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
+
+
+def _sampled(shards: Shards, count: int, seed: int) -> Shards:
+    """Return some of the rows, with their facts, in the memory of this process."""
+    rng = np.random.default_rng(seed)
+    piece = shards.pick(np.sort(rng.choice(shards.n_rows, count, replace=False)))
+    sampled = cut(piece.X)
+    for fact in piece.facts:
+        sampled = sampled.with_rows(fact)
+    return sampled
 
 
 def _factor_sums(piece: Piece, gamma: Gamma) -> Array:

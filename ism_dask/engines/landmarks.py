@@ -42,6 +42,7 @@ class Landmarks(Factored):
 
     name = "landmarks"
     approximate = True
+    jumps = True  # landmarks are chosen anew for each W
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)

@@ -21,9 +21,9 @@ from ism_dask.shards import Piece, Shards
 from ism_dask.typing import Array
 
 # Rows of a group: with fewer BLAS slows down, with more a row has more partners than it needs.
-_GROUP_ROWS = 128
-# Rounds of shards at least, for their variance to be seen, and at most: each reads a shard twice.
-_ROUNDS = (2, 8)
+_GROUP_ROWS = 512
+# Rounds of shards, at most: each reads a shard twice.
+_MOST_ROUNDS = 8
 # Streams of random numbers.
 _DEALING, _SHIFTS, _SHARDS = 1, 2, 3
 
@@ -78,14 +78,13 @@ class PairDesign:
         """Return a design in which each row has about `partners` others, or all there are."""
         count, largest, n = len(shards.parts), shards.largest, shards.n_rows
         groups, shifts = max(1, round(largest / _GROUP_ROWS)), 1
-        least, most = _ROUNDS
-        rounds = max(least, math.ceil(partners * groups / (2 * largest)))
+        rounds = math.ceil(partners * groups / (2 * largest))
         whole = 2 * rounds >= count
         if whole:
             shifts = min(groups, max(1, math.ceil(partners * groups / n)))
             chosen = _circle(count)
         else:
-            shifts = min(groups, math.ceil(rounds / most))
+            shifts = min(groups, math.ceil(rounds / _MOST_ROUNDS))
             rounds = -(-rounds // shifts)
             chosen = np.array([_permutation(count, [seed, _SHARDS, i]) for i in range(rounds)])
         rng = np.random.default_rng([seed, _SHIFTS])
@@ -109,7 +108,7 @@ class PairDesign:
         rounds, which are all sums but the first and the last, differ by both.
         """
         _, *rounds, variance = sums
-        if not self.whole:
+        if not self.whole and self.rounds > 1:
             variance = max(variance, self.rounds * float(np.var(rounds, ddof=1)))
         return math.sqrt(variance)
 

@@ -62,18 +62,19 @@ class _Walk(Stripe):
         choice of groups.
     row_degrees : (b,) array
         The degrees of the head, and what its rows bring to Phi with themselves.
+    row_moved : (b, k) array
+        `(coupling Psi) Z` of the head.
     """
 
-    def __init__(self, head: Piece, pairs: PairProblem) -> None:
+    both_sides = False
+
+    def __init__(self, head: Piece, pairs: PairProblem, *, moves: bool = False) -> None:
         rows = len(head.X)
-        model = replace(
-            pairs.model, n_rows=rows + max(np.diff([*pairs.starts, pairs.model.n_rows]))
-        )
-        super().__init__(replace(head, start=0), model)
+        super().__init__(replace(head, start=0), replace(pairs.model, n_rows=rows), moves=moves)
         self.pairs, self.design, self.number = pairs, pairs.design, pairs.number(head)
         self.edges = pairs.design.edges(rows)
         self.sums = np.zeros(pairs.design.rounds + 2)
-        self.row_degrees = np.zeros(rows)
+        self.row_degrees, self.row_moved = np.zeros(rows), np.zeros_like(self.moved)
 
     def mind_square(self, gamma: Array, area: Area) -> None:
         """Leave out a row with itself: that pair never is a matter of chance."""
@@ -86,8 +87,8 @@ class _Walk(Stripe):
             number = self.pairs.number(tail)
             if number == self.design.tails[self.number][0]:
                 self._own_pairs()
-            local = replace(self.design.dealt(tail), start=len(self.head.X))
-            side, edges = Side.right(local, self.model), self.design.edges(len(tail.X))
+            side = Side.right(self.design.dealt(tail), self.model)
+            edges = self.design.edges(len(tail.X))
             for pair in self.design.between(self.number, number):
                 self._shard_pair(pair, side, edges, collect)
 
@@ -110,8 +111,10 @@ class _Walk(Stripe):
                 self.sums[-1] += (1.0 - share) * (weight * contrast) ** 2
         # The walk of a stripe counts pairs twice, for the side that it does not see.
         self.sums[1 + pair.round] += 0.5 * weight * total
-        self.row_degrees += weight * self.degrees[: len(self.head.X)]
+        self.row_degrees += weight * self.degrees
+        self.row_moved += weight * self.moved
         self.degrees[:] = 0.0
+        self.moved[:] = 0.0
 
     def _areas(self, pair: ShardPair, edges: list[int]) -> Iterator[Area]:
         """Yield the areas of two shards; a group that is its own partner has one of its own."""
@@ -188,15 +191,9 @@ def product_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Par
     The rows of the tails are the projected ones.
     """
     head = pairs.design.dealt(head)
-    Z = head.facts[-1]
-    moved = np.zeros(Z.shape)
-
-    def collect(M: Array, area: Area, tail: Piece) -> None:
-        moved[area.rows] += M @ tail.X[area.columns]
-
-    walk = _Walk(head, pairs)
-    walk.visit_all(tails, collect)
-    inner = walk.model.unit * moved + walk.row_degrees[:, None] * Z
+    walk = _Walk(head, pairs, moves=True)
+    walk.visit_all(tails, None)
+    inner = walk.row_moved + walk.row_degrees[:, None] * head.facts[-1]
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 

@@ -77,6 +77,37 @@ class _Slopes:
         return total + 2.0 * self.across * self.own * mixed
 
 
+@dataclass(frozen=True)
+class Noise:
+    """Variances of Phi W, outside of W, as the mean over all pairs.
+
+    A U-statistic of n rows with B partners each has 4 / n of `by_rows` and 2 / (n B) of `by_pairs`.
+
+    Attributes
+    ----------
+    by_pairs, by_rows : float
+        Of one pair; of the mean of what one row brings.
+    size : float
+        The norm of Phi W.
+    """
+
+    by_pairs: float
+    by_rows: float
+    size: float
+
+    @property
+    def blur(self) -> float:
+        """The variance by one random partner for each row, as a share of that by other rows."""
+        return self.by_pairs / (2.0 * self.by_rows) if self.by_rows > 0 else np.inf
+
+    def residual(self, n_rows: int, partners: float, *, rows_too: bool) -> float:
+        """Return the residual that random pairs cause by themselves, and random rows."""
+        variance = 2.0 * self.by_pairs / (n_rows * partners)
+        if rows_too:
+            variance += 4.0 * max(self.by_rows, 0.0) / n_rows
+        return min(float(np.sqrt(variance)) / self.size, 1.0) if self.size > 0 else 1.0
+
+
 class Pilot:
     """Some rows of a problem, and all pairs of them."""
 
@@ -103,10 +134,9 @@ class Pilot:
         return tuple(Tangent(pairing, *both) for pairing, both in parts.items())
 
     @QUIET
-    def blur(self, W: Array, tangents: Tangents) -> float:
-        """Return the variance of Phi W by one random partner for each row, as a share.
+    def noise(self, W: Array, tangents: Tangents) -> Noise:
+        """Return by how much Phi W varies with the pairs and with the rows that are drawn.
 
-        It is a share of the variance by other rows, and falls as one over the number of partners.
         What the `tangents` bring is known without random pairs.
         """
         slopes = self._slopes(self.kernel, W)
@@ -115,11 +145,12 @@ class Pilot:
         outer, inner, pairs = outside @ outside.T, Z @ Z.T, len(outside) * (len(outside) - 1)
         mean = self._row_means(slopes, outside, Z)
         by_rows = mean - float(slopes.sizes(outer, inner).sum()) / pairs / len(outside)
+        moved = slopes.across @ Z + slopes.own.sum(axis=1)[:, None] * Z
+        size = float(np.linalg.norm(self._X.T @ moved)) / pairs
         near = self._slopes(conic_sum([(1.0, each) for each in tangents]), W)
         slopes = _Slopes(slopes.across - near.across, slopes.own - near.own)
         by_pairs = float(slopes.sizes(outer, inner).sum()) / pairs
-        # The variance of a U-statistic: 4 / n by rows, 2 / (n B) by pairs.
-        return by_pairs / (2.0 * by_rows) if by_rows > 0 else np.inf
+        return Noise(by_pairs, by_rows, size)
 
     def _row_means(self, slopes: _Slopes, outside: Array, Z: Array) -> float:
         """Return the variance over rows of the mean of what each brings with all others."""

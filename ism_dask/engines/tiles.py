@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,8 @@ _BLOCK = 512
 # diagonal half of a group's square is wasted, so groups are short there.
 _GROUP = 1024
 _DIAGONAL_GROUP = 256
+# Multiplications of a product that BLAS does without packing, and rows of a strip at least.
+_SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
 
 # A kernel that overflows is told once, by the solver, and not by every task.
 QUIET = np.errstate(over="ignore", invalid="ignore")
@@ -58,6 +61,16 @@ class Side:
     gamma: Array
     operands: tuple[Array, ...]
     inverse_widths: tuple[Array | None, ...]
+
+    @cached_property
+    def ones(self) -> Array:
+        """A column of ones (b, 1): times a tile it gives sums."""
+        return np.ones((len(self.piece.X), 1), self.piece.X.dtype)
+
+    @cached_property
+    def moving(self) -> Array:
+        """Z with a column of ones beside it (b, k + 1)."""
+        return np.hstack([self.piece.facts[-1], self.ones])
 
     @classmethod
     def left(cls, piece: Piece, model: Model) -> Side:
@@ -138,7 +151,6 @@ class _Buffers:
     def __init__(self, dtype: np.dtype[np.floating]) -> None:
         self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
         self._wide = np.empty(0, dtype)
-        self.ones = np.ones(_BLOCK, dtype)
 
     def block(self, which: int, area: Area) -> Array:
         return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
@@ -153,14 +165,34 @@ _Collect: TypeAlias = Callable[[Array, Area, Piece], None]
 
 
 class Stripe:
-    """A walk over the tiles of a stripe, which sums degrees (n,) and J in float64."""
+    """A walk over the tiles of a stripe, which sums up in float64.
 
-    def __init__(self, head: Piece, model: Model) -> None:
+    Parameters
+    ----------
+    head : Piece
+    model : Model
+    moves : bool
+        Whether Phi W is wanted, and not J or Phi.
+
+    Attributes
+    ----------
+    degrees : (n,) array
+    moved : (n, k) array
+        `(coupling Psi) Z`, or no columns where that is not wanted.
+    objective : float
+        J.
+    """
+
+    both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums, too
+
+    def __init__(self, head: Piece, model: Model, *, moves: bool = False) -> None:
         self.model = model
         self.head = head
         self.left = Side.left(head, model)
         self.buffers = _Buffers(head.X.dtype)
+        self.moves = moves
         self.degrees = np.zeros(model.n_rows)
+        self.moved = np.zeros((model.n_rows, head.facts[-1].shape[1] if moves else 0))
         self.objective = 0.0
 
     @QUIET
@@ -204,35 +236,44 @@ class Stripe:
             if term.value_per_shape is None:
                 value = term.value(beta, scale, out=self.buffers.block(2, area))
                 value *= gamma
-                self.objective += 2 * weight * float(self._row_sums(value).sum())
-                if into is None:
+                sums = (value @ right.ones[area.columns]).astype(np.float64)
+                self.objective += 2 * weight * float(sums.sum())
+                if into is None and not self.moves:
                     continue
             shape = term.shape(beta, scale, out=beta)
             tile = np.multiply(shape, gamma, out=shape)
             if area.square and term.pairing.degree:
                 self._drop_diagonal(tile, weight, term, area)
             # The sums come before the copy: the block is still in the cache.
-            self._gather(tile, weight, term, area, right.piece)
+            self._gather(tile, weight, term, area, right)
             if into is not None and index == 0:
                 into[...] = tile
             elif into is not None:
                 into += (weight * _factor(term) / self.model.unit) * tile
 
     def _gather(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: Area, tail: Piece
+        self, tile: Array, weight: float, term: PointwiseKernel, area: Area, right: Side
     ) -> None:
-        """Add what `tile` (Gamma times the shape) says of J and of the degrees."""
+        """Add what `tile` (Gamma times the shape) says of J, of the degrees and of Phi W."""
         ratio, degree = term.value_per_shape, weight * term.amplitude * term.pairing.degree
-        if ratio is None and not degree:
+        if ratio is None and not degree and not self.moves:
             return
-        rows = self._row_sums(tile)
+        columns = right.moving if self.moves else right.ones
+        sums = _by_strips(tile, columns[area.columns])
         if ratio is not None:
-            self.objective += 2 * weight * ratio * float(rows.sum())
-        if degree:
-            start = self.head.start
-            self.degrees[start + area.top : start + area.bottom] += degree * rows
-            columns = self.buffers.ones[: area.height] @ tile
-            self.degrees[tail.start + area.left : tail.start + area.right] += degree * columns
+            self.objective += 2 * weight * ratio * float(sums[:, -1].sum())
+        factor, start = weight * _factor(term), self.head.start + area.top
+        self._add(start, sums, factor, degree)
+        if self.both_sides and (degree or self.moves):
+            rows = self.left.moving if self.moves else self.left.ones
+            sums = _by_strips(tile.T, rows[area.rows])
+            self._add(right.piece.start + area.left, sums, factor, degree)
+
+    def _add(self, start: int, sums: Array, factor: float, degree: float) -> None:
+        """Add sums (h, k + 1) to the rows from `start` on: of Z, and of ones."""
+        rows = slice(start, start + len(sums))
+        self.moved[rows] += factor * sums[:, :-1]
+        self.degrees[rows] += degree * sums[:, -1]
 
     def _drop_diagonal(self, tile: Array, weight: float, term: PointwiseKernel, area: Area) -> None:
         """Zero the pairs of a row with itself, whose part in J alone is not nothing.
@@ -246,8 +287,18 @@ class Stripe:
             self.objective += 2 * weight * term.value_per_shape * float(tile[own].sum())
         tile[own] = 0.0
 
-    def _row_sums(self, tile: Array) -> Array:
-        return (tile @ self.buffers.ones[: tile.shape[1]]).astype(np.float64)
+
+def _by_strips(tile: Array, columns: Array) -> Array:
+    """Return `tile @ columns` (h, k) in float64, by strips of the tile's rows.
+
+    Small products are twice as fast: above a million multiplications BLAS packs its operands.
+    """
+    (height, width), k = tile.shape, columns.shape[1]
+    strip = max(_LEAST_STRIP, _SMALL_PRODUCT // (width * k) // _LEAST_STRIP * _LEAST_STRIP)
+    product = np.empty((height, k))
+    for top in range(0, height, strip):
+        product[top : top + strip] = tile[top : top + strip] @ columns
+    return product
 
 
 def _inverse_widths(piece: Piece) -> Array:
@@ -300,18 +351,9 @@ def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
 
 def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
-    Z = head.facts[-1]
-    moved = np.zeros((model.n_rows, Z.shape[1]))
-
-    def collect(M: Array, area: Area, piece: Piece) -> None:
-        start = head.start + area.top
-        moved[start : start + len(M)] += M @ piece.facts[-1][area.columns]
-        start = piece.start + area.left
-        moved[start : start + M.shape[1]] += M.T @ Z[area.rows]
-
-    stripe = Stripe(head, model)
-    stripe.walk(tail, collect)
-    return model.unit * moved, stripe.degrees, stripe.objective
+    stripe = Stripe(head, model, moves=True)
+    stripe.walk(tail, None)
+    return stripe.moved, stripe.degrees, stripe.objective
 
 
 def objective_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:

@@ -452,8 +452,12 @@ def _root(beta: Array, offset: float, out: Array | None) -> Array:
 
 
 def _exponential(exponent: Array) -> Array:
-    """Return exp in place, at most 1: rounding can leave an exponent far above 0."""
-    np.minimum(exponent, 0.0, out=exponent)
+    """Return exp in place, at most 1: rounding can leave an exponent far above 0.
+
+    It is at least 1e-26 (1e-260 in double precision), next to 1 nothing: numbers below the normal
+    range make every product with them a hundred times slower.
+    """
+    np.clip(exponent, -600.0 if exponent.dtype == np.float64 else -60.0, 0.0, out=exponent)
     return np.exp(exponent, out=exponent)
 
 

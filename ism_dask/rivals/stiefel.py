@@ -50,7 +50,7 @@ def climb(
 # To a standstill: single precision, and the engine, have a share in the residual, too.
 to_the_end = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
 # To where single precision has done its part.
-nearly = partial(climb, rest=0.02, still=1e-6)
+nearly = partial(climb, rest=2e-3, still=1e-7)
 
 
 def _climbed(trace: Trace, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping) -> Status:

@@ -8,7 +8,7 @@ active.
 
 from ism_dask.shards.shards import ROWS_PER_SHARD, Shards, cut
 from ism_dask.shards.tasks import FAN, Piece
-from ism_dask.shards.where import is_dask, on_this_machine, task_budget
+from ism_dask.shards.where import is_dask, on_this_machine, side_by_side, task_budget
 
 __all__ = [
     "FAN",
@@ -18,5 +18,6 @@ __all__ = [
     "cut",
     "is_dask",
     "on_this_machine",
+    "side_by_side",
     "task_budget",
 ]
