@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -38,7 +39,8 @@ _STARTS = 2
 _NEIGHBOURS = 10
 # A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
 _FOLDS, _ENOUGH = 4, 500
-# In standard errors: how far a gain may be from what held-out rows confirm, ...
+# In standard errors: how far a gain may be from what held-out rows confirm, and from the best
+# one for a wider kernel to be chosen, ...
 _TOLERANCE = 1.0
 # ... from which gain on a narrower width is worth held-out fits, ...
 _WORTH_A_TRY = 1.0
@@ -105,15 +107,23 @@ class Choice:
 
 
 def select(choice: Choice, seed: int) -> list[Trial]:
-    """Return what was tried, the best first."""
+    """Return what was tried, first the best at the chosen width, then by their gains.
+
+    Of widths that gain as much as the best one, but for a standard error, the widest is chosen: it
+    varies least from one sample to another.
+    """
     trials = _trials(choice)
     reference = max((each for each in trials if each.width == 1.0), key=_explained)
-    corrections = _corrections(choice, trials, reference, seed)
+    confirmed = _confirmed(choice, trials, reference, seed)
     gained = [
-        replace(each, gain=each.explained - reference.explained + corrections[each.width])
+        replace(each, gain=each.explained - reference.explained + confirmed[each.width].correction)
         for each in trials
     ]
-    return sorted(gained, key=lambda trial: -trial.gain)
+    gained.sort(key=lambda trial: -trial.gain)
+    best = gained[0]
+    near = [each for each in gained if each.gain >= best.gain - confirmed[best.width].error]
+    chosen = max(near, key=lambda trial: trial.width)
+    return [chosen, *(each for each in gained if each is not chosen)]
 
 
 def _explained(trial: Trial) -> float:
@@ -196,26 +206,35 @@ def _squares(errors: Array) -> Array:
     return np.einsum("ij,ij->i", errors, errors)
 
 
-def _corrections(
+class _Confirmed(NamedTuple):
+    """What held-out rows say of the gains of one width: what to add to them, and its error."""
+
+    correction: float
+    error: float
+
+
+def _confirmed(
     choice: Choice, trials: list[Trial], reference: Trial, seed: int
-) -> dict[float, float]:
-    """Return for each width what is to be added to its gains over `reference`.
+) -> dict[float, _Confirmed]:
+    """Return what held-out rows say of each width.
 
     The gain of its best trial is brought to within a standard error of what held-out rows gain.
     Wider kernels are always held out, since they fit less to their own rows than the reference
-    does; narrower ones if they gain more than a standard error. The others keep no gain.
+    does; narrower ones if they gain more than a standard error. The others keep no gain. The
+    `reference` has the largest error of the others.
     """
     best: dict[float, Trial] = {}
     for each in trials:
         best[each.width] = max(each, best.get(each.width, each), key=_explained)
     del best[1.0]
-    corrections = {
-        width: -max(each.explained - reference.explained, 0.0) for width, each in best.items()
+    confirmed = {
+        width: _Confirmed(-max(each.explained - reference.explained, 0.0), 0.0)
+        for width, each in best.items()
     }
-    corrections[1.0] = 0.0
+    confirmed[1.0] = _Confirmed(0.0, 0.0)
     tried = [each for each in best.values() if _is_worth_a_try(each, reference)]
     if not tried:
-        return corrections
+        return confirmed
     folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
     of_reference = np.concatenate([fold.losses(reference) for fold in folds])
     for each in tried:
@@ -223,8 +242,10 @@ def _corrections(
         gains /= choice.evidence.mean_square
         own, middle = each.explained - reference.explained, float(gains.mean())
         error = _TOLERANCE * _standard_error(gains)
-        corrections[each.width] = float(np.clip(own, middle - error, middle + error)) - own
-    return corrections
+        corrected = float(np.clip(own, middle - error, middle + error))
+        confirmed[each.width] = _Confirmed(corrected - own, error)
+    largest = max(confirmed[each.width].error for each in tried)
+    return {**confirmed, 1.0: _Confirmed(0.0, largest)}
 
 
 def _is_worth_a_try(trial: Trial, reference: Trial) -> bool:
