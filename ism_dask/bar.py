@@ -146,6 +146,9 @@ class _Bar(FitWatcher):
         self._pass_began = time.monotonic()
         self._tell(self._told, completed=0.0, began=self._began, ends=None)
 
+    def on_selection(self, done: int, total: int) -> None:
+        self._tell(f"choosing the width, {done} of {total} tried")
+
     def on_iteration(self, state: State) -> None:
         record, stopping = state.history[-1], self._plan.iterations
         number = record.iteration

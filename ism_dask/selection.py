@@ -24,6 +24,7 @@ from ism_dask.shards import side_by_side
 from ism_dask.solver import relative_residual, spectral_start
 from ism_dask.starts import Evidence, starts
 from ism_dask.typing import Array
+from ism_dask.watching import fit_watcher
 
 # Ways to choose.
 SELECTIONS = ("heldout",)
@@ -136,7 +137,8 @@ def _trials(choice: Choice) -> list[Trial]:
     rows = np.arange(len(evidence.X))
     first_points: dict[str, Array] = {}
     trials: list[Trial] = []
-    for width in choice.widths:
+    for number, width in enumerate(choice.widths):
+        fit_watcher().on_selection(number, len(choice.widths))
         engine = choice.engine(rows, width)
         if not first_points:
             others = list(_ranked(evidence, starts(evidence, choice.q)).items())[:_STARTS]

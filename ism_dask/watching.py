@@ -46,6 +46,9 @@ class FitWatcher:
     def begun(self, plan: Plan) -> None:
         """Take note of a fit that begins."""
 
+    def on_selection(self, done: int, total: int) -> None:
+        """Take note that `done` of `total` widths were tried on a sample of the rows."""
+
     def on_iteration(self, state: State) -> None:
         """Take note of an iteration that has ended."""
 

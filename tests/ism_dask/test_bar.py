@@ -79,6 +79,14 @@ def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     assert all("> 1e-09" in text for text in texts[1:-2])
 
 
+def test_a_selection_shows_how_many_widths_were_tried(terminal, texts):
+    with progress_bar("Wine", console=terminal.console):
+        model = SupervisedIKDR(2).fit(X, Y)
+    widths = len({trial.width for trial in model.selection_})
+    expected = [f"Wine, choosing the width, {done} of {widths} tried" for done in range(widths)]
+    assert texts[1 : 1 + widths] == expected
+
+
 def test_time_left_is_told_from_the_third_iteration_on():
     left, shares = [], []
 

@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 from definition import Dense, dense_gamma
+from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Blocks, Problem, choose, pair_design
@@ -21,6 +22,7 @@ from ism_dask.states import Status, Stopping
 from ism_dask.targets import dependence
 
 N, D, Q = 60, 4, 2
+USUAL = pair_design._GROUP_ROWS
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(N, D))
 W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
@@ -208,3 +210,62 @@ def test_many_shards_begin_with_some(monkeypatch):
     np.testing.assert_array_equal(coarse.problem.shards.rows(np.arange(1500, 1600)), rows[6300:])
     _, solution = Search("blocks", Stopping(None)).run(problem, 2)
     assert solution.status in (Status.CONVERGED, Status.APPROXIMATE)
+
+
+@pytest.fixture
+def usual_groups(_small_groups, monkeypatch):
+    """Groups as they are outside of these tests, for which rows are many enough."""
+    monkeypatch.setattr(pair_design, "_GROUP_ROWS", USUAL)
+
+
+def _sum_of_squares(n):
+    rng = np.random.default_rng(n)
+    rows = rng.normal(size=(n, 8))
+    return rows, (rows[:, 0] + rows[:, 1]) ** 2 + 0.5 * rng.normal(size=n)
+
+
+@pytest.mark.usefixtures("usual_groups")
+def test_few_rows_stand_for_all_with_what_is_known_of_them():
+    rows, y = _sum_of_squares(40_000)
+    known = dependence(y, "gaussian")
+    problem = Problem.of(cut(rows, 5000), Gaussian(1.5), known)
+    coarse = Blocks(problem, 1).coarser()
+    few = coarse.problem.shards
+    assert few.n_rows < 20_000
+    numbers = np.searchsorted(np.sort(rows[:, 0]), few.rows(np.arange(few.n_rows))[:, 0])
+    order = np.argsort(rows[:, 0])[numbers]
+    np.testing.assert_array_equal(few.pick(np.arange(few.n_rows)).facts[0], known.facts[order])
+    W = np.eye(8)[:, :1]
+    share = (few.n_rows / len(rows)) ** 2
+    whole = choose("exact", problem, 1).objective(W)
+    assert coarse.objective(W) == pytest.approx(share * whole, rel=0.05)
+
+
+@pytest.mark.usefixtures("usual_groups")
+@pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(0.2)])
+def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
+    rows, y = _sum_of_squares(20_000)
+    problem = Problem.of(cut(rows, 2500), kernel, dependence(y, "gaussian"))
+    W = np.eye(8)[:, :2]
+    engines = []
+    for seed in range(6):
+        engine = Blocks(replace(problem, seed=seed), 2)
+        engine._plan = _Plan(engine.problem, 2, 1000)
+        engines.append(engine)
+    products = np.array([engine.product(W).matrix for engine in engines])
+    off = products - products.mean(axis=0)
+    off -= W @ (W.T @ off)
+    seen = np.sqrt((off**2).sum(axis=(1, 2)).sum() / 5) / np.linalg.norm(products[0])
+    assert 0.7 * seen <= engines[0].resolution(W) <= 4 * seen
+
+
+@pytest.mark.usefixtures("usual_groups")
+def test_a_default_fit_of_many_rows_ends_at_the_noise_of_its_pairs():
+    rows, y = _sum_of_squares(12_000)
+    with pytest.warns(ConvergenceWarning, match="noise of the blocks"):
+        model = SupervisedIKDR(1).fit(rows, y)
+    truth = np.array([1.0, 1.0] + [0.0] * 6) / np.sqrt(2)
+    assert model.engine_ == "blocks"
+    assert model.status_ is Status.APPROXIMATE
+    assert abs(model.components_[0] @ truth) > 0.999
+    assert len(model.history_) < 50

@@ -96,6 +96,15 @@ def test_float32_stays_float32(name):
     assert kernel.shape(beta, scale).dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_entry_is_below_the_normal_range(dtype):
+    """Products with such numbers take a hundred times as long."""
+    beta = np.array([0.0, 50.0, 250.0, 1e4], dtype)
+    values = Gaussian(1.0).value(beta.copy())
+    assert values.min() >= 1e10 * np.finfo(dtype).tiny
+    np.testing.assert_allclose(values, np.exp(-beta.astype(np.float64) / 2), rtol=1e-5, atol=1e-25)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_copies_are_equal(name):
     assert copy.deepcopy(KERNELS[name]()) == KERNELS[name]()
