@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -40,8 +39,7 @@ _STARTS = 2
 _NEIGHBOURS = 10
 # A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
 _FOLDS, _ENOUGH = 4, 500
-# In standard errors: how far a gain may be from what held-out rows confirm, and from the best
-# one for a wider kernel to be chosen, ...
+# In standard errors: how far a gain may be from what held-out rows confirm, ...
 _TOLERANCE = 1.0
 # ... from which gain on a narrower width is worth held-out fits, ...
 _WORTH_A_TRY = 1.0
@@ -108,23 +106,15 @@ class Choice:
 
 
 def select(choice: Choice, seed: int) -> list[Trial]:
-    """Return what was tried, first the best at the chosen width, then by their gains.
-
-    Of widths that gain as much as the best one, but for a standard error, the widest is chosen: it
-    varies least from one sample to another.
-    """
+    """Return what was tried, the best first."""
     trials = _trials(choice)
     reference = max((each for each in trials if each.width == 1.0), key=_explained)
-    confirmed = _confirmed(choice, trials, reference, seed)
+    corrections = _corrections(choice, trials, reference, seed)
     gained = [
-        replace(each, gain=each.explained - reference.explained + confirmed[each.width].correction)
+        replace(each, gain=each.explained - reference.explained + corrections[each.width])
         for each in trials
     ]
-    gained.sort(key=lambda trial: -trial.gain)
-    best = gained[0]
-    near = [each for each in gained if each.gain >= best.gain - confirmed[best.width].error]
-    chosen = max(near, key=lambda trial: trial.width)
-    return [chosen, *(each for each in gained if each is not chosen)]
+    return sorted(gained, key=lambda trial: -trial.gain)
 
 
 def _explained(trial: Trial) -> float:
@@ -208,35 +198,26 @@ def _squares(errors: Array) -> Array:
     return np.einsum("ij,ij->i", errors, errors)
 
 
-class _Confirmed(NamedTuple):
-    """What held-out rows say of the gains of one width: what to add to them, and its error."""
-
-    correction: float
-    error: float
-
-
-def _confirmed(
+def _corrections(
     choice: Choice, trials: list[Trial], reference: Trial, seed: int
-) -> dict[float, _Confirmed]:
-    """Return what held-out rows say of each width.
+) -> dict[float, float]:
+    """Return for each width what is to be added to its gains over `reference`.
 
     The gain of its best trial is brought to within a standard error of what held-out rows gain.
     Wider kernels are always held out, since they fit less to their own rows than the reference
-    does; narrower ones if they gain more than a standard error. The others keep no gain. The
-    `reference` has the largest error of the others.
+    does; narrower ones if they gain more than a standard error. The others keep no gain.
     """
     best: dict[float, Trial] = {}
     for each in trials:
         best[each.width] = max(each, best.get(each.width, each), key=_explained)
     del best[1.0]
-    confirmed = {
-        width: _Confirmed(-max(each.explained - reference.explained, 0.0), 0.0)
-        for width, each in best.items()
+    corrections = {
+        width: -max(each.explained - reference.explained, 0.0) for width, each in best.items()
     }
-    confirmed[1.0] = _Confirmed(0.0, 0.0)
+    corrections[1.0] = 0.0
     tried = [each for each in best.values() if _is_worth_a_try(each, reference)]
     if not tried:
-        return confirmed
+        return corrections
     folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
     of_reference = np.concatenate([fold.losses(reference) for fold in folds])
     for each in tried:
@@ -244,10 +225,8 @@ def _confirmed(
         gains /= choice.evidence.mean_square
         own, middle = each.explained - reference.explained, float(gains.mean())
         error = _TOLERANCE * _standard_error(gains)
-        corrected = float(np.clip(own, middle - error, middle + error))
-        confirmed[each.width] = _Confirmed(corrected - own, error)
-    largest = max(confirmed[each.width].error for each in tried)
-    return {**confirmed, 1.0: _Confirmed(0.0, largest)}
+        corrections[each.width] = float(np.clip(own, middle - error, middle + error)) - own
+    return corrections
 
 
 def _is_worth_a_try(trial: Trial, reference: Trial) -> bool:
