@@ -93,8 +93,7 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
 def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare(rows.X, kernel, standardize=True)
-    _, problem = prepared.problem(kernel, dependence(rows.y), engine_tol, None, q)
-    return problem
+    return prepared.drawn(kernel, engine_tol, None, q).problem(dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.figures.blocks import blocks1m, blocks60k
+from benchmarks.figures.blocks import blocks1m, blocks60k, default
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -52,6 +52,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         accuracy,
         stability,
         optima,
+        default,
         blocks60k,
         blocks1m,
         overhead,

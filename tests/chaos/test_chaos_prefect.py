@@ -169,6 +169,8 @@ def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bo
     asked = (
         "fit",
         "own",
+        "--sigma",
+        "median",
         "--engine",
         "exact",
         "--tol",
