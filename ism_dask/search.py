@@ -308,7 +308,7 @@ class _Run:
         stopping = self._left(state)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
-            def told(state: State) -> None:
+            def note(state: State) -> None:
                 if solver.resumes:
                     tell(state)
                 if watcher is not None:
@@ -318,7 +318,7 @@ class _Run:
                 operator,
                 self.q,
                 stopping,
-                on_iteration=told,
+                on_iteration=note,
                 state=known or state,
                 **limits,
             )

@@ -27,9 +27,9 @@ _SECONDS = 60.0
 _Learn = Callable[[Request, Array, Array], Fitted]
 
 
-def _narrow(share: float, asked: Request, X: Array, y: Array) -> Fitted:
+def _narrow(share: float, request: Request, X: Array, y: Array) -> Fitted:
     """Learn by ISM under a gaussian of a share of the median distance."""
-    narrow = Request(asked.q, gaussian_of(X, share), asked.cap, asked.seed)
+    narrow = Request(request.q, gaussian_of(X, share), request.cap, request.seed)
     return learned(ISM, narrow, X, y)
 
 
@@ -78,9 +78,9 @@ class FeatureLine(Strand):
         """Learn so many features, and judge them on rows that were not seen."""
         X, y = rows_of(_DATA, _SPLIT)
         train, test = drawn(_DATA, _SPLIT, _ROWS, self.settings.seed)
-        asked = Request(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
+        request = Request(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line}, {step} features"):
-            found = _LINES[self.line][0](asked, X[train], y[train])
+            found = _LINES[self.line][0](request, X[train], y[train])
             judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])
             score = judge.score(found.model.transform(X[test]), y[test])
         return {"count": step, "score": float(score), **account(found)}

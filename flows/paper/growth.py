@@ -91,9 +91,10 @@ class GrowthLine(Strand):
         """Fit W to so many rows."""
         X, y = rows_of(_DATA, _SPLIT)
         chosen, _ = drawn(_DATA, _SPLIT, step, self.settings.seed)
-        asked = Request(_Q, self.line.kernel, min(_SECONDS, self.settings.cap), self.settings.seed)
+        cap = min(_SECONDS, self.settings.cap)
+        request = Request(_Q, self.line.kernel, cap, self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
-            found = fitted(asked, X[chosen], y[chosen], self.line.options)
+            found = fitted(request, X[chosen], y[chosen], self.line.options)
         return {"rows": step, **account(found)}
 
     def ends_with(self, result: Result) -> bool:

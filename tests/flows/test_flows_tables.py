@@ -218,11 +218,11 @@ def test_what_is_lost_is_marked() -> None:
 def test_nca_ends_when_its_time_is_up() -> None:
     data = ingest("digits")
     X, y = data.X.read(0, 600).astype(float), np.asarray(data.y)[:600]
-    asked = methods.Request(q=3, kernel="", cap=1e-3, seed=0)
-    found = methods.learned("nca", asked, X, y)
+    request = methods.Request(q=3, kernel="", cap=1e-3, seed=0)
+    found = methods.learned("nca", request, X, y)
     assert methods.account(found)["status"] == "over the cap"
     assert found.model.transform(X).shape == (600, 3)
-    settled = methods.learned("lda", asked, X, y)
+    settled = methods.learned("lda", request, X, y)
     assert methods.account(settled)["status"] == "converged"
 
 
