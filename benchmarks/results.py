@@ -129,7 +129,7 @@ def _section(result: Result) -> str:
     lines = [
         f"## {result.name}\n",
         f"{_about(result.name)}\n",
-        f"Request: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
+        f"Asked: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
         _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
     ]
     if figure.get("table"):

@@ -176,10 +176,10 @@ class _Run:
         if coarse is None:
             return state
         first = self._coarsely(coarse, state)
-        if first is not None and chosen:
-            return resumed(self._climbed(PaddedOperator(coarse, self._constant), first, None))
-        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
         operator = PaddedOperator(coarse, self._constant)
+        if first is not None and chosen:
+            return resumed(self._climbed(operator, first, None))
+        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)

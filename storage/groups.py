@@ -53,7 +53,7 @@ def commit_group(
     fill : callable
         Writes the arrays into the group and returns the digest of their values.
     keep : callable, optional
-        Request under the lock; True leaves what is at `target` and drops the new group.
+        Asked under the lock; True leaves what is at `target` and drops the new group.
     """
     with workspace(target) as work, explained(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)

@@ -52,7 +52,7 @@ def write_dataset(
     expected_hash : str, optional
         Raise ChecksumMismatch when the values have another digest.
     keep : callable, optional
-        Request with `target` under the lock; True leaves what is there.
+        Asked with `target` under the lock; True leaves what is there.
     on_rows : callable, optional
         Called with the number of rows written so far.
     """

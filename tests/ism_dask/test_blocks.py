@@ -197,17 +197,17 @@ def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
 
 
 def test_many_shards_begin_with_some(monkeypatch):
-    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 25)
+    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(3200, 5))
+    rows = rng.normal(size=(6400, 5))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
     rows, y = rows[np.argsort(y)], np.sort(y)
-    problem = Problem.of(cut(rows, 50), Gaussian(1.5), dependence(y))
+    problem = Problem.of(cut(rows, 100), Gaussian(1.5), dependence(y))
     coarse = Blocks(problem, 2).coarser()
-    assert coarse.problem.shards.n_rows == 800
-    assert coarse.problem.shards.bounds[:3] == (0, 50, 100)
+    assert coarse.problem.shards.n_rows == 1600
+    assert coarse.problem.shards.bounds[:3] == (0, 100, 200)
     assert coarse.coarser() is None
-    np.testing.assert_array_equal(coarse.problem.shards.rows(np.arange(750, 800)), rows[3150:])
+    np.testing.assert_array_equal(coarse.problem.shards.rows(np.arange(1500, 1600)), rows[6300:])
     _, solution = Search("blocks", Stopping(None)).run(problem, 2)
     assert solution.status in (Status.CONVERGED, Status.APPROXIMATE)
 
