@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from ism_dask.engines import (
 from ism_dask.journal import Journal
 from ism_dask.refinement import refined
 from ism_dask.rivals import APPROACH, CLIMB, SOLVERS, Solver
+from ism_dask.rivals.quasi_newton import Precondition
 from ism_dask.solver import continued, is_at_rest, resumed, solve, started
 from ism_dask.states import HORIZON, RESIDUAL, Solution, State, Status, Stopping
 from ism_dask.time_limit import TimeIsUpError, TimeLimited
@@ -60,10 +62,11 @@ class Search:
         Whether to begin with kernels of larger width.
     refine : bool
         Whether to end with steps of the second order.
-    chosen : bool
-        Whether a selection chose the W to begin with. Then ISM begins with steps along the slope,
-        which end at the nearest maximum: spectral steps may leave for another. And W keeps to the
-        directions in which the rows vary.
+    precondition : callable, optional
+        Where a selection chose the W to begin with: multiplies slopes of J by a guess of the
+        inverse curvature. Then ISM begins with steps along the slope, which end at the nearest
+        maximum: spectral steps may leave for another. And W keeps to the directions in which the
+        rows vary.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which all others lead to.
     """
@@ -74,8 +77,13 @@ class Search:
     n_init: int = 1
     continuation: bool = False
     refine: bool = False
-    chosen: bool = False
+    precondition: Precondition | None = None
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a selection chose the W to begin with."""
+        return self.precondition is not None
 
     def run(
         self, problem: Problem, q: int, state: State | None = None, journal: Journal | None = None
@@ -277,15 +285,16 @@ class _Run:
         rough = PaddedOperator(engine, self._constant, rough=True)
         W = state.current.W[: engine.problem.d]
         noise = engine.resolution(W)
+        uphill = partial(self._followed, precondition=self.search.precondition)
         if noise > RESIDUAL:
             # Steps that gain less than the error of J may lead anywhere along a ridge.
             still = engine.value(W).standard_error
-            solution = self._followed(APPROACH, rough, state, watcher, rest=noise, still=still)
+            solution = uphill(APPROACH, rough, state, watcher, rest=noise, still=still)
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             return solution if ended else replace(solution, status=Status.APPROXIMATE)
         if engine.double is not engine:
-            state = continued(self._followed(APPROACH, rough, state, watcher))
-        solution = self._followed(CLIMB, operator, state, watcher)
+            state = continued(uphill(APPROACH, rough, state, watcher))
+        solution = uphill(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
@@ -302,7 +311,7 @@ class _Run:
         operator: PaddedOperator,
         state: State | None,
         watcher: Callable[[State], None] | None,
-        **limits: float,
+        **options: Any,
     ) -> Solution:
         """Return what a solver comes to, from where it is known to have been if it can."""
         stopping = self._left(state)
@@ -320,7 +329,7 @@ class _Run:
                 stopping,
                 on_iteration=note,
                 state=known or state,
-                **limits,
+                **options,
             )
 
         return self.journal.leg(leg, _seconds_of(state))

@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from ism_dask.engines import Engine, Problem, choose
 from ism_dask.kernels import Kernel
-from ism_dask.rivals.quasi_newton import climb_by_curvature
+from ism_dask.rivals.quasi_newton import Precondition, climb_by_curvature
 from ism_dask.shards import side_by_side
 from ism_dask.solver import relative_residual, spectral_start
 from ism_dask.starts import Evidence, starts
@@ -149,17 +149,18 @@ def _ranked(evidence: Evidence, subspaces: dict[str, Array]) -> dict[str, Array]
 
 
 def _trial(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> Trial:
-    objective, W = _climbed(engine, W)
+    objective, W = _climbed(engine, W, evidence.precondition)
     losses = neighbour_losses(evidence, W)
     explained = 1.0 - float(losses.mean()) / evidence.mean_square
     return Trial(width, start, objective, W, losses, explained)
 
 
-def _climbed(engine: Engine, W: Array) -> tuple[float, Array]:
+def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[float, Array]:
     """Return J and W after a few steps along the slope."""
     start = engine.product(W)
     best = start.objective, W
-    for point, evaluation in islice(climb_by_curvature(engine.product, W, start), _STEPS):
+    steps = climb_by_curvature(engine.product, W, start, precondition)
+    for point, evaluation in islice(steps, _STEPS):
         best = evaluation.objective, point
         if relative_residual(point, evaluation.matrix) < _RESIDUAL:
             break
@@ -281,7 +282,8 @@ class _Fold:
         path = start, widths
         if path not in self._paths:
             engine = self.choice.engine(self.train, widths[-1])
-            self._paths[path] = _climbed(engine, self._followed(start, widths[:-1]))[1]
+            W = self._followed(start, widths[:-1])
+            self._paths[path] = _climbed(engine, W, self._evidence.precondition)[1]
         return self._paths[path]
 
 

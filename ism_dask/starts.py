@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 import scipy.linalg
-from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask.eigen import largest_pairs, nearest_orthonormal, whitened_by
 from ism_dask.shards import side_by_side
@@ -25,6 +26,12 @@ _JITTER = 1e-10
 # Rows that carry the regression, at which gradients are taken, and columns of the factor of y
 # that it explains.
 _CENTRES, _FUNCTIONS = 500, 8
+# Rows whose distances from the centres give the median.
+_MEDIAN_ROWS = 100
+# Rows are copies of each other where their squared distance is at most this share of the largest.
+_SAME = 1e-12
+# Stages in which the directions become fewer.
+_STAGES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +63,16 @@ class Evidence:
         """The mean over rows of the squared length of a row of U."""
         return float(np.einsum("ij,ij->", self.U, self.U)) / len(self.U)
 
+    @cached_property
+    def precondition(self) -> Callable[[Array], Array]:
+        """Multiplies a slope of J (d, k) by the inverse covariance of the rows, with a ridge.
+
+        J bends least where the rows vary least.
+        """
+        covariance = self.X.T @ self.X / len(self.X)
+        covariance[np.diag_indices(len(covariance))] += np.trace(covariance) / len(covariance)
+        return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(covariance))
+
     def part(self, rows: Array) -> Evidence:
         """Return that of some rows (k,)."""
         U = self.U[rows]
@@ -65,22 +82,13 @@ class Evidence:
 
 def starts(evidence: Evidence, q: int) -> dict[str, Array]:
     """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
-    calls = [partial(_by_slices, evidence, q), partial(_by_gradients, evidence, q)]
-    by_slices, by_gradients = side_by_side(calls, len(evidence.X))
-    return by_slices | by_gradients
-
-
-def _by_slices(evidence: Evidence, q: int) -> dict[str, Array]:
-    return {"directional regression": directional_regression(evidence, q)}
-
-
-def _by_gradients(evidence: Evidence, q: int) -> dict[str, Array]:
     functions = _leading_functions(evidence.U)
-    distances = _CentreDistances.of(evidence.X)
-    return {
-        name: distances.gradient_subspace(functions, share, ridge, q)
+    calls = {
+        name: partial(gradient_subspace, evidence.X, functions, share, ridge, q)
         for name, (share, ridge) in _GRADIENTS.items()
     }
+    calls["directional regression"] = partial(directional_regression, evidence, q)
+    return dict(zip(calls, side_by_side(list(calls.values()), len(evidence.X)), strict=True))
 
 
 def directional_regression(evidence: Evidence, q: int) -> Array:
@@ -102,41 +110,50 @@ def directional_regression(evidence: Evidence, q: int) -> Array:
     return nearest_orthonormal(whitening @ largest_pairs(matrix, q)[1])
 
 
-@dataclass(frozen=True, eq=False)
-class _CentreDistances:
-    """Rows X (m, d), the numbers of those that are centres (c,), and squared distances (m, c)."""
+def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q: int) -> Array:
+    """Return the subspace (d, q) in which regressions of functions (m, k) of y on X (m, d) vary.
 
-    X: Array
-    chosen: Array
-    squared: Array
+    After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). Gradients are
+    taken in fewer and fewer directions, those that the ones before spanned: the fewer there are,
+    the more a kernel sees. The width of the kernel is a `share` of the median distance.
+    """
+    subspace = np.eye(X.shape[1])
+    for k in _fewer_and_fewer(X.shape[1], q):
+        moments = _gradient_moments(X @ subspace, functions, share, ridge)
+        subspace = subspace @ largest_pairs(moments, k)[1]
+    return subspace
 
-    @classmethod
-    def of(cls, X: Array) -> _CentreDistances:
-        chosen = np.linspace(0, len(X) - 1, min(len(X), _CENTRES)).astype(int)
-        return cls(X, chosen, cdist(X, X[chosen], "sqeuclidean"))
 
-    def gradient_subspace(self, functions: Array, share: float, ridge: float, q: int) -> Array:
-        """Return the subspace (d, q) that the gradients of regressions of `functions` span.
+def _fewer_and_fewer(d: int, q: int) -> list[int]:
+    """Return numbers of directions that fall from below `d` to `q`, each by the same factor."""
+    numbers = np.rint(np.geomspace(d, q, _STAGES + 1)).astype(int).tolist()
+    return sorted({k for k in numbers if q <= k < d} | {q}, reverse=True)
 
-        After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). The width of
-        the kernel is a `share` of the median distance. The centres carry the regression, and
-        gradients are taken there.
-        """
-        positive = self.squared[self.squared > 0]
-        width = share**2 * float(np.median(positive)) if positive.size else 1.0
-        K = np.exp(self.squared / (-2.0 * width))
-        between = K[self.chosen]
-        c = len(between)
-        system = K.T @ K + ridge * len(K) * between
-        system[np.diag_indices(c)] += _JITTER * np.trace(system) / c
-        weights = scipy.linalg.solve(system, K.T @ functions, assume_a="pos")
-        centres = self.X[self.chosen]
-        M = np.zeros((self.X.shape[1],) * 2)
-        for column in weights.T:
-            weighted = between * column
-            gradients = weighted @ centres - weighted.sum(axis=1)[:, None] * centres
-            M += gradients.T @ gradients
-        return largest_pairs(M, q)[1]
+
+def _gradient_moments(Z: Array, functions: Array, share: float, ridge: float) -> Array:
+    """Return the sum (k, k) over centres of the outer products of gradients of regressions on Z.
+
+    Up to 500 of the rows Z (m, k) are centres: they carry the regression, and gradients are taken
+    there.
+    """
+    chosen = np.linspace(0, len(Z) - 1, min(len(Z), _CENTRES)).astype(int)
+    centres = Z[chosen]
+    squared = euclidean_distances(Z, centres, squared=True)
+    some = squared[:: max(len(Z) // _MEDIAN_ROWS, 1)]
+    positive = some[some > _SAME * some.max()]
+    width = share**2 * float(np.median(positive)) if positive.size else 1.0
+    K = np.exp(squared / (-2.0 * width))
+    between = K[chosen]
+    c, k = centres.shape
+    system = K.T @ K + ridge * len(K) * between
+    system[np.diag_indices(c)] += _JITTER * np.trace(system) / c
+    weights = scipy.linalg.solve(system, K.T @ functions, assume_a="pos")
+    # The gradient at centre i is the sum over centres j of w_j K_ij (z_j - z_i).
+    weighted = weights[:, :, None] * centres[:, None, :]
+    ahead = (between @ weighted.reshape(c, -1)).reshape(weighted.shape)
+    gradients = ahead - (between @ weights)[:, :, None] * centres[:, None, :]
+    gradients = gradients.reshape(-1, k)
+    return np.asarray(gradients.T @ gradients)
 
 
 def _leading_functions(U: Array) -> Array:

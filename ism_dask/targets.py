@@ -19,9 +19,12 @@ from ism_dask.typing import Array
 _MEDIAN_ROWS = 5000
 # Whole numbers with more values than this may be classes or numbers.
 _CLEARLY_CLASSES = 20
+# Widths of the kernels of y, as shares of its median distance. The wide one sees trends under
+# noise, the narrow ones see details that the wide one smooths away.
+_ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
 # A factor of the kernel of y leaves out at most this share of its trace, or has as many columns
-# as it may. One number takes about 15.
-_REMAINDER, _MOST_COLUMNS = 1e-6, 100
+# as it may. One normal number takes 15 columns with one width, 37 with three and 1e-4.
+_REMAINDER, _REMAINDER_OF_THREE, _MOST_COLUMNS = 1e-6, 1e-4, 100
 
 
 def linear_dependence(y: Array) -> Dependence:
@@ -32,26 +35,40 @@ def linear_dependence(y: Array) -> Dependence:
 
 def gaussian_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
+    return _kernel_dependence(y, _ONE_WIDTH, _REMAINDER)
+
+
+def multiscale_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y under the mean of gaussian kernels of three widths.
+
+    They have the median width, a half and a quarter of it.
+    """
+    return _kernel_dependence(y, _THREE_WIDTHS, _REMAINDER_OF_THREE)
+
+
+def _kernel_dependence(y: Array, widths: tuple[float, ...], most: float) -> Dependence:
     points = standardised(y)
-    width = median_distance(_thinned(points), 'the median width of target="gaussian"')
-    factor, remainder = _gaussian_factor(points / width)
+    median = median_distance(_thinned(points), "the median width of the kernel of `y`")
+    factor, remainder = _gaussian_factor(points / median, widths, most)
     factor -= factor.mean(axis=0)
     gamma = FactorGamma(np.ones(factor.shape[1]))
     return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 
-def _gaussian_factor(points: Array) -> tuple[Array, float]:
-    """Return F (n, m) with `F F^T` near the gaussian kernel of points (n, t), and what is missing.
+def _gaussian_factor(points: Array, widths: tuple[float, ...], most: float) -> tuple[Array, float]:
+    """Return F (n, m) whose `F F^T` is near a kernel of points (n, t), and the share it leaves out.
 
-    The rows of largest error become landmarks, one after the other (pivoted Cholesky). The second
-    number is the share of the trace that is not in F.
+    The kernel is the mean of gaussian kernels of these widths. The rows of largest error become
+    landmarks, one after the other (pivoted Cholesky), until at most the share `most` of the trace
+    is left out.
     """
     n = len(points)
     columns = np.empty((_MOST_COLUMNS, n))
     errors, size = np.ones(n), 0
-    while size < min(_MOST_COLUMNS, n) and errors.sum() > _REMAINDER * n:
+    while size < min(_MOST_COLUMNS, n) and errors.sum() > most * n:
         pivot = int(errors.argmax())
-        column = np.exp(-0.5 * np.einsum("ij,ij->i", apart := points - points[pivot], apart))
+        squared = np.einsum("ij,ij->i", apart := points - points[pivot], apart)
+        column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)
         column -= columns[:size, pivot] @ columns[:size]
         column /= np.sqrt(errors[pivot])
         columns[size] = column
@@ -74,13 +91,15 @@ TARGETS: dict[str, Callable[[Array], Dependence]] = {
     "classes": class_dependence,
     "linear": linear_dependence,
     "gaussian": gaussian_dependence,
+    "multiscale": multiscale_dependence,
 }
 
 
 def dependence(y: Array, target: str = "auto") -> Dependence:
     """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
 
-    "auto" takes labels and few whole numbers as classes, other numbers under the gaussian kernel.
+    "auto" takes labels and few whole numbers as classes, one other number for each row as
+    "multiscale", and several as "gaussian": with several, narrow kernels have no thin factor.
     """
     name = one_of("`target`", target, ["auto", *TARGETS])
     return TARGETS[_automatic(y) if name == "auto" else name](y)
@@ -91,7 +110,7 @@ def _automatic(y: Array) -> str:
     values = np.asarray(y)
     # The kind of most labels rules numbers out, and looking at each of them takes a while.
     if values.dtype.kind not in "biuU" and type_of_target(y).startswith("continuous"):
-        return "gaussian"
+        return "gaussian" if type_of_target(y).endswith("multioutput") else "multiscale"
     if values.dtype.kind in "iuf" and values.ndim == 1:
         distinct = len(np.unique(values))
         if distinct > _CLEARLY_CLASSES:

@@ -235,7 +235,7 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
 
 def target_of(y: Array) -> str:
     """Return what a label y (n,) is to an estimator: whole numbers are the codes of classes."""
-    return "classes" if y.dtype.kind in "ui" else "gaussian"
+    return "classes" if y.dtype.kind in "ui" else "multiscale"
 
 
 def stopping_of(settings: Settings) -> Stopping:

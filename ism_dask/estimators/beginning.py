@@ -10,6 +10,7 @@ import numpy as np
 from ism_dask.endings import components_advice
 from ism_dask.estimators.preparation import Drawn
 from ism_dask.gamma import Dependence
+from ism_dask.rivals.quasi_newton import Precondition
 from ism_dask.selection import LEAST_ROWS, Choice, Trial, adds, select, useful_features
 from ism_dask.shards import on_this_machine
 from ism_dask.solver import started
@@ -46,6 +47,11 @@ class Beginning:
     def can_select(self) -> bool:
         """Whether there are rows enough to choose by, and no direction is constant over them."""
         return len(self.drawn.sample) >= LEAST_ROWS and self.q < self.drawn.space.n_varying
+
+    @property
+    def precondition(self) -> Precondition | None:
+        """What makes the steps uphill longer from a W that was chosen, or None where none was."""
+        return None if self.choice is None else self.choice.evidence.precondition
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
         """Return the beginning with the width and the W that a selection prefers."""

@@ -38,7 +38,7 @@ def hsic(
     y : (n,) labels, or (n,) or (n, t) numbers
     kernel : str or Kernel, default "gaussian"
         For X; a median width is that of X as given here.
-    target : {"auto", "classes", "linear", "gaussian"}, default "auto"
+    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
         The kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.

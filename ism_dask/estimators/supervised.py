@@ -54,10 +54,12 @@ class SupervisedIKDR(IKDR):
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
-    target : {"auto", "classes", "linear", "gaussian"}, default "auto"
-        What y is: classes, or numbers under a linear or a gaussian kernel. "auto" takes labels
-        and whole numbers of up to 20 values as classes, whole numbers of more values for an error,
-        and other numbers as "gaussian".
+    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
+        What y is: classes, or numbers under a linear kernel, a gaussian one of median width, or
+        the mean of three gaussian ones ("multiscale": the median width, a half and a quarter of
+        it). "auto" takes labels and whole numbers of up to 20 values as classes, and other numbers
+        as "multiscale", or as "gaussian" where rows have several. It raises an error for whole
+        numbers of more values.
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
         The Iterative Spectral Method, or one of those that it is measured against. They maximise
         the same J on the same engine, and end by the residual or where J stalls; `tol` and
@@ -264,7 +266,7 @@ class SupervisedIKDR(IKDR):
         search = replace(
             search,
             stopping=search.stopping.after(time.perf_counter() - started),
-            chosen=bool(beginning.trials),
+            precondition=beginning.precondition,
         )
         engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
         self._keep(solution, prepared)

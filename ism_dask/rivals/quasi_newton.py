@@ -27,9 +27,14 @@ _FIRST, _LONGEST = 0.1, 0.5
 _ROUNDING = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
 
+Precondition = Callable[[Array], Array]
+
 
 def climb_by_curvature(
-    evaluate: Callable[[Array], Evaluation], W: Array, now: Evaluation
+    evaluate: Callable[[Array], Evaluation],
+    W: Array,
+    now: Evaluation,
+    precondition: Precondition | None = None,
 ) -> Iterator[tuple[Array, Evaluation]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
@@ -43,14 +48,18 @@ def climb_by_curvature(
         Where to begin.
     now : Evaluation
         What `evaluate` returns there.
+    precondition : callable, optional
+        Multiplies a slope (d, k) by a guess of the inverse curvature, up to a factor: a positive
+        definite matrix.
     """
+    guess = _identity if precondition is None else precondition
     memory: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     uphill = _tangent(W, now.matrix)
     while True:
-        direction = _tangent(W, _direction(uphill, memory))
+        direction = _tangent(W, _direction(uphill, memory, guess))
         if not np.sum(direction * uphill) > 0:
             memory.clear()
-            direction = _direction(uphill, memory)
+            direction = _tangent(W, _direction(uphill, memory, guess))
         found = _searched(evaluate, W, now, direction, float(np.sum(direction * uphill)))
         if found is None:
             if not memory:
@@ -87,17 +96,22 @@ def _searched(
     return None
 
 
-def _direction(uphill: Array, memory: deque[tuple[Array, Array]]) -> Array:
-    """Return the slope times the inverse curvature that the memory tells (two loops)."""
+def _identity(Z: Array) -> Array:
+    return Z
+
+
+def _direction(uphill: Array, memory: deque[tuple[Array, Array]], guess: Precondition) -> Array:
+    """Return the slope times the inverse curvature: a guess that the memory corrects."""
     if not memory:
-        return uphill * (_FIRST / max(float(np.linalg.norm(uphill, 2)), _TINY))
+        direction = guess(uphill)
+        return direction * (_FIRST / max(float(np.linalg.norm(direction, 2)), _TINY))
     direction, shares = uphill, []
     for step, change in reversed(memory):
         share = float(np.sum(step * direction) / np.sum(step * change))
         direction = direction - share * change
         shares.append(share)
     step, change = memory[-1]
-    direction = direction * float(np.sum(step * change) / np.sum(change**2))
+    direction = guess(direction) * float(np.sum(step * change) / np.sum(change * guess(change)))
     for (step, change), share in zip(memory, reversed(shares), strict=True):
         back = float(np.sum(change * direction) / np.sum(step * change))
         direction = direction + step * (share - back)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ism_dask.rivals.ascent import ascend
-from ism_dask.rivals.quasi_newton import climb_by_curvature
+from ism_dask.rivals.quasi_newton import Precondition, climb_by_curvature
 from ism_dask.rivals.trace import Trace
 from ism_dask.solver import Evaluation, Operator
 from ism_dask.states import RESIDUAL, Solution, State, Status, Stopping
@@ -37,13 +37,15 @@ def climb(
     state: State | None = None,
     rest: float,
     still: float,
+    precondition: Precondition | None = None,
 ) -> Solution:
     """Climb from the W of `state`, whose history and count of iterations go on, by L-BFGS.
 
-    J rises in every step. `rest` and `still` are those of `Trace`.
+    J rises in every step. `rest` and `still` are those of `Trace`, `precondition` is that of
+    `climb_by_curvature`.
     """
     trace = Trace(operator, q, stopping, on_iteration, state, rest=rest, still=still)
-    steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation)
+    steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation, precondition)
     return trace.ended(_climbed(trace, steps, stopping))
 
 

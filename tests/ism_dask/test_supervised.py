@@ -87,7 +87,7 @@ def test_rows_of_any_kind_give_the_same(rows):
     np.testing.assert_array_equal(fitted.components_, SupervisedIKDR(2).fit(X, Y).components_)
 
 
-@pytest.mark.parametrize("target", ["linear", "gaussian"])
+@pytest.mark.parametrize("target", ["linear", "gaussian", "multiscale"])
 @pytest.mark.parametrize("kernel", ["linear", "gaussian", "polynomial"])
 def test_numbers_lead_to_the_direction_they_depend_on(target, kernel):
     rng = np.random.default_rng(0)
