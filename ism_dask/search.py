@@ -39,7 +39,7 @@ _COARSE = 1e-4
 # How much wider kernels are, one after the other, before they are as wide as asked.
 _WIDER = (4.0, 2.0, 1.4)
 # Products of one Phi above which a W that was chosen already is left by fewer spectral steps.
-_COSTLY, _SHORT_HORIZON = 2e8, 5
+_COSTLY, _SHORT_HORIZON = 2e8, 2
 # How often an iteration may go on from a W that is found beside the one it ended at. Each raises J.
 _DETOURS = 20
 

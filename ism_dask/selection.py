@@ -204,7 +204,8 @@ def _corrections(
 ) -> dict[float, float]:
     """Return for each width what is to be added to its gains over `reference`.
 
-    The gain of its best trial is brought to within a standard error of what held-out rows gain.
+    The gain of its best trial is brought to within a standard error of what held-out rows gain, and
+    to nothing where they gain nothing.
     Wider kernels are always held out, since they fit less to their own rows than the reference
     does; narrower ones if they gain more than a standard error. The others keep no gain.
     """
@@ -226,7 +227,8 @@ def _corrections(
         gains /= choice.evidence.mean_square
         own, middle = each.explained - reference.explained, float(gains.mean())
         error = _TOLERANCE * _standard_error(gains)
-        corrections[each.width] = float(np.clip(own, middle - error, middle + error)) - own
+        confirmed = float(np.clip(own, middle - error, middle + error))
+        corrections[each.width] = (confirmed if middle > 0 else min(confirmed, 0.0)) - own
     return corrections
 
 
@@ -291,7 +293,9 @@ def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:
     """Yield rows to learn from and held-out rows, with all slices in both."""
     m = len(evidence.X)
     shuffled = np.random.default_rng([seed, m]).permutation(m)
-    dealt = shuffled[np.argsort(evidence.slices[shuffled], kind="stable")]
+    # Slices count in the order in which they appear: what classes are called decides nothing.
+    _, firsts, slices = np.unique(evidence.slices[shuffled], return_index=True, return_inverse=True)
+    dealt = shuffled[np.argsort(firsts[slices], kind="stable")]
     fold = np.empty(m, dtype=int)
     fold[dealt] = np.arange(m) % _FOLDS
     for number in range(min(_FOLDS, -(-_FOLDS * _ENOUGH // m))):

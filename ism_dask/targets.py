@@ -23,8 +23,8 @@ _CLEARLY_CLASSES = 20
 # noise, the narrow ones see details that the wide one smooths away.
 _ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
 # A factor of the kernel of y leaves out at most this share of its trace, or has as many columns
-# as it may. One normal number takes 15 columns with one width, 37 with three and 1e-4.
-_REMAINDER, _REMAINDER_OF_THREE, _MOST_COLUMNS = 1e-6, 1e-4, 100
+# as it may. One normal number takes 15 columns with one width, 46 with three.
+_REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 
 def linear_dependence(y: Array) -> Dependence:
@@ -35,7 +35,7 @@ def linear_dependence(y: Array) -> Dependence:
 
 def gaussian_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
-    return _kernel_dependence(y, _ONE_WIDTH, _REMAINDER)
+    return _kernel_dependence(y, _ONE_WIDTH)
 
 
 def multiscale_dependence(y: Array) -> Dependence:
@@ -43,29 +43,28 @@ def multiscale_dependence(y: Array) -> Dependence:
 
     They have the median width, a half and a quarter of it.
     """
-    return _kernel_dependence(y, _THREE_WIDTHS, _REMAINDER_OF_THREE)
+    return _kernel_dependence(y, _THREE_WIDTHS)
 
 
-def _kernel_dependence(y: Array, widths: tuple[float, ...], most: float) -> Dependence:
+def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
     points = standardised(y)
     median = median_distance(_thinned(points), "the median width of the kernel of `y`")
-    factor, remainder = _gaussian_factor(points / median, widths, most)
+    factor, remainder = _gaussian_factor(points / median, widths)
     factor -= factor.mean(axis=0)
     gamma = FactorGamma(np.ones(factor.shape[1]))
     return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 
-def _gaussian_factor(points: Array, widths: tuple[float, ...], most: float) -> tuple[Array, float]:
+def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, float]:
     """Return F (n, m) whose `F F^T` is near a kernel of points (n, t), and the share it leaves out.
 
     The kernel is the mean of gaussian kernels of these widths. The rows of largest error become
-    landmarks, one after the other (pivoted Cholesky), until at most the share `most` of the trace
-    is left out.
+    landmarks, one after the other (pivoted Cholesky). The share is that of the trace.
     """
     n = len(points)
     columns = np.empty((_MOST_COLUMNS, n))
     errors, size = np.ones(n), 0
-    while size < min(_MOST_COLUMNS, n) and errors.sum() > most * n:
+    while size < min(_MOST_COLUMNS, n) and errors.sum() > _REMAINDER * n:
         pivot = int(errors.argmax())
         squared = np.einsum("ij,ij->i", apart := points - points[pivot], apart)
         column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)

@@ -22,7 +22,7 @@ from ism_dask.typing import Array
 # Elementwise work happens on blocks that stay in a core's second-level cache ...
 _BLOCK = 512
 # ... and the product with X on groups of rows, long enough for BLAS to run at full speed. On the
-# diagonal half of a group's square is wasted, so groups are short there.
+# diagonal half of a group's square is wasted, so groups are short there, where X is read.
 _GROUP = 1024
 _DIAGONAL_GROUP = 256
 # Multiplications of a product that BLAS does without packing, and rows of a strip at least.
@@ -200,7 +200,7 @@ class Stripe:
         """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
             right = Side.right(piece, self.model)
-            for area in _groups(self.head, piece):
+            for area in _groups(self.head, piece, _BLOCK if collect is None else _DIAGONAL_GROUP):
                 M = self.visit(right, area, wanted=collect is not None)
                 if collect and M is not None:
                     collect(M, area, piece)
@@ -316,10 +316,10 @@ def _factor(term: PointwiseKernel) -> float:
     return term.amplitude * term.pairing.coupling
 
 
-def _groups(head: Piece, tail: Piece) -> Iterator[Area]:
+def _groups(head: Piece, tail: Piece, diagonal_size: int) -> Iterator[Area]:
     """Cut head x tail into groups of rows; on the diagonal, its upper triangle."""
     diagonal = head.start == tail.start
-    size = _DIAGONAL_GROUP if diagonal else _GROUP
+    size = diagonal_size if diagonal else _GROUP
     height, width = len(head.X), len(tail.X)
     for top in range(0, height, size):
         bottom = min(top + size, height)
