@@ -18,6 +18,8 @@ from benchmarks.measure import Figure
 
 RESULTS = Path("bench-results")
 PAGE = Path("docs/benchmarks.md")
+# Columns of a table that is printed into a file.
+_FILE_WIDTH = 200
 # What is told in places of its own.
 _PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds", "table", "picture", "notes"}
 _HEAD = """\
@@ -69,6 +71,8 @@ def plain(value: Any) -> Any:
 def print_figures(figures: Mapping[str, Figure]) -> None:
     """Print what people ask first, then every table of lines."""
     console = Console()
+    if not console.is_terminal:  # 80 columns, as rich would have it, cut numbers off
+        console = Console(width=_FILE_WIDTH)
     table = Table("figure", "measured", "peak GB", "must be", "met", show_lines=True)
     for name, figure in figures.items():
         lines = "\n".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))

@@ -8,8 +8,8 @@ from functools import partial
 
 from sklearn.svm import SVC
 
-from flows.paper.methods import Request, account, gaussian_of, learned
-from flows.paper.names import ISM
+from flows.paper.methods import Request, account, by_default, learned
+from flows.paper.names import ISM_PUBLISHED
 from flows.paper.rows import drawn, rows_of
 from flows.paper.settings import TablesSettings
 from flows.paper.strands import Result, Strand
@@ -27,19 +27,12 @@ _SECONDS = 60.0
 _Learn = Callable[[Request, Array, Array], Fitted]
 
 
-def _narrow(share: float, request: Request, X: Array, y: Array) -> Fitted:
-    """Learn by ISM under a gaussian of a share of the median distance."""
-    narrow = Request(request.q, gaussian_of(X, share), request.cap, request.seed)
-    return learned(ISM, narrow, X, y)
-
-
 _LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
     "PCA": (partial(learned, "pca"), _COUNTS),
     "LDA": (partial(learned, "lda"), _LDA_COUNTS),
     "NCA": (partial(learned, "nca"), _COUNTS),
-    "ISM, sigma the median": (partial(_narrow, 1.0), _COUNTS),
-    "ISM, a half of that": (partial(_narrow, 0.5), _COUNTS),
-    "ISM, a quarter of that": (partial(_narrow, 0.25), _COUNTS),
+    "ISM, the paper's settings": (partial(learned, ISM_PUBLISHED), _COUNTS),
+    "ISM, the default": (by_default, _COUNTS),
 }
 
 
@@ -78,7 +71,7 @@ class FeatureLine(Strand):
         """Learn so many features, and judge them on rows that were not seen."""
         X, y = rows_of(_DATA, _SPLIT)
         train, test = drawn(_DATA, _SPLIT, _ROWS, self.settings.seed)
-        request = Request(step, "", min(_SECONDS, self.settings.cap), self.settings.seed)
+        request = Request(step, "gaussian", min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line}, {step} features"):
             found = _LINES[self.line][0](request, X[train], y[train])
             judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])

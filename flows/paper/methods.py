@@ -93,6 +93,12 @@ def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> 
     return timed_fit(model, X, y)
 
 
+def by_default(request: Request, X: Array, y: Array) -> Fitted:
+    """Fit W to rows X (n, d) with classes y (n,) as the library does where nothing is said."""
+    model = SupervisedIKDR(request.q, max_seconds=request.cap, random_state=request.seed)
+    return timed_fit(model, X, y)
+
+
 def clustered(method: str, request: Request, X: Array) -> Fitted:
     """Learn clusters of rows X (n, d), and the features they show in."""
     _warm(method)
@@ -202,8 +208,3 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
         request.q, kernel="linear", random_state=request.seed
     ),
 }
-
-
-def gaussian_of(X: Array, share: float) -> Kernel:
-    """Return the gaussian whose width is a share of the median distance of rows X, scaled."""
-    return PAPER_GAUSSIAN.resolve(StandardScaler().fit_transform(X)).widened(share)

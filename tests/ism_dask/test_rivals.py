@@ -21,6 +21,7 @@ from ism_dask.engines import Problem, choose
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.rivals import SOLVERS, as_solver
 from ism_dask.rivals.ascent import ascend
+from ism_dask.rivals.quasi_newton import climb_by_curvature
 from ism_dask.rivals.trace import completed
 from ism_dask.shards import cut
 from ism_dask.solver import Evaluation, relative_residual, resumed
@@ -194,6 +195,31 @@ def test_the_ascent_finds_the_leading_eigenvectors():
     points = islice(ascend(evaluate, lambda each: each.matrix, start, evaluate(start)), 60)
     W, _ = next(each for each in points if relative_residual(each[0], each[1].matrix) < 1e-9)
     assert sine(W, turn[:, :2]) < 1e-8
+
+
+def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():
+    rng = np.random.default_rng(3)
+    turn = ortho_group.rvs(40, random_state=1)
+    values = np.geomspace(1.0, 1e-4, 40)
+    M = turn @ np.diag(values) @ turn.T
+
+    def evaluate(W):
+        return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
+
+    def steps(guess):
+        start = np.linalg.qr(rng.normal(size=(40, 3)))[0]
+        climb = climb_by_curvature(evaluate, start, evaluate(start), guess)
+        for number, (W, evaluation) in enumerate(islice(climb, 300)):
+            if relative_residual(W, evaluation.matrix) < 1e-7:
+                assert sine(W, turn[:, :3]) < 1e-6
+                return number
+        raise AssertionError("no end")
+
+    rough = turn @ np.diag(1.0 / (values[2] - np.minimum(values, values[3]) + 0.05)) @ turn.T
+    plain, guessed = steps(None), steps(lambda Z: rough @ Z)
+    assert guessed <= plain
+    # A guess that is of no use is corrected by the memory.
+    steps(lambda Z: turn @ np.diag(np.geomspace(1.0, 30.0, 40)) @ turn.T @ Z)
 
 
 @pytest.mark.parametrize("name", RIVALS)
