@@ -85,6 +85,11 @@ class Search:
         """Whether a selection chose the W to begin with."""
         return self.precondition is not None
 
+    @property
+    def climbs(self) -> bool:
+        """Whether it begins with steps along the slope, from a W that a selection chose."""
+        return self.chosen and self.solver.by_change and self.stopping.tol is None
+
     def run(
         self, problem: Problem, q: int, state: State | None = None, journal: Journal | None = None
     ) -> tuple[Engine, Solution]:
@@ -179,7 +184,7 @@ class _Run:
 
     def _coarsely(self, engine: Engine, state: State | None) -> State | None:
         """Return a W to begin with by fewer rows, where the engine has a part that sees those."""
-        chosen = state is not None and self._climbs and not state.history
+        chosen = state is not None and self.search.climbs and not state.history
         coarse = engine.coarser() if state is None or chosen else None
         if coarse is None:
             return state
@@ -225,7 +230,7 @@ class _Run:
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
             if verdict.better is None:
-                certain = verdict.certain or self._climbs
+                certain = verdict.certain or self.search.climbs
                 return solution if certain else replace(solution, status=Status.LOCAL)
             state = continued(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
@@ -237,7 +242,7 @@ class _Run:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return what the solver comes to, by steps along the slope and refinement if need be."""
-        if state is not None and self._climbs:
+        if state is not None and self.search.climbs:
             solution = self._climbed(operator, state, watcher)
             if solution.status not in (Status.MAX_ITER, Status.STALLED):
                 return self._refined(operator, solution)
@@ -251,11 +256,6 @@ class _Run:
         if climbs and swings and not self._finer(operator.engine, solution):
             solution = self._climbed(operator, continued(solution), watcher)
         return self._refined(operator, solution)
-
-    @property
-    def _climbs(self) -> bool:
-        search = self.search
-        return search.chosen and search.solver.by_change and search.stopping.tol is None
 
     @property
     def _constant(self) -> int:
@@ -275,7 +275,7 @@ class _Run:
         lead to a higher maximum only by chance.
         """
         size = self.problem.shards.n_rows**2 * self.problem.d
-        return _SHORT_HORIZON if self._climbs and size > _COSTLY else HORIZON
+        return _SHORT_HORIZON if self.search.climbs and size > _COSTLY else HORIZON
 
     def _climbed(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None

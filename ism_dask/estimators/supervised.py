@@ -38,6 +38,10 @@ from ism_dask.watching import announced
 _READY_NUMBERS, _READY_LABELS = "iuf", "biufU"
 
 
+# Iterations at most from a W that a selection chose: steps along the slope, which are cheap.
+_STEPS_UPHILL = 1000
+
+
 class SupervisedIKDR(IKDR):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
@@ -89,7 +93,8 @@ class SupervisedIKDR(IKDR):
         For "ism" with a `tol`: stop only when the sine of the largest angle between successive
         subspaces is below, too.
     max_iter : int, optional
-        Iterations after which to give up. Default: 300 for "ism", for the others as
+        Iterations after which to give up. Default: 300 for "ism", or 1000 where a selection chose
+        the W to begin with and steps cost no Phi; for the others as
         `ism_dask.rivals.SOLVERS` says. Steps along the slope of J, which take over where the
         spectral iteration comes to no end, count, too.
     max_seconds : float, optional
@@ -263,11 +268,10 @@ class SupervisedIKDR(IKDR):
         drawn, q = beginning.drawn, beginning.q
         problem = drawn.problem(dependence)
         search = self._search
-        search = replace(
-            search,
-            stopping=search.stopping.after(time.perf_counter() - started),
-            precondition=beginning.precondition,
-        )
+        stopping = search.stopping.after(time.perf_counter() - started)
+        search = replace(search, stopping=stopping, precondition=beginning.precondition)
+        if search.climbs and self.max_iter is None:
+            search = replace(search, stopping=replace(stopping, max_iter=_STEPS_UPHILL))
         engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
         self._keep(solution, prepared)
         # Rows in a kernel are in the features of the user.
