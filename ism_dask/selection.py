@@ -39,8 +39,8 @@ _STARTS = 2
 _NEIGHBOURS = 10
 # A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
 _FOLDS, _ENOUGH = 4, 500
-# In standard errors: how far a gain may be from what held-out rows confirm, ...
-_TOLERANCE = 1.0
+# In standard errors: what held-out rows have to gain for a width to gain anything, ...
+_CONFIRMED = 0.5
 # ... from which gain on a narrower width is worth held-out fits, ...
 _WORTH_A_TRY = 1.0
 # ... and how much more another feature has to explain to be taken by itself.
@@ -205,7 +205,7 @@ def _corrections(
     """Return for each width what is to be added to its gains over `reference`.
 
     The gain of its best trial is brought to within a standard error of what held-out rows gain, and
-    to nothing where they gain nothing.
+    to nothing where they gain less than half a standard error.
     Wider kernels are always held out, since they fit less to their own rows than the reference
     does; narrower ones if they gain more than a standard error. The others keep no gain.
     """
@@ -226,9 +226,11 @@ def _corrections(
         gains = of_reference - np.concatenate([fold.losses(each) for fold in folds])
         gains /= choice.evidence.mean_square
         own, middle = each.explained - reference.explained, float(gains.mean())
-        error = _TOLERANCE * _standard_error(gains)
-        confirmed = float(np.clip(own, middle - error, middle + error))
-        corrections[each.width] = (confirmed if middle > 0 else min(confirmed, 0.0)) - own
+        error = _standard_error(gains)
+        gain = float(np.clip(own, middle - error, middle + error))
+        if middle < _CONFIRMED * error:
+            gain = min(gain, 0.0)
+        corrections[each.width] = gain - own
     return corrections
 
 
