@@ -64,12 +64,17 @@ class Evidence:
         return float(np.einsum("ij,ij->", self.U, self.U)) / len(self.U)
 
     @cached_property
+    def covariance(self) -> Array:
+        """That of the rows (d, d)."""
+        return np.asarray(self.X.T @ self.X / len(self.X))
+
+    @cached_property
     def precondition(self) -> Callable[[Array], Array]:
         """Multiplies a slope of J (d, k) by the inverse covariance of the rows, with a ridge.
 
         J bends least where the rows vary least.
         """
-        covariance = self.X.T @ self.X / len(self.X)
+        covariance = self.covariance.copy()
         covariance[np.diag_indices(len(covariance))] += np.trace(covariance) / len(covariance)
         return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(covariance))
 
@@ -95,7 +100,7 @@ def directional_regression(evidence: Evidence, q: int) -> Array:
     """Return the subspace (d, q) in which means or variances of slices differ (Li and Wang)."""
     X = evidence.X
     m, d = X.shape
-    whitening = whitened_by(X.T @ X / m, _RIDGE)
+    whitening = whitened_by(evidence.covariance, _RIDGE)
     white = X @ whitening
     identity = np.eye(d)
     moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
@@ -117,8 +122,9 @@ def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q:
     taken in fewer and fewer directions, those that the ones before spanned: the fewer there are,
     the more a kernel sees. The width of the kernel is a `share` of the median distance.
     """
-    subspace = np.eye(X.shape[1])
-    for k in _fewer_and_fewer(X.shape[1], q):
+    first, *others = _fewer_and_fewer(X.shape[1], q)
+    subspace = largest_pairs(_gradient_moments(X, functions, share, ridge), first)[1]
+    for k in others:
         moments = _gradient_moments(X @ subspace, functions, share, ridge)
         subspace = subspace @ largest_pairs(moments, k)[1]
     return subspace

@@ -108,8 +108,9 @@ def _automatic(y: Array) -> str:
     """Return the target that y calls for, or raise a ValueError where it could be either."""
     values = np.asarray(y)
     # The kind of most labels rules numbers out, and looking at each of them takes a while.
-    if values.dtype.kind not in "biuU" and type_of_target(y).startswith("continuous"):
-        return "gaussian" if type_of_target(y).endswith("multioutput") else "multiscale"
+    kind = "" if values.dtype.kind in "biuU" else type_of_target(y)
+    if kind.startswith("continuous"):
+        return "gaussian" if kind.endswith("multioutput") else "multiscale"
     if values.dtype.kind in "iuf" and values.ndim == 1:
         distinct = len(np.unique(values))
         if distinct > _CLEARLY_CLASSES:

@@ -36,8 +36,6 @@ from ism_dask.watching import announced
 
 # Kinds of numbers, and of labels, that scikit-learn would pass on as they are if they are finite.
 _READY_NUMBERS, _READY_LABELS = "iuf", "biufU"
-
-
 # Iterations at most from a W that a selection chose: steps along the slope, which are cheap.
 _STEPS_UPHILL = 1000
 

@@ -198,7 +198,7 @@ def test_the_ascent_finds_the_leading_eigenvectors():
 
 
 def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():
-    rng = np.random.default_rng(3)
+    start = np.linalg.qr(np.random.default_rng(3).normal(size=(40, 3)))[0]
     turn = ortho_group.rvs(40, random_state=1)
     values = np.geomspace(1.0, 1e-4, 40)
     M = turn @ np.diag(values) @ turn.T
@@ -207,7 +207,6 @@ def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_c
         return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     def steps(guess):
-        start = np.linalg.qr(rng.normal(size=(40, 3)))[0]
         climb = climb_by_curvature(evaluate, start, evaluate(start), guess)
         for number, (W, evaluation) in enumerate(islice(climb, 300)):
             if relative_residual(W, evaluation.matrix) < 1e-7:
