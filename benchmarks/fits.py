@@ -15,11 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
 from ism_dask import ComponentsWarning, SupervisedIKDR
-from ism_dask.blas import single_threaded_blas
-from ism_dask.eigen import sine
+from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, choose
+from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
-from ism_dask.solver import Evaluation
+from ism_dask.linalg.eigen import sine
 
 Array = NDArray[Any]
 

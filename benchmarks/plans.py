@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from distributed import Client
 
-from ism_dask.engines.factored import Expanded, Factored, worker_bytes
-from ism_dask.typing import Array
+from ism_dask._types import Array
+from ism_dask.engines.lowrank.base import Expanded, Factored, worker_bytes
 
 
 @contextmanager

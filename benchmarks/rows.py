@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.blas import single_threaded_blas
-from ism_dask.eigen import leading
+from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, attempt, candidates
 from ism_dask.estimators.preparation import prepare
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Kernel
-from ism_dask.rows import RowSource
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import leading
+from ism_dask.rows.source import RowSource
 from storage import Dataset, ingest
 
 Array = NDArray[Any]

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from flows.fields import setting
 from flows.progress import TimeLeft, watching
 from flows.wording import printable
-from ism_dask.bar import bar_columns
+from ism_dask.observe.progress_bar import bar_columns
 
 
 @dataclass(frozen=True)

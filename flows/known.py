@@ -8,8 +8,8 @@ from flows.compute.clusters import place_of
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, WIDTHS
-from ism_dask.rivals import SOLVERS
-from ism_dask.selection import SELECTIONS
+from ism_dask.solvers import SOLVERS
+from ism_dask.solvers.width_selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.workspace import settle
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flows.progress import Part, repeated
-from ism_dask.progress import settled_share, watching_passes
-from ism_dask.states import Round, State, Stopping
+from ism_dask.observe.pass_progress import settled_share, watching_passes
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import State
+from ism_dask.records.stopping import Stopping
 
 # A pass of fewer seconds is over before anybody has read of it.
 _LONG = 1.0

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from ism_dask.endings import Status, components_advice
+from ism_dask.status import Status, components_advice
 
 # What options the command line has for parameters of estimators.
 _OPTIONS = {

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ism_dask import kernels
-    from ism_dask.endings import ComponentsWarning
     from ism_dask.estimators.alignment import aligned_sum
     from ism_dask.estimators.alternative import AlternativeIKDR
-    from ism_dask.estimators.criterion import hsic
+    from ism_dask.estimators.hsic import hsic
     from ism_dask.estimators.semisupervised import SemiSupervisedIKDR
-    from ism_dask.estimators.spectral import spectral_clusters
+    from ism_dask.estimators.spectral_clusters import spectral_clusters
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
+    from ism_dask.observe.progress_bar import progress_bar
+    from ism_dask.status import ComponentsWarning
 
 __version__ = "0.1.0"
 
@@ -32,18 +33,20 @@ __all__ = [
     "aligned_sum",
     "hsic",
     "kernels",
+    "progress_bar",
     "spectral_clusters",
 ]
 
 _ROOMS = {
     "AlternativeIKDR": "estimators.alternative",
-    "ComponentsWarning": "endings",
+    "ComponentsWarning": "status",
     "SemiSupervisedIKDR": "estimators.semisupervised",
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.unsupervised",
     "aligned_sum": "estimators.alignment",
-    "hsic": "estimators.criterion",
-    "spectral_clusters": "estimators.spectral",
+    "hsic": "estimators.hsic",
+    "progress_bar": "observe.progress_bar",
+    "spectral_clusters": "estimators.spectral_clusters",
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ism_dask.checks import is_whole
+from ism_dask._types import Array
+from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.knowledge import as_array, is_continuous, unknown_rows
-from ism_dask.states import Stopping
-from ism_dask.typing import Array
+from ism_dask.estimators.partial_targets import as_array, is_continuous, unknown_rows
+from ism_dask.records.stopping import Stopping
 
 try:
     import matplotlib.pyplot as plt

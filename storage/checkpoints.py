@@ -23,7 +23,7 @@ from storage.sealed import read_sealed, sealed
 from storage.workspace import discard, settle
 
 if TYPE_CHECKING:
-    from ism_dask.states import Journey
+    from ism_dask.records.checkpoint import Journey
 
 FORMAT_VERSION = 2
 CHECKPOINTS, NEWEST = "checkpoints", "newest"

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.states import Candidate, Journey, Record, Round, Solution, Standing, State, Status
+from ism_dask.records.checkpoint import Journey, Round, Standing
+from ism_dask.records.iteration import Candidate, Record, Solution, State
+from ism_dask.status import Status
 from storage.kinds import check_kinds
 
 _KINDS: dict[str, type[Any]] = {

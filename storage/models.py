@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from ism_dask.rows import project
+from ism_dask.rows.standardise import project
 from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
 from storage.groups import built_at, get_array, put_array

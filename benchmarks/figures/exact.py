@@ -11,11 +11,11 @@ import numpy as np
 from benchmarks.dense import standardised
 from benchmarks.measure import Figure, timed
 from benchmarks.rows import labelled, mnist_train, problem_of
-from ism_dask.blas import single_threaded_blas
+from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Problem, choose
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Gaussian
-from ism_dask.shards import cut
-from ism_dask.targets import dependence
+from ism_dask.rows import cut
 from storage import ingest
 
 

@@ -15,7 +15,7 @@ from flows.reports import plots
 from flows.reports.pictures import component
 from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, is_classes
-from ism_dask.states import RESIDUAL
+from ism_dask.records.stopping import RESIDUAL
 
 # How many new features are shown, how many weights of each, and colours of numbers.
 COMPONENTS, WEIGHTS = 12, 12

@@ -17,10 +17,10 @@ from flows.progress import Part, report
 from flows.settings import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
-from ism_dask.rivals import as_solver
-from ism_dask.rows import tile_dtype
-from ism_dask.states import Stopping
-from ism_dask.watching import FitWatcher, watching_fits
+from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows.standardise import tile_dtype
+from ism_dask.solvers import as_solver
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]

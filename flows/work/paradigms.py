@@ -16,7 +16,7 @@ from flows.work.data import Array, label_named
 from flows.work.keeping import kept_model
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.gamma import class_dependence
+from ism_dask.gamma.classes import class_dependence
 from storage import Dataset
 
 if TYPE_CHECKING:

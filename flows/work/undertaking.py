@@ -15,8 +15,7 @@ from flows.progress import note
 from flows.settings import KeptSettings
 from flows.work.keeping import refuse_existing
 from flows.work.lease import Hold, leased
-from ism_dask.journal import Journal, journaled
-from ism_dask.states import Journey
+from ism_dask.records.checkpoint import Journal, Journey, journaled
 from storage import Checkpoints, DamagedStore, Ledger
 
 Result = Mapping[str, Any]

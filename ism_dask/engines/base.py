@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ism_dask.directions import Space
-from ism_dask.engines.curvature import curvature, curvature_bytes
-from ism_dask.engines.rounding import Largest, Sizes, rounding_error
-from ism_dask.gamma import Dependence, Gamma
+from ism_dask._types import Array
+from ism_dask.engines.derivative import curvature, curvature_bytes
+from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation
+from ism_dask.engines.rounding_error import Largest, Sizes, rounding_error
+from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.shards import Piece, Shards, task_budget
-from ism_dask.solver import DOUBLE_NOISE, Evaluation
-from ism_dask.typing import Array
+from ism_dask.linalg.row_space import Space
+from ism_dask.rows import Piece, Shards, task_budget
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.closed import Closed, weighted_gram
-from ism_dask.engines.tiles import (
+from ism_dask.engines.constant import Closed, weighted_gram
+from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.tile_walk import (
     QUIET,
     Model,
     gradient_stripe,
@@ -18,9 +20,7 @@ from ism_dask.engines.tiles import (
     projected,
     stripe_bytes,
 )
-from ism_dask.shards import Piece, Shards
-from ism_dask.solver import Evaluation
-from ism_dask.typing import Array
+from ism_dask.rows import Piece, Shards
 
 
 class Exact(Engine):

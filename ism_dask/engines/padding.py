@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ism_dask.directions import Space
+from ism_dask._types import Array
 from ism_dask.engines.base import Engine
-from ism_dask.solver import Evaluation
-from ism_dask.typing import Array
+from ism_dask.engines.operator import Evaluation
+from ism_dask.linalg.row_space import Space
 
 
 class PaddedOperator:

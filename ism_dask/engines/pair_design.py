@@ -17,8 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ism_dask.shards import Piece, Shards
-from ism_dask.typing import Array
+from ism_dask._types import Array
+from ism_dask.rows import Piece, Shards
 
 # Rows of a group: with fewer BLAS slows down, with more a row has more partners than it needs.
 _GROUP_ROWS = 512

@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
-from ism_dask.engines.tiles import QUIET, Area, Model, Side, Stripe, projected
+from ism_dask.engines.tile_walk import QUIET, Area, Model, Side, Stripe, projected
 from ism_dask.kernels.pairing import INNER
-from ism_dask.shards import Piece
-from ism_dask.typing import Array
+from ism_dask.rows import Piece
 
 # Rows whose Gamma is made at a time where only that of a row with itself is needed.
 _ROWS = 64

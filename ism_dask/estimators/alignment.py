@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
-from ism_dask.engines.product import values_between
+from ism_dask._types import Array
+from ism_dask.engines.kernel_matvec import values_between
 from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma import Dependence
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.targets import dependence
-from ism_dask.typing import Array
 
 # Rows that agreement is measured on; more are sampled. A matrix of them is one tile.
 _ROWS = 2000

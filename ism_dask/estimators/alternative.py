@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ism_dask.checks import positive
+from ism_dask._validation import positive
 from ism_dask.estimators.clustering import GuidedIKDR
-from ism_dask.estimators.knowledge import centred_labels
-from ism_dask.guides import Avoided, Guide
+from ism_dask.estimators.partial_targets import centred_labels
+from ism_dask.gamma.from_embedding import Avoided, Guide
 from ism_dask.kernels import Kernel
-from ism_dask.states import Round, State
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import State
 
 
 class AlternativeIKDR(GuidedIKDR):

@@ -13,19 +13,21 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
-from ism_dask.checks import is_whole, positive, whole, yes_or_no
-from ism_dask.eigen import canonical_signs
-from ism_dask.endings import ComponentsWarning
+from ism_dask._types import Array
+from ism_dask._validation import is_whole, positive, whole, yes_or_no
 from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
-from ism_dask.rivals import as_solver
-from ism_dask.rows import is_row_source, project
-from ism_dask.search import Search
-from ism_dask.shards import is_dask
-from ism_dask.states import ANGLE, RESIDUAL, Solution, State, Status
-from ism_dask.typing import Array
-from ism_dask.watching import Plan, fit_watcher
+from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.observe.fit_events import Plan, fit_watcher
+from ism_dask.records.iteration import Solution, State
+from ism_dask.records.stopping import ANGLE, RESIDUAL
+from ism_dask.rows import is_dask
+from ism_dask.rows.source import is_row_source
+from ism_dask.rows.standardise import project
+from ism_dask.solvers import as_solver
+from ism_dask.solvers.multistart import Search
+from ism_dask.status import ComponentsWarning, Status
 
 
 class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

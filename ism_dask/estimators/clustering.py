@@ -15,25 +15,27 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask.alternation import Outcome, alternate
-from ism_dask.blas import single_threaded_blas
-from ism_dask.checks import is_whole, positive, whole
-from ism_dask.endings import components_advice
+from ism_dask._types import Array
+from ism_dask._validation import is_whole, positive, whole
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.clustering.alternation import Outcome, alternate
+from ism_dask.clustering.kmeans import grouped, nearest, order_of_appearance
+from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.centres import grouped, nearest, order_of_appearance
 from ism_dask.estimators.preparation import Drawn, Prepared, prepare, row_order
-from ism_dask.gamma import FactorGamma
-from ism_dask.guides import Clusters, Guide, unit_rows
-from ism_dask.journal import Journal, journal_of_fit
+from ism_dask.gamma.base import FactorGamma
+from ism_dask.gamma.from_embedding import Clusters, Guide, unit_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.rows import is_row_source, project
-from ism_dask.shards import Shards, is_dask
-from ism_dask.solver import resumed
-from ism_dask.spectral import Embedding, Graph
-from ism_dask.states import Round, Solution, State, Status, Stopping
-from ism_dask.typing import Array
-from ism_dask.watching import Plan, announced, fit_watcher
+from ism_dask.observe.fit_events import Plan, announced, fit_watcher
+from ism_dask.records.checkpoint import Journal, Round, journal_of_fit
+from ism_dask.records.iteration import Solution, State
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import Shards, is_dask
+from ism_dask.rows.source import is_row_source
+from ism_dask.rows.standardise import project
+from ism_dask.solvers.ism import resumed
+from ism_dask.status import Status, components_advice
 
 # Where none is given.
 _SEED = 0

@@ -11,19 +11,20 @@ import numpy as np
 import scipy.linalg
 from sklearn.utils import check_random_state
 
-from ism_dask.checks import is_whole
-from ism_dask.directions import Space, axes_outside
-from ism_dask.eigen import whitened_by
+from ism_dask._types import Array
+from ism_dask._validation import is_whole
 from ism_dask.engines import Problem
-from ism_dask.engines.rounding import needs_double
-from ism_dask.estimators.knowledge import as_array
-from ism_dask.gamma import Dependence
+from ism_dask.engines.rounding_error import needs_double
+from ism_dask.estimators.partial_targets import as_array
+from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel
-from ism_dask.rows import Affine, is_row_source
-from ism_dask.selection import SELECTION_ROWS, Choice
-from ism_dask.shards import Piece, Shards, cut, is_dask
-from ism_dask.starts import Evidence
-from ism_dask.typing import Array
+from ism_dask.linalg.eigen import whitened_by
+from ism_dask.linalg.row_space import Space, axes_outside
+from ism_dask.rows import Piece, Shards, cut, is_dask
+from ism_dask.rows.source import is_row_source
+from ism_dask.rows.standardise import Affine
+from ism_dask.solvers.starts import Evidence
+from ism_dask.solvers.width_selection import SELECTION_ROWS, Choice
 
 # Pairwise distances are looked at on this many rows; more are sampled.
 SAMPLE_ROWS = 5000

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ism_dask.checks import positive
-from ism_dask.estimators.centres import seeded_means
+from ism_dask._types import Array
+from ism_dask._validation import positive
+from ism_dask.clustering.kmeans import seeded_means
 from ism_dask.estimators.clustering import GuidedIKDR
-from ism_dask.estimators.knowledge import Known, partial_scores
-from ism_dask.guides import Guide, Scores
+from ism_dask.estimators.partial_targets import Known, partial_scores
+from ism_dask.gamma.from_embedding import Guide, Scores
 from ism_dask.kernels import Kernel
-from ism_dask.states import Round, State
-from ism_dask.typing import Array
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import State
 
 
 class SemiSupervisedIKDR(GuidedIKDR):

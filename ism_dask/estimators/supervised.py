@@ -16,23 +16,24 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ism_dask.blas import single_threaded_blas
-from ism_dask.checks import one_of, whole, yes_or_no
+from ism_dask._types import Array
+from ism_dask._validation import one_of, whole, yes_or_no
+from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.beginning import Beginning
-from ism_dask.estimators.knowledge import as_array
+from ism_dask.estimators.model_choice import Beginning
+from ism_dask.estimators.partial_targets import as_array
 from ism_dask.estimators.preparation import Prepared, prepare, row_order
-from ism_dask.gamma import Dependence, check_labels
-from ism_dask.journal import journal_of_fit
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.classes import check_labels
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows import is_row_source
-from ism_dask.search import Search
-from ism_dask.selection import SELECTIONS
-from ism_dask.shards import is_dask
-from ism_dask.states import Solution, State
-from ism_dask.targets import dependence
-from ism_dask.typing import Array
-from ism_dask.watching import announced
+from ism_dask.observe.fit_events import announced
+from ism_dask.records.checkpoint import journal_of_fit
+from ism_dask.records.iteration import Solution, State
+from ism_dask.rows import is_dask
+from ism_dask.rows.source import is_row_source
+from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.width_selection import SELECTIONS
 
 # Kinds of numbers, and of labels, that scikit-learn would pass on as they are if they are finite.
 _READY_NUMBERS, _READY_LABELS = "iuf", "biufU"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.guides import Clusters, Guide
+from ism_dask.gamma.from_embedding import Clusters, Guide
 
 
 class UnsupervisedIKDR(ClusteringIKDR):

@@ -1,8 +1,8 @@
 """The ISM family of kernels, their conic sums, and the registry of their names."""
 
-from ism_dask.kernels.affinity import Affinity, Values
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.family import (
+from ism_dask.kernels.graph_kernel import Affinity, Values
+from ism_dask.kernels.library import (
     KERNELS,
     WIDTHS,
     DistanceKernel,

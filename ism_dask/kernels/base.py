@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ism_dask.checks import squarable
-from ism_dask.kernels.features import Monomials
+from ism_dask._types import Array
+from ism_dask._validation import squarable
+from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import Pairing
-from ism_dask.typing import Array
 
 
 class Kernel(ABC):

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ism_dask.typing import Array
+from ism_dask._types import Array
 
 # A squared distance from squared lengths is off by some roundings of the lengths. As long as these
 # are no more than so many roundings of what the kernel can resolve, nothing is lost.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ism_dask._types import Array
 from ism_dask.kernels.pairing import DISTANCE, INNER
-from ism_dask.typing import Array
 
 # Rows at a time where all pairs are looked at, and the pairs among them that count.
 _BATCH = 256

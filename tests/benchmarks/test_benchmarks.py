@@ -29,7 +29,7 @@ from benchmarks.results import Result, page, plain
 from benchmarks.rows import Head, Labelled, blobs, problem_of
 from benchmarks.shifted import shifted
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.rows import RowSource
+from ism_dask.rows.source import RowSource
 from storage import DatasetInfo, open_dataset, write_dataset
 
 

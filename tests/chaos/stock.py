@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from flows.work.lease import Lease, find_lease
-from ism_dask.states import Candidate, Journey, Record, State
+from ism_dask.records.checkpoint import Journey
+from ism_dask.records.iteration import Candidate, Record, State
 from storage import (
     Checkpoints,
     DatasetInfo,

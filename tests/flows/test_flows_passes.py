@@ -22,10 +22,11 @@ from flows.progress import Part, TimeLeft, duration, watching
 from flows.settings import CrossvalSettings, FitSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
-from ism_dask.bar import bar_columns
-from ism_dask.progress import settled_share
-from ism_dask.shards import cut
-from ism_dask.states import Round, Stopping
+from ism_dask.observe.pass_progress import settled_share
+from ism_dask.observe.progress_bar import bar_columns
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import cut
 
 STOPPING = Stopping(tol=0.01, max_iter=100)
 

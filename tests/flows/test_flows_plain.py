@@ -25,7 +25,7 @@ from flows.work.fitting import fit_plain, top_loadings
 from flows.work.folds import cross_fold, crossval_plain, plan_folds, undertaken
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
-from ism_dask.rows import RowSource
+from ism_dask.rows.source import RowSource
 from storage import load_model
 
 WINE = CrossvalSettings(dataset="wine")

@@ -24,7 +24,7 @@ from flows.settings import FitSettings
 from flows.work.fitting import fit_and_save
 from flows.work.lease import Lease, find_lease, leased
 from flows.work.undertaking import under_way
-from ism_dask.states import Journey
+from ism_dask.records.checkpoint import Journey
 from storage import (
     Checkpoints,
     Ledger,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.estimators.preparation import row_order
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import (
     Gaussian,
     Kernel,
@@ -18,7 +19,6 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
 )
-from ism_dask.targets import dependence
 
 Array = NDArray[Any]
 

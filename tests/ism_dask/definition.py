@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.gamma import Dependence
+from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.pairing import Inner
 

@@ -18,11 +18,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-import ism_dask.bar
 from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.bar import progress_bar
 from ism_dask.kernels import Gaussian
-from ism_dask.shards import cut
+from ism_dask.observe import progress_bar as bar
+from ism_dask.observe.progress_bar import progress_bar
+from ism_dask.rows import cut
 
 X, Y = load_wine(return_X_y=True)
 MEDIAN = Gaussian("median")
@@ -50,13 +50,13 @@ def terminal() -> Terminal:
 def texts(monkeypatch) -> list[str]:
     """Return what the bar is told to say, each of which a terminal may be too slow to show."""
     told: list[str] = []
-    update = ism_dask.bar._Line.update
+    update = bar._Line.update
 
     def noted(line, text, **fields):
         told.append(text)
         update(line, text, **fields)
 
-    monkeypatch.setattr(ism_dask.bar._Line, "update", noted)
+    monkeypatch.setattr(bar._Line, "update", noted)
     return told
 
 
@@ -111,13 +111,13 @@ def shown(terminal):
     """Yield the Progress of rich behind the bar of the block."""
     made = []
 
-    class Kept(ism_dask.bar._Line):
+    class Kept(bar._Line):
         def __init__(self, console):
             super().__init__(console)
             made.append(self._progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ism_dask.bar, "_Line", Kept)
+        patch.setattr(bar, "_Line", Kept)
         with progress_bar(console=terminal.console):
             yield made[0]
 
@@ -145,7 +145,7 @@ def test_every_fit_of_a_search_is_counted(terminal):
 
 
 def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
-    monkeypatch.setattr(ism_dask.bar, "_LONG", -1.0)
+    monkeypatch.setattr(bar, "_LONG", -1.0)
     rows = np.random.default_rng(0).normal(size=(6000, 4))
     with progress_bar(console=terminal.console):
         SupervisedIKDR(2, kernel=MEDIAN, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)
@@ -179,7 +179,7 @@ def test_logs_stay_clean(capfd, monkeypatch):
 SCRIPT = """
 from sklearn.datasets import load_wine
 from ism_dask import SupervisedIKDR
-from ism_dask.bar import progress_bar
+from ism_dask import progress_bar
 from ism_dask.kernels import Gaussian
 with progress_bar():
     SupervisedIKDR(2, kernel=Gaussian("median")).fit(*load_wine(return_X_y=True))

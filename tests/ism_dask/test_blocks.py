@@ -12,14 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Blocks, Problem, choose, pair_design
-from ism_dask.engines.blocks import _Plan
 from ism_dask.engines.pair_design import PairDesign
-from ism_dask.gamma import Dependence, FactorGamma
+from ism_dask.engines.random_blocks import _Plan
+from ism_dask.gamma.base import Dependence, FactorGamma
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
-from ism_dask.search import Search
-from ism_dask.shards import cut
-from ism_dask.states import Status, Stopping
-from ism_dask.targets import dependence
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import cut
+from ism_dask.solvers.multistart import Search
+from ism_dask.status import Status
 
 N, D, Q = 60, 4, 2
 USUAL = pair_design._GROUP_ROWS

@@ -18,10 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
 
 from ism_dask import ComponentsWarning, SupervisedIKDR, UnsupervisedIKDR, hsic
-from ism_dask.endings import components_advice
 from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
-from ism_dask.rivals import SOLVERS
-from ism_dask.states import GAIN, HORIZON, RESIDUAL, Status
+from ism_dask.records.stopping import GAIN, HORIZON, RESIDUAL
+from ism_dask.solvers import SOLVERS
+from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
 BLOCK = 50

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from ism_dask.eigen import canonical_signs, largest_pairs, leading, sine
+from ism_dask.linalg.eigen import canonical_signs, largest_pairs, leading, sine
 
 
 def _symmetric(d, seed=0):
@@ -26,7 +26,7 @@ def test_leading_pairs_are_the_largest_algebraic_ones():
 def test_krylov_gives_the_same_as_dense(monkeypatch):
     A = _symmetric(300, 1)
     dense = leading(A, 4)
-    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 100)
+    monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     for guess in (None, dense.vectors):
         krylov = leading(A, 4, guess)
         np.testing.assert_allclose(krylov.values, dense.values, rtol=1e-10)
@@ -72,12 +72,12 @@ def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
 
 def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
     np.testing.assert_array_equal(leading(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
-    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 50)
+    monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 50)
     assert leading(np.zeros((100, 100)), 2).null.all()
 
 
 def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
-    monkeypatch.setattr("ism_dask.eigen._DENSE_LIMIT", 100)
+    monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
     np.testing.assert_allclose(leading(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
     # Zeros are eigenvalues, too, where all others but these two are below them.

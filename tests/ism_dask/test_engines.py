@@ -10,12 +10,12 @@ from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ism_dask.eigen import leading
 from ism_dask.engines import ENGINES, Problem, choose
-from ism_dask.engines.tiles import phi_stripe, projected, stripe_bytes
+from ism_dask.engines.tile_walk import phi_stripe, projected, stripe_bytes
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
-from ism_dask.shards import Piece, cut
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import leading
+from ism_dask.rows import Piece, cut
 
 N, D, Q = 37, 5, 2
 RNG = np.random.default_rng(7)

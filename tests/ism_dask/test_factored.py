@@ -11,16 +11,15 @@ from growing import sizes_of_a_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ism_dask import SupervisedIKDR, certificate
-from ism_dask.certificate import certified
-from ism_dask.eigen import leading, sine
+from ism_dask import SupervisedIKDR, stationarity
 from ism_dask.engines import DeclinedError, Problem, attempt, candidates, choose
-from ism_dask.engines.audit import Worst
-from ism_dask.engines.cholesky import PivotedCholesky, shape_between
-from ism_dask.engines.expansion import phi_sums
-from ism_dask.engines.factored import task_bytes
-from ism_dask.engines.landmarks import Landmarks
-from ism_dask.engines.tiles import projected
+from ism_dask.engines.lowrank.base import task_bytes
+from ism_dask.engines.lowrank.error_bound import Worst
+from ism_dask.engines.lowrank.landmarks import Landmarks
+from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, shape_between
+from ism_dask.engines.lowrank.row_sums import phi_sums
+from ism_dask.engines.tile_walk import projected
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import (
     KERNELS,
     Gaussian,
@@ -30,12 +29,13 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
 )
-from ism_dask.kernels.features import Monomials
-from ism_dask.progress import watching_passes
-from ism_dask.shards import Piece, cut
-from ism_dask.solver import solve
-from ism_dask.states import Stopping
-from ism_dask.targets import dependence
+from ism_dask.kernels.monomials import Monomials
+from ism_dask.linalg.eigen import leading, sine
+from ism_dask.observe.pass_progress import watching_passes
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import Piece, cut
+from ism_dask.solvers.ism import solve
+from ism_dask.stationarity import certified
 
 
 def _data(n=700, d=6, seed=0):
@@ -212,7 +212,7 @@ def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     W = _basis(3, 1)
     with pytest.raises(DeclinedError):
         choose("landmarks", problem, 1).phi(W)
-    monkeypatch.setattr("ism_dask.engines.choice._DEAR_ROWS", 2000)
+    monkeypatch.setattr("ism_dask.engines.lowrank.landmark_selection._DEAR_ROWS", 2000)
     assert choose("landmarks", problem, 1).phi(W).error < 1
 
 
@@ -466,8 +466,8 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     checked = certified(engine, solution)
     product = choose("exact", problem, 2).gradient(solution.W).matrix
     assert checked.residual_rows == 2400
-    assert checked.residual == pytest.approx(certificate.relative_residual(solution.W, product))
-    own = certificate.relative_residual(solution.W, solution.product)
+    assert checked.residual == pytest.approx(stationarity.relative_residual(solution.W, product))
+    own = stationarity.relative_residual(solution.W, solution.product)
     assert checked.residual != own
 
 
@@ -477,12 +477,12 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     engine = choose("landmarks", problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
     full = [certified(engine, solution).residual for solution in (begun, ended)]
-    monkeypatch.setattr(certificate, "BUDGET", 1e7)
+    monkeypatch.setattr(stationarity, "BUDGET", 1e7)
     sampled = [certified(engine, solution) for solution in (begun, ended)]
     assert [each.residual_rows for each in sampled] == [500, 500]
     assert sampled[0].residual == pytest.approx(full[0], rel=0.02)
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
-    assert certificate.relative_residual(ended.W, ended.product) < 1e-7
+    assert stationarity.relative_residual(ended.W, ended.product) < 1e-7
     assert 1e-5 < sampled[1].residual < 1e-3
 
 

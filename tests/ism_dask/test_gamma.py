@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from definition import centred, dense_gamma
 
-from ism_dask.gamma import Gamma
-from ism_dask.targets import TARGETS, dependence
+from ism_dask.gamma.base import Gamma
+from ism_dask.gamma.targets import TARGETS, dependence
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.choice(["ant", "bee", "cat"], size=31)

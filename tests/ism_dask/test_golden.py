@@ -20,12 +20,12 @@ from sklearn.datasets import load_wine
 
 import storage
 from ism_dask import SupervisedIKDR
-from ism_dask.eigen import leading
 from ism_dask.engines import Problem, choose
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Gaussian, as_kernel
-from ism_dask.shards import cut
-from ism_dask.solver import begin
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import leading
+from ism_dask.rows import cut
+from ism_dask.solvers.ism import begin
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 DATA = ("wine", "cancer", "face")

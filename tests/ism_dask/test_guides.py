@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ism_dask.guides import Avoided, Clusters, Scores, unit_rows
-from ism_dask.shards import cut
+from ism_dask.gamma.from_embedding import Avoided, Clusters, Scores, unit_rows
+from ism_dask.rows import cut
 
 N, K = 40, 3
 

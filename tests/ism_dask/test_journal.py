@@ -11,9 +11,10 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.journal import Journal, journaled
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.states import Journey, Solution, Status
+from ism_dask.records.checkpoint import Journal, Journey, journaled
+from ism_dask.records.iteration import Solution
+from ism_dask.status import Status
 
 WINE, CLASSES = load_wine(return_X_y=True)
 TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
@@ -133,8 +134,8 @@ def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
-    from ism_dask.alternation import alternate
-    from ism_dask.states import Standing
+    from ism_dask.clustering.alternation import alternate
+    from ism_dask.records.checkpoint import Standing
 
     class Turns:
         """Rounds of which the second has the largest J, and none settles."""
@@ -200,7 +201,7 @@ def _standing(journey: Journey) -> Any:
 
 
 def _embedding(value: float) -> Any:
-    from ism_dask.spectral import Embedding
+    from ism_dask.clustering.spectral_embedding import Embedding
 
     return Embedding(np.array([1.0 + value]), None, "exact", None)  # type: ignore[arg-type]
 

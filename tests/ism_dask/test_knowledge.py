@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 from sklearn.exceptions import DataConversionWarning
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
-from ism_dask.estimators.knowledge import centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import centred_labels, partial_scores
 
 X, Y = load_wine(return_X_y=True)
 TOLD = np.arange(178) % 10 == 0

@@ -16,17 +16,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.eigen import leading, sine
 from ism_dask.engines import Problem, choose
+from ism_dask.engines.operator import Evaluation, relative_residual
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
-from ism_dask.rivals import SOLVERS, as_solver
-from ism_dask.rivals.ascent import ascend
-from ism_dask.rivals.quasi_newton import climb_by_curvature
-from ism_dask.rivals.trace import completed
-from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, relative_residual, resumed
-from ism_dask.states import Round, State, Status, Stopping
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import leading, sine
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import State
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import cut
+from ism_dask.solvers import SOLVERS, as_solver
+from ism_dask.solvers.cayley_ascent import ascend
+from ism_dask.solvers.ism import resumed
+from ism_dask.solvers.lbfgs import climb_by_curvature
+from ism_dask.solvers.solver_log import completed
+from ism_dask.status import Status
 
 RIVALS = [name for name in SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.

@@ -12,17 +12,20 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR
-from ism_dask.eigen import sine
 from ism_dask.engines import Problem, choose
+from ism_dask.engines.operator import Evaluation, relative_residual
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
-from ism_dask.refinement import refined
-from ism_dask.ritz import Ritz
-from ism_dask.rivals import SOLVERS
-from ism_dask.search import Search
-from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, relative_residual, solve
-from ism_dask.states import State, Status, Stopping
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import sine
+from ism_dask.records.iteration import State
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import cut
+from ism_dask.solvers import SOLVERS
+from ism_dask.solvers.ism import solve
+from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.rayleigh_ritz import Ritz
+from ism_dask.solvers.second_order import refined
+from ism_dask.status import Status
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 IRIS = scale(IRIS)

@@ -12,11 +12,11 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, hsic
-from ism_dask.eigen import largest_pairs, sine
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
-from ism_dask.selection import neighbour_losses, useful_features
-from ism_dask.starts import Evidence, _gradient_moments, directional_regression, starts
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import largest_pairs, sine
+from ism_dask.solvers.starts import Evidence, _gradient_moments, directional_regression, starts
+from ism_dask.solvers.width_selection import neighbour_losses, useful_features
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 N, D = 300, 6
@@ -171,7 +171,7 @@ def test_a_selection_repeats_and_takes_rows_in_any_order():
 
 
 def test_folds_have_all_classes_on_either_side():
-    from ism_dask.selection import _folds
+    from ism_dask.solvers.width_selection import _folds
 
     y = np.repeat([0, 1, 2], [150, 20, 8])
     evidence = _evidence(WINE, y)

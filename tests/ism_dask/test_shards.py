@@ -13,11 +13,12 @@ from distributed import Client, LocalCluster
 from growing import sizes_of_a_cluster
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.blas import single_threaded_blas
+from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.kernels import Gaussian
-from ism_dask.progress import watching_passes
-from ism_dask.rows import Affine, RowSource, tile_dtype
-from ism_dask.shards import cut, task_budget
+from ism_dask.observe.pass_progress import watching_passes
+from ism_dask.rows import cut, task_budget
+from ism_dask.rows.source import RowSource
+from ism_dask.rows.standardise import Affine, tile_dtype
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -78,7 +79,7 @@ def test_folds_see_every_row_and_every_pair_once(rows):
 
 @pytest.mark.parametrize("handed", [1, 400, 900])
 def test_shards_that_are_handed_over_come_a_few_at_a_time(monkeypatch, handed):
-    monkeypatch.setattr("ism_dask.shards.shards._HANDED_BYTES", handed)
+    monkeypatch.setattr("ism_dask.rows.shards._HANDED_BYTES", handed)
     shards = cut(da.from_array(X, chunks=(9, 4)), 9)
     assert shards.handed == max(1, handed // (9 * 4 * 8))
     pairs = shards.fold_pairs(_outer)
@@ -87,7 +88,7 @@ def test_shards_that_are_handed_over_come_a_few_at_a_time(monkeypatch, handed):
 
 
 def test_many_shards_share_tasks(monkeypatch):
-    monkeypatch.setattr("ism_dask.shards.shards._RUNS", 4)
+    monkeypatch.setattr("ism_dask.rows.shards._RUNS", 4)
     watched = []
     with watching_passes(lambda done, total: watched.append((done, total))):
         total, count = cut(X, 3).fold(_first_and_sum)
@@ -219,7 +220,7 @@ def test_many_shards_make_a_graph_in_no_time():
 
 
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("ism_dask.shards.where._WORKER_WAIT", 0.2)
+    monkeypatch.setattr("ism_dask.rows.cluster._WORKER_WAIT", 0.2)
     with (
         LocalCluster(
             n_workers=0, dashboard_address="127.0.0.1:0", local_directory=str(tmp_path)
@@ -244,8 +245,8 @@ def _clustered(data, engine):
 @pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
 def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
     """Processes, not threads: every shard and every partial sum crosses a wire."""
-    monkeypatch.setattr("ism_dask.spectral._DENSE", 100)
-    monkeypatch.setattr("ism_dask.shards.shards.ROWS_PER_SHARD", 64)
+    monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 100)
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 64)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 5))
     y = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.3, 1.2])

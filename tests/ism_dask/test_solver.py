@@ -5,15 +5,18 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
-from ism_dask.certificate import relative_residual
-from ism_dask.eigen import sine
 from ism_dask.engines import Problem, choose
+from ism_dask.engines.operator import Evaluation
+from ism_dask.gamma.targets import dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
-from ism_dask.search import Search
-from ism_dask.shards import cut
-from ism_dask.solver import Evaluation, begin, solve
-from ism_dask.states import Record, Status, Stopping
-from ism_dask.targets import dependence
+from ism_dask.linalg.eigen import sine
+from ism_dask.records.iteration import Record
+from ism_dask.records.stopping import Stopping
+from ism_dask.rows import cut
+from ism_dask.solvers.ism import begin, solve
+from ism_dask.solvers.multistart import Search
+from ism_dask.stationarity import relative_residual
+from ism_dask.status import Status
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(60, 6))

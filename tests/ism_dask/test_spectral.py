@@ -5,8 +5,8 @@ import pytest
 import scipy.linalg
 from sklearn.datasets import make_blobs
 
-from ism_dask.eigen import leading_by_products, sine
-from ism_dask.engines.product import product
+from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.engines.kernel_matvec import product
 from ism_dask.kernels import (
     KERNELS,
     Affinity,
@@ -16,8 +16,8 @@ from ism_dask.kernels import (
     Multiquadric,
 )
 from ism_dask.kernels.widths import median_distance
-from ism_dask.shards import cut
-from ism_dask.spectral import Graph
+from ism_dask.linalg.eigen import leading_by_products, sine
+from ism_dask.rows import cut
 
 N, D, K = 150, 6, 3
 
@@ -83,7 +83,7 @@ def test_every_engine_embeds_as_dense_eigenvectors_do(blobs, kernel, rows, engin
 
 def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
     X, W = blobs
-    monkeypatch.setattr("ism_dask.spectral._DENSE", 10)
+    monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 10)
     embedding = graph(X, 40, Gaussian(2.0), "exact").embedded(W, K)
     check(embedding, values(Gaussian(2.0), X @ W), K, 1e-9)
     start = graph(X, 40, Gaussian(2.0), "exact").start(K)

@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ism_dask.states import (
-    Candidate,
-    Journey,
-    Record,
-    Round,
-    Solution,
-    Standing,
-    State,
-    Status,
-)
+from ism_dask.records.checkpoint import Journey, Round, Standing
+from ism_dask.records.iteration import Candidate, Record, Solution, State
+from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
 from storage.journeys import packed, unpacked
 

@@ -1,0 +1,53 @@
+"""A kernel matrix times a few columns, by tiles: made, used and dropped.
+
+Rows are projected ones, and the kernel one without local widths: an affinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from ism_dask._types import Array
+from ism_dask.kernels import Kernel
+from ism_dask.rows import Piece, Shards
+
+# Rows of a tile: with a shard across it stays at a few megabytes.
+_ROWS = 256
+
+
+def values_between(kernel: Kernel, rows: Array, columns: Array) -> Array:
+    """Return the values (a, b) of a kernel between projected rows (a, q) and (b, q)."""
+    total: Array | None = None
+    for weight, term in kernel.terms:
+        left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
+        beta = term.beta(left, right)
+        value = term.value(beta, out=beta)
+        value *= weight
+        total = value if total is None else np.add(total, value, out=total)
+    if total is None:
+        raise TypeError("a kernel has one term or more")
+    return total
+
+
+def product(points: Shards, kernel: Kernel, V: Array) -> Array:
+    """Return `K V` (n, k) of V (n, k), where the rows of `points` are the projected ones."""
+    total = points.with_rows(V).fold_pairs(_stripe, kernel, points.n_rows)
+    return np.asarray(total)
+
+
+def _stripe(head: Piece, tail: Iterator[Piece], kernel: Kernel, n_rows: int) -> Array:
+    total = np.zeros((n_rows, head.facts[-1].shape[1]))
+    for piece in tail:
+        for rows in gen_batches(len(head.X), _ROWS):
+            tile = values_between(kernel, head.X[rows], piece.X)
+            _add(total, head.start + rows.start, tile, piece.facts[-1])
+            if piece.start != head.start:
+                _add(total, piece.start, tile.T, head.facts[-1][rows])
+    return total
+
+
+def _add(total: Array, first: int, tile: Array, V: Array) -> None:
+    total[first : first + len(tile)] += tile @ V.astype(tile.dtype)

@@ -1,0 +1,205 @@
+"""Phi from factors: where `shape(beta_ij) = F_i . F_j`, sums over pairs become sums over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.engines.constant import weighted_gram
+from ism_dask.engines.tile_walk import QUIET
+from ism_dask.gamma.base import Gamma
+from ism_dask.kernels import Kernel
+from ism_dask.kernels.pairing import INNER
+from ism_dask.rows import Piece
+
+
+class FeatureMap(Protocol):
+    """What makes F of projected rows."""
+
+    @property
+    def size(self) -> int:
+        """Columns of F."""
+
+    def __call__(self, Z: Array) -> Array:
+        """Return F (b, size) of Z (b, q)."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The F of each term of a kernel, side by side, with the constants of each of the m columns.
+
+    Attributes
+    ----------
+    maps : tuple of FeatureMap
+        One for each term.
+    slope : (m,) array
+        `weight * amplitude`: column l brings `slope_l F_il F_jl` to f'.
+    coupling, degree : (m,) arrays
+        The constants of the pairing.
+    constant, rate : (m,) arrays
+        The a and b of `f = (a + b beta) f'`.
+    """
+
+    maps: tuple[FeatureMap, ...]
+    slope: Array
+    coupling: Array
+    degree: Array
+    constant: Array
+    rate: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> Expansion:
+        """Return the expansion of a kernel whose terms have these maps, and a known f by f'."""
+        rows = []
+        for (weight, term), each in zip(kernel.terms, maps, strict=True):
+            constant, rate = term.value_by_slope or (np.nan, np.nan)
+            pairing = term.pairing
+            row = (weight * term.amplitude, pairing.coupling, pairing.degree, constant, rate)
+            rows += [row] * each.size
+        return cls(tuple(maps), *np.array(rows).reshape(-1, 5).T)
+
+    @property
+    def size(self) -> int:
+        """How many columns F has, m."""
+        return len(self.slope)
+
+    @property
+    def has_degrees(self) -> bool:
+        """Whether Phi has a part from the row sums of Psi."""
+        return bool(self.degree.any())
+
+    def columns(self, Z: Array) -> Array:
+        """Return F (b, m) of Z (b, q), in float64."""
+        wide = Z.astype(np.float64)
+        return np.hstack([each(wide) for each in self.maps])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over all rows of U_is F_il times 1, z_i and z_i^2: all that J and degrees need.
+
+    Attributes
+    ----------
+    sums : (r, m, q + 2) array
+    signs : (r,) array
+        Those of Gamma.
+    """
+
+    sums: Array
+    signs: Array
+
+    @property
+    def ones(self) -> Array:
+        """`sum_i U_is F_il`, (r, m)."""
+        return self.sums[..., 0]
+
+    @property
+    def points(self) -> Array:
+        """`sum_i U_is F_il z_i`, (r, m, q)."""
+        return self.sums[..., 1:-1]
+
+    @QUIET
+    def objective(self, expansion: Expansion) -> float:
+        """Return J, each f being `(a + b beta) f'`."""
+        e = expansion
+        betas = e.coupling * np.einsum("slk,slk->sl", self.points, self.points)
+        betas += e.degree * self.ones * self.sums[..., -1]
+        by_column = self.signs @ (e.constant * self.ones**2 + e.rate * betas)
+        return float(e.slope @ by_column)
+
+    def spread(self, gamma: Gamma, expansion: Expansion) -> Array:
+        """Return G (v, m, 1 + q) whose `sum_a V_ia F_i G_a` is row i of what Psi does.
+
+        That is its degree, then `coupling * (Psi Z)_i`.
+        """
+        e = expansion
+        each = np.concatenate(
+            [
+                (e.slope * e.degree * self.ones)[..., None],
+                (e.slope * e.coupling)[:, None] * self.points,
+            ],
+            axis=2,
+        )
+        mixed = np.tensordot(gamma.mixing * self.signs, each, axes=1)
+        return np.asarray(mixed)
+
+
+def sides_of(Z: Array) -> Array:
+    """Return 1, z_i and its squared length for each row of Z: (b, q + 2)."""
+    return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
+
+
+@QUIET
+def moment_sums(Z: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
+    """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
+    sides = sides_of(Z)
+    return np.stack([_weighted(F, rows, w).T @ sides[rows] for rows, w in gamma.memberships(facts)])
+
+
+def rows_of_psi(F: Array, facts: Array, gamma: Gamma, spread: Array) -> Array:
+    """Return the degrees of rows, and `coupling * Psi Z` where `spread` has it: (b, 1 or 1 + q)."""
+    out = np.zeros((len(F), spread.shape[2]))
+    for G, (rows, w) in zip(spread, gamma.memberships(facts), strict=True):
+        out[rows] += _weighted(F, rows, w) @ G
+    return out
+
+
+@QUIET
+def phi_sums(
+    piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array
+) -> tuple[Array, Array | None]:
+    """Return the feature sums of a piece, and `X^T diag(degrees) X` (d, d) if there are any.
+
+    F is made anew: an exponential costs less than it would to keep n m numbers.
+    """
+    X, facts = piece.X, piece.facts[0]
+    F = expansion.columns(piece.facts[-1])
+    gram = None
+    if expansion.has_degrees:
+        gram = weighted_gram(X, rows_of_psi(F, facts, gamma, spread)[:, 0])
+    return feature_sums(X, F, facts, gamma), gram
+
+
+def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
+    """Return `sum_i V_ia F_il x_i` (v, m, d) of some rows."""
+    narrow = F.astype(X.dtype, copy=False)
+    sums = np.empty((len(gamma.mixing), F.shape[1], X.shape[1]))
+    for index, (rows, w) in enumerate(gamma.memberships(facts)):
+        sums[index] = _weighted(narrow, rows, w).T @ X[rows]
+    return sums
+
+
+@QUIET
+def gradient_sums(piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
+    """Return Phi W (d, q) of a piece."""
+    inner = moved(piece.facts[-1], piece.facts[0], expansion, gamma, spread)
+    return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
+
+
+def moved(Z: Array, facts: Array, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
+    """Return the rows (b, q) that Phi W sums up, each times its x."""
+    rows = rows_of_psi(expansion.columns(Z), facts, gamma, spread)
+    return rows[:, 1:] + rows[:, :1] * Z
+
+
+def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: Gamma) -> Array:
+    """Return Phi (d, d) of the `phi_sums` of all rows."""
+    by_column, gram = sums
+    matrix = crossed(by_column, expansion, gamma)
+    return matrix if gram is None else matrix + gram
+
+
+@QUIET
+def crossed(by_column: Array, expansion: Expansion, gamma: Gamma) -> Array:
+    """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
+    mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
+    weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)
+    return weighted_gram(mixed.reshape(-1, by_column.shape[2]), weights.ravel())
+
+
+def _weighted(F: Array, rows: Array | slice, weights: Array | None) -> Array:
+    return F[rows] if weights is None else F[rows] * weights[rows, None].astype(F.dtype)

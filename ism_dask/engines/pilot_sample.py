@@ -1,0 +1,196 @@
+"""A pilot: all pairs of some hundred rows, before the first pass over all rows.
+
+It tells what a kernel is like on these rows, and how much noise random pairs add to
+Phi W, beside what other rows would change it by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.engines.base import Problem
+from ism_dask.engines.tile_walk import QUIET
+from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.kernels.base import conic_sum, filled
+from ism_dask.kernels.pairing import Pairing
+from ism_dask.rows import Shards
+
+# Rows of a pilot, and the number of shards that they come from, at most.
+_ROWS, _SHARDS = 1024, 32
+
+
+@dataclass(frozen=True)
+class Tangent(PointwiseKernel):
+    """`f(beta) = constant + rate * beta`: what it makes of J and Phi has a closed form."""
+
+    pairing: Pairing  # type: ignore[misc]  # that of the kernel it touches
+    constant: float
+    rate: float
+
+    constant_slope = True
+
+    @property
+    def amplitude(self) -> float:
+        """The rate."""
+        return self.rate
+
+    @property
+    def flat_slope(self) -> float:
+        """The rate."""
+        return self.rate
+
+    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return `constant + rate * beta`."""
+        value = np.multiply(beta, self.rate, out=out)
+        return np.add(value, self.constant, out=value)
+
+    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+        """Return ones."""
+        return filled(beta, 1.0, out)
+
+
+Tangents: TypeAlias = tuple[Tangent, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Slopes:
+    """Psi of all pairs, with the factors of `x_i x_j^T` and `x_i x_i^T` in Phi."""
+
+    across: Array
+    own: Array
+
+    def sizes(self, outer: Array, inner: Array) -> Array:
+        """Return the squared size of what each pair brings to Phi W, outside of W.
+
+        `outer` and `inner` are the products (s, s) of the rows outside of W and within.
+        """
+        o, z = outer.diagonal(), inner.diagonal()
+        both = 2.0 * outer * inner
+        crossed = np.multiply.outer(o, z)
+        along = np.add.outer(o * z, o * z)
+        mixed = inner * np.add.outer(o, o) + outer * np.add.outer(z, z)
+        total = self.across**2 * (crossed + crossed.T + both) + self.own**2 * (along + both)
+        return total + 2.0 * self.across * self.own * mixed
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Variances of Phi W, outside of W, as the mean over all pairs.
+
+    A U-statistic of n rows with B partners each has 4 / n of `by_rows` and 2 / (n B) of `by_pairs`.
+
+    Attributes
+    ----------
+    by_pairs, by_rows : float
+        Of one pair; of the mean of what one row brings.
+    size : float
+        The norm of Phi W.
+    """
+
+    by_pairs: float
+    by_rows: float
+    size: float
+
+    @property
+    def blur(self) -> float:
+        """The variance by one random partner for each row, as a share of that by other rows."""
+        return self.by_pairs / (2.0 * self.by_rows) if self.by_rows > 0 else np.inf
+
+    def residual(self, n_rows: int, partners: float, *, rows_too: bool) -> float:
+        """Return the residual that random pairs cause by themselves, and random rows."""
+        variance = 2.0 * self.by_pairs / (n_rows * partners)
+        if rows_too:
+            variance += 4.0 * max(self.by_rows, 0.0) / n_rows
+        return min(float(np.sqrt(variance)) / self.size, 1.0) if self.size > 0 else 1.0
+
+
+class Pilot:
+    """Some rows of a problem, and all pairs of them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.kernel = problem.kernel
+        rows = problem.shards.pick(_some(problem.shards))
+        self._X, self._rows = rows.X.astype(np.float64), rows
+        gamma, dtype = problem.gamma, np.dtype(np.float64)
+        sides = gamma.as_rows(rows.facts[0], dtype), gamma.as_columns(rows.facts[0], dtype)
+        self._gamma = gamma.tile(*sides, out=np.empty((len(self._X), len(self._X))))
+        np.fill_diagonal(self._gamma, 0.0)
+
+    @QUIET
+    def tangents(self, W: Array) -> Tangents:
+        """Return what has the mean slope and value of the kernel at W (d, q), for each pairing."""
+        apart = ~np.eye(len(self._X), dtype=bool)
+        parts: dict[Pairing, tuple[float, float]] = {}
+        for weight, term, beta, scale in self._betas(self.kernel, W):
+            rate = weight * float(term.slope(beta, scale)[apart].mean())
+            mean = weight * float(term.value(beta.copy(), scale)[apart].mean())
+            constant, slope = parts.get(term.pairing, (0.0, 0.0))
+            constant += mean - rate * float(beta[apart].mean())
+            parts[term.pairing] = constant, slope + rate
+        return tuple(Tangent(pairing, *both) for pairing, both in parts.items())
+
+    @QUIET
+    def noise(self, W: Array, tangents: Tangents) -> Noise:
+        """Return by how much Phi W varies with the pairs and with the rows that are drawn.
+
+        What the `tangents` bring is known without random pairs.
+        """
+        slopes = self._slopes(self.kernel, W)
+        Z = self._X @ W
+        outside = self._X - Z @ W.T
+        outer, inner, pairs = outside @ outside.T, Z @ Z.T, len(outside) * (len(outside) - 1)
+        mean = self._row_means(slopes, outside, Z)
+        by_rows = mean - float(slopes.sizes(outer, inner).sum()) / pairs / len(outside)
+        moved = slopes.across @ Z + slopes.own.sum(axis=1)[:, None] * Z
+        size = float(np.linalg.norm(self._X.T @ moved)) / pairs
+        near = self._slopes(conic_sum([(1.0, each) for each in tangents]), W)
+        slopes = _Slopes(slopes.across - near.across, slopes.own - near.own)
+        by_pairs = float(slopes.sizes(outer, inner).sum()) / pairs
+        return Noise(by_pairs, by_rows, size)
+
+    def _row_means(self, slopes: _Slopes, outside: Array, Z: Array) -> float:
+        """Return the variance over rows of the mean of what each brings with all others."""
+        degrees, reached = slopes.own.sum(axis=1), slopes.across @ outside
+        moved, total = slopes.across @ Z, 0.0
+        for z, mine in zip(Z.T, moved.T, strict=True):
+            each = (degrees * z + mine)[:, None] * outside + z[:, None] * reached
+            each += slopes.own @ (z[:, None] * outside)
+            total += float(each.var(axis=0).sum())
+        return total / (len(outside) - 1) ** 2
+
+    def _slopes(self, kernel: Kernel, W: Array) -> _Slopes:
+        across, own = np.zeros_like(self._gamma), np.zeros_like(self._gamma)
+        for weight, term, beta, scale in self._betas(kernel, W):
+            psi = weight * self._gamma * term.slope(beta, scale)
+            across += term.pairing.coupling * psi
+            own += term.pairing.degree * psi
+        return _Slopes(across, own)
+
+    def _betas(
+        self, kernel: Kernel, W: Array
+    ) -> list[tuple[float, PointwiseKernel, Array, Array | None]]:
+        """Return weight, term, beta and scale of all pairs, for each term of a kernel."""
+        Z, local, betas = self._X @ W, 0, []
+        for weight, term in kernel.terms:
+            scale = None
+            if term.local:
+                widths = self._rows.facts[1][:, local]
+                scale, local = np.multiply.outer(widths, widths), local + 1
+            betas.append((weight, term, term.beta(*term.pairing.operands(Z), scale), scale))
+        return betas
+
+
+def _some(shards: Shards) -> Array:
+    """Return the numbers of some rows, evenly spaced in shards that are evenly spaced."""
+    count = len(shards.parts)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _SHARDS)).astype(int))
+    each = -(-_ROWS // len(chosen))
+    pieces = []
+    for number in chosen:
+        start, end = shards.bounds[number : number + 2]
+        pieces.append(np.unique(np.linspace(start, end - 1, min(each, end - start)).astype(int)))
+    return np.concatenate(pieces)

@@ -1,0 +1,192 @@
+"""What users say of rows, as the numbers that guides work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from ism_dask._types import Array
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
+from ism_dask.gamma.targets import standardised
+
+_SCORES = ("auto", "classes", "linear")
+_NONE_KNOWN = "Rows of which nothing is known get NaN"
+
+
+def centred_labels(y: Any, n: int) -> Array:
+    """Return one-hot labels less the share of each class: (n, c)."""
+    labels = _one_a_row(_told(y, n, "Each row needs a label to avoid"))
+    missing = int(unknown_rows(labels).sum())
+    if missing:
+        raise ValueError(
+            f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
+            "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
+        )
+    return _centred_one_hot(class_dependence(labels))
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Scores of some rows.
+
+    Attributes
+    ----------
+    scores : (n, t) array
+        Centred over the rows that have any, NaN for the others: numbers of deviation 1, or
+        one-hot classes.
+    groups : (n,) array or None
+        Where scores are classes, their numbers, and -1 for rows without.
+    classes : (c,) array or None
+        The classes.
+    """
+
+    scores: Array
+    groups: Array | None = None
+    classes: Array | None = None
+
+    def taken(self, order: Array) -> Known:
+        """Return the same for rows in another order (n,)."""
+        groups = None if self.groups is None else self.groups[order]
+        return replace(self, scores=self.scores[order], groups=groups)
+
+
+def partial_scores(y: Any, n: int, target: str) -> Known:
+    """Return what is known of n rows by y, where `target` says what y are."""
+    if target not in _SCORES:
+        raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
+    given = _told(y, n, _NONE_KNOWN)
+    missing = unknown_rows(given)
+    if missing.all():
+        raise ValueError(
+            "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
+            "give some, or use UnsupervisedIKDR"
+        )
+    values = given[~missing]
+    if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
+        return _classes(_one_a_row(given), missing)
+    return Known(_spread(_standardised(values), ~missing))
+
+
+def _classes(given: Array, missing: Array) -> Known:
+    """Return labels (n,) of some rows; -1 is none, as elsewhere in scikit-learn."""
+    unlabelled = missing.copy()
+    if given.dtype.kind in "ifO":
+        unlabelled[~missing] = given[~missing] == -1
+    if unlabelled.all():
+        raise ValueError(
+            "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
+            "some, or use UnsupervisedIKDR"
+        )
+    known = class_dependence(given[~unlabelled])
+    groups = np.full(len(given), -1)
+    groups[~unlabelled] = known.facts[:, 0]
+    return Known(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
+
+
+def _centred_one_hot(known: Dependence) -> Array:
+    """Return (m, c) one-hot classes less the share of each."""
+    codes = known.facts[:, 0].astype(np.intp)
+    Y = np.eye(int(codes.max()) + 1)[codes]
+    return np.asarray(Y - Y.mean(axis=0))
+
+
+def _standardised(values: Array) -> Array:
+    """Return scores (m,) or (m, t) as columns (m, t) of mean 0 and deviation 1."""
+    numbers = _numbers(values).reshape(len(values), -1)
+    constant = np.flatnonzero(np.ptp(numbers, axis=0) == 0)
+    if constant.size:
+        raise ValueError(
+            f"`y` has a column of scores that are all equal (column {constant[0]}, where "
+            f"{len(numbers)} rows have {numbers[0, constant[0]]:g}); leave it out"
+        )
+    return standardised(numbers)
+
+
+def is_continuous(values: Array) -> bool:
+    """Say whether known scores (m,) are numbers that are not all whole."""
+    if values.dtype.kind == "O" and all(isinstance(value, Real | Decimal) for value in values):
+        values = _numbers(values)
+    if values.dtype.kind != "f":
+        return False
+    with np.errstate(invalid="ignore"):  # whole numbers are looked for as int64: 1e200 is none
+        return bool(type_of_target(values).startswith("continuous"))
+
+
+def _numbers(values: Array) -> Array:
+    """Return `values` of any shape in float64."""
+    try:
+        with np.errstate(over="ignore"):
+            numbers = values.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"`y` must be numbers where it is no labels; got {kinds_of(values)}: {error}. Labels "
+            'are one for each row, a `y` of shape (n,), and go with target="classes"'
+        ) from error
+    _refuse_infinity(numbers, _NONE_KNOWN)
+    return numbers
+
+
+def _spread(values: Array, where: Array) -> Array:
+    """Return `values` (m, t) at the m rows `where` (n,) says, NaN at others."""
+    rows = np.full((len(where), values.shape[1]), np.nan)
+    rows[where] = values
+    return rows
+
+
+def unknown_rows(given: Array) -> Array:
+    """Return which rows (n,) have no score; one that is half told has none."""
+    return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
+
+
+def _told(y: Any, n: int, advice: str) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors of its length end with `advice`."""
+    given = as_array(y)
+    if given.ndim == 0 or len(given) != n:
+        raise ValueError(
+            f"`y` must tell of each row of X: X has {n} rows, y has shape {given.shape}. {advice}"
+        )
+    if given.ndim > 2 or given.shape[1:] == (0,):
+        raise ValueError(
+            f"`y` must have the shape ({n},), or ({n}, t) with t columns of scores, 1 or more; "
+            f"got {given.shape}"
+        )
+    if given.dtype.kind in "cV":
+        raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
+    _refuse_infinity(given, advice)
+    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+
+
+def as_array(y: Any) -> Array:
+    """Return y as an array, where NaN among strings is NaN: NumPy would make it "nan"."""
+    given = np.asarray(y)
+    if given.dtype.kind not in "SUT":
+        return given
+    objects = np.asarray(y, dtype=object)
+    return given if all(isinstance(value, str | bytes) for value in objects.flat) else objects
+
+
+def _one_a_row(given: Array) -> Array:
+    """Return `given`, or say that labels are (n,)."""
+    if given.ndim != 1:
+        raise ValueError(
+            f"`y` must be one label for each row, of shape ({len(given)},), where it is taken as "
+            f"classes; got shape {given.shape}. Give one of the columns"
+        )
+    return given
+
+
+def _refuse_infinity(given: Array, advice: str) -> None:
+    """Say so where a number of `given` is not finite, or too large for float64."""
+    if given.dtype.kind == "O":
+        infinite = any(isinstance(value, float) and np.isinf(value) for value in given.flat)
+    else:
+        infinite = given.dtype.kind == "f" and bool(np.isinf(given).any())
+    if infinite:
+        raise ValueError(f"`y` contains infinity; expected finite numbers below 1.8e308. {advice}")

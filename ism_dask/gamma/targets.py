@@ -1,0 +1,157 @@
+"""What y says of its rows: classes, or numbers under a kernel, as a Gamma with facts.
+
+A kernel of numbers becomes a thin factor, which every engine serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+
+from ism_dask._types import Array
+from ism_dask._validation import one_of
+from ism_dask.gamma.base import Dependence, FactorGamma
+from ism_dask.gamma.classes import class_dependence
+from ism_dask.kernels.widths import median_distance
+
+# Rows at most that the median distance of y is taken from.
+_MEDIAN_ROWS = 5000
+# Whole numbers with more values than this may be classes or numbers.
+_CLEARLY_CLASSES = 20
+# Widths of the kernels of y, as shares of its median distance. The wide one sees trends under
+# noise, the narrow ones see details that the wide one smooths away.
+_ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
+# A factor of the kernel of y leaves out at most this share of its trace, or has as many columns
+# as it may. One normal number takes 15 columns with one width, 46 with three.
+_REMAINDER, _MOST_COLUMNS = 1e-6, 100
+
+
+def linear_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
+    U = standardised(y)
+    return Dependence(FactorGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
+
+
+def gaussian_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
+    return _kernel_dependence(y, _ONE_WIDTH)
+
+
+def multiscale_dependence(y: Array) -> Dependence:
+    """Return the Gamma of numbers y under the mean of gaussian kernels of three widths.
+
+    They have the median width, a half and a quarter of it.
+    """
+    return _kernel_dependence(y, _THREE_WIDTHS)
+
+
+def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
+    points = standardised(y)
+    median = median_distance(_thinned(points), "the median width of the kernel of `y`")
+    factor, remainder = _gaussian_factor(points / median, widths)
+    factor -= factor.mean(axis=0)
+    gamma = FactorGamma(np.ones(factor.shape[1]))
+    return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
+
+
+def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, float]:
+    """Return F (n, m) whose `F F^T` is near a kernel of points (n, t), and the share it leaves out.
+
+    The kernel is the mean of gaussian kernels of these widths. The rows of largest error become
+    landmarks, one after the other (pivoted Cholesky). The share is that of the trace.
+    """
+    n = len(points)
+    columns = np.empty((_MOST_COLUMNS, n))
+    errors, size = np.ones(n), 0
+    while size < min(_MOST_COLUMNS, n) and errors.sum() > _REMAINDER * n:
+        pivot = int(errors.argmax())
+        squared = np.einsum("ij,ij->i", apart := points - points[pivot], apart)
+        column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)
+        column -= columns[:size, pivot] @ columns[:size]
+        column /= np.sqrt(errors[pivot])
+        columns[size] = column
+        errors = np.maximum(errors - column**2, 0.0)
+        errors[pivot] = 0.0
+        size += 1
+    return columns[:size].T.copy(), float(errors.sum() / n)
+
+
+def _thinned(U: Array) -> Array:
+    """Return up to 5,000 rows of U (n, t), not all of them equal."""
+    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
+    if np.ptp(thinned, axis=0).any():
+        return thinned
+    # Of a rare event the rows that were left out tell.
+    return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
+
+
+TARGETS: dict[str, Callable[[Array], Dependence]] = {
+    "classes": class_dependence,
+    "linear": linear_dependence,
+    "gaussian": gaussian_dependence,
+    "multiscale": multiscale_dependence,
+}
+
+
+def dependence(y: Array, target: str = "auto") -> Dependence:
+    """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
+
+    "auto" takes labels and few whole numbers as classes, one other number for each row as
+    "multiscale", and several as "gaussian": with several, narrow kernels have no thin factor.
+    """
+    name = one_of("`target`", target, ["auto", *TARGETS])
+    return TARGETS[_automatic(y) if name == "auto" else name](y)
+
+
+def _automatic(y: Array) -> str:
+    """Return the target that y calls for, or raise a ValueError where it could be either."""
+    values = np.asarray(y)
+    # The kind of most labels rules numbers out, and looking at each of them takes a while.
+    kind = "" if values.dtype.kind in "biuU" else type_of_target(y)
+    if kind.startswith("continuous"):
+        return "gaussian" if kind.endswith("multioutput") else "multiscale"
+    if values.dtype.kind in "iuf" and values.ndim == 1:
+        distinct = len(np.unique(values))
+        if distinct > _CLEARLY_CLASSES:
+            raise ValueError(
+                f"`y` has {distinct} different whole numbers, which may be classes or numbers; "
+                f"expected at most {_CLEARLY_CLASSES} where `target` is 'auto'. Give "
+                "target='classes' or target='gaussian'"
+            )
+    return "classes"
+
+
+def standardised(y: Array) -> Array:
+    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and deviation 1."""
+    columns = _numbers(y)
+    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
+    if constant.size:
+        which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
+        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
+    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
+    _, exponents = np.frexp(np.abs(columns).max(axis=0))
+    scaled = np.ldexp(columns, -exponents)
+    # Differences of numbers that are close to each other are exact, so that none is lost by a
+    # mean that is far from 0.
+    nearest = np.abs(scaled - scaled.mean(axis=0)).argmin(axis=0)
+    scaled -= scaled[nearest, np.arange(scaled.shape[1])]
+    scaled -= scaled.mean(axis=0)
+    scaled -= scaled.mean(axis=0)
+    return np.asarray(scaled / np.sqrt((scaled**2).mean(axis=0)))
+
+
+def _numbers(y: Array) -> Array:
+    """Return y as columns (n, t) of float64."""
+    try:
+        numbers = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`y` must be numbers for this `target`; got {np.asarray(y).dtype} values. "
+            'Labels go with target="classes"'
+        ) from error
+    columns = numbers.reshape(len(numbers), -1)
+    if not np.isfinite(columns).all():
+        raise ValueError("`y` contains NaN or infinity; expected finite numbers")
+    return columns

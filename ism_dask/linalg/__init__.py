@@ -1,0 +1,1 @@
+"""Linear algebra of subspaces: leading eigenvectors, and directions that rows leave out."""

@@ -1,0 +1,89 @@
+"""How far a fit and its passes over the shards are, for whoever watches: both can take minutes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from ism_dask.records.iteration import State
+    from ism_dask.records.stopping import Stopping
+
+OnTask = Callable[[int, int], None]
+
+_WATCHER: ContextVar[OnTask | None] = ContextVar("watcher", default=None)
+
+
+class _Count:
+    """The tasks of one pass that are done, counted by whichever thread hears of them."""
+
+    def __init__(self, total: int, on_task: OnTask) -> None:
+        self._lock = threading.Lock()
+        self._done, self._total, self._on_task = 0, total, on_task
+
+    def one_more(self) -> None:
+        with self._lock:
+            self._done += 1
+            self._on_task(self._done, self._total)
+
+
+_COUNTS: dict[str, _Count] = {}
+
+
+@contextmanager
+def watching_passes(on_task: OnTask) -> Iterator[None]:
+    """Call `on_task(done, total)` after each task of every pass over the shards in the block.
+
+    It is called from the threads that compute, one at a time, and should be quick.
+    """
+    token = _WATCHER.set(on_task)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
+@contextmanager
+def counted(total: int) -> Iterator[str | None]:
+    """Count `total` tasks in the block; yield what they tell `done` of, None if nobody watches."""
+    on_task = _WATCHER.get()
+    if on_task is None:
+        yield None
+        return
+    number = uuid4().hex
+    _COUNTS[number] = _Count(total, on_task)
+    try:
+        yield number
+    finally:
+        del _COUNTS[number]
+
+
+def done(number: str) -> bool:
+    """Count one task of the pass called `number`; say whether it is counted in this process."""
+    count = _COUNTS.get(number)
+    if count is not None:
+        count.one_more()
+    return count is not None
+
+
+def settled_share(state: State, stopping: Stopping) -> float:
+    """Return how much of the iterations is done, 0 to 1."""
+    if stopping.reached(state.history[-1]):
+        return 1.0
+    measured = [stopping.measured(record) for record in state.history]
+    shares = [shrunk(measured, stopping.limit)]
+    if stopping.angle_tol is not None:
+        shares.append(shrunk([record.angle for record in state.history], stopping.angle_tol))
+    return max(state.iteration / stopping.max_iter, min(shares))
+
+
+def shrunk(values: Sequence[float], tol: float) -> float:
+    """Return how much of the way to `tol` is done: what has to get small shrinks geometrically."""
+    # The smallest so far: a value that grows for once takes nothing back.
+    first, last = values[0], min(values)
+    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

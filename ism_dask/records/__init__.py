@@ -1,0 +1,1 @@
+"""Records of an iteration: its states, its stopping rules, its checkpoints."""

@@ -1,0 +1,23 @@
+"""X cut by rows, in memory or on Dask: the only room that knows where a computation runs.
+
+A shard is a pure function of its source, so that a lost worker costs time and nothing else. The
+results of shards are added in a fixed tree: the same cut gives the same bits on any number of
+workers. One shard runs inline, several on Dask's threads, or on the cluster whose client is
+active.
+"""
+
+from ism_dask.rows.cluster import is_dask, on_this_machine, side_by_side, task_budget
+from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
+from ism_dask.rows.tasks import FAN, Piece
+
+__all__ = [
+    "FAN",
+    "ROWS_PER_SHARD",
+    "Piece",
+    "Shards",
+    "cut",
+    "is_dask",
+    "on_this_machine",
+    "side_by_side",
+    "task_budget",
+]

@@ -1,0 +1,40 @@
+"""Where rows come from, and what is done to them before the mathematics sees them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from ism_dask._types import Array
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows that any process can read by itself, such as an opened data set."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+def is_row_source(X: Any) -> TypeGuard[RowSource]:
+    """Return whether X is a `RowSource`; of an array no attribute is looked up."""
+    return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
+
+
+class Slice:
+    """Rows of a `RowSource`, read where they are needed.
+
+    Not a dataclass: Dask would look through every field of one for collections, each time.
+    """
+
+    def __init__(self, source: RowSource, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+
+    def load(self) -> Array:
+        """Read them."""
+        return self.source.read(self.start, self.stop)

@@ -1,0 +1,72 @@
+"""Solvers: the spectral iteration, and those that it is measured against.
+
+All of them see the same engine, start at the same W and report alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ism_dask._validation import one_of
+from ism_dask.records.iteration import Solution
+from ism_dask.records.stopping import Stopping
+from ism_dask.solvers import dimension_growth, grassmann, ism, stiefel
+
+__all__ = ["APPROACH", "CLIMB", "SOLVERS", "Solver", "as_solver"]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A way to the W of largest J.
+
+    Attributes
+    ----------
+    solve : callable
+        As `ism_dask.solvers.ism.solve`.
+    max_iter : int
+        After how many iterations to give up where nothing else is said.
+    about : str
+    by_change : bool
+        Whether it ends by what the eigenvalues change by. With small steps that is little from
+        the first: the others end by the residual.
+    resumes : bool
+        Whether it goes on from any of its states as if it had never been cut off.
+    """
+
+    solve: Callable[..., Solution]
+    max_iter: int
+    about: str
+    by_change: bool = False
+    resumes: bool = False
+
+    def stopping(
+        self,
+        tol: float | None = None,
+        angle_tol: float | None = None,
+        max_iter: int | None = None,
+        max_seconds: float | None = None,
+    ) -> Stopping:
+        """Return when to stop."""
+        most = self.max_iter if max_iter is None else max_iter
+        if self.by_change:
+            return Stopping(tol, angle_tol, most, max_seconds)
+        return Stopping(None, max_iter=most, max_seconds=max_seconds)
+
+
+SOLVERS: dict[str, Solver] = {
+    "ism": Solver(ism.solve, 300, "the Iterative Spectral Method", by_change=True, resumes=True),
+    "stiefel": Solver(stiefel.solve, 2000, "a curvilinear search on the Stiefel manifold"),
+    "grassmann": Solver(grassmann.solve, 500, "a trust region on the Grassmann manifold"),
+    "dimension-growth": Solver(dimension_growth.solve, 1000, "one column at a time"),
+}
+
+# What takes over where the spectral iteration comes to no end.
+CLIMB = Solver(stiefel.to_the_end, 300, "steps along the slope of J")
+# What goes before it where tiles are in single precision.
+APPROACH = Solver(stiefel.nearly, 300, "the first steps along the slope of J")
+
+
+def as_solver(name: str) -> Solver:
+    """Return the solver of that name."""
+    return SOLVERS[one_of("`solver`", name, SOLVERS)]

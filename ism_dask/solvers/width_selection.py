@@ -1,0 +1,305 @@
+"""Choose a width and a start: those whose nearest rows explain most of y.
+
+The choice is made on a sample of rows. Every width is solved loosely from a few starts, from wide
+to narrow. A W is judged by how well the nearest rows in X W predict the y of a row. A narrow kernel
+can fit W to its own rows: so its gain over the first width counts only as far as held-out rows
+confirm it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import islice
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from ism_dask._types import Array
+from ism_dask.engines import Engine, Problem, choose
+from ism_dask.engines.operator import relative_residual
+from ism_dask.kernels import Kernel
+from ism_dask.observe.fit_events import fit_watcher
+from ism_dask.rows import side_by_side
+from ism_dask.solvers.ism import spectral_start
+from ism_dask.solvers.lbfgs import Precondition, climb_by_curvature
+from ism_dask.solvers.starts import Evidence, starts
+
+# Ways to choose.
+SELECTIONS = ("heldout",)
+# Rows that the choice is made on.
+SELECTION_ROWS = 2000
+# Fewer rows tell nothing of widths.
+LEAST_ROWS = 20
+# Steps of a loose solution, and the residual that ends it earlier.
+_STEPS, _RESIDUAL = 10, 0.02
+# Starts that are solved at every width, beside the spectral one and the W of the width before.
+_STARTS = 2
+# Neighbours whose mean predicts a row.
+_NEIGHBOURS = 10
+# A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
+_FOLDS, _ENOUGH = 4, 500
+# In standard errors: what held-out rows have to gain for a width to gain anything, ...
+_CONFIRMED = 0.5
+# ... from which gain on a narrower width is worth held-out fits, ...
+_WORTH_A_TRY = 1.0
+# ... and how much more another feature has to explain to be taken by itself.
+_CLEAR = 2.0
+_SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A loose solution from one start at one width.
+
+    Attributes
+    ----------
+    width : float
+        As a multiple of the kernel's own.
+    start : str
+    objective : float
+        J on the rows of the choice.
+    W : (d, q) array
+    losses : (m,) array
+        The squared error of each row's y as its neighbours predict it.
+    explained : float
+        The share of y that they explain.
+    gain : float
+        By how much more it explains than the best trial at the kernel's own width, as far as
+        held-out rows confirm.
+    """
+
+    width: float
+    start: str
+    objective: float
+    W: Array = field(repr=False)
+    losses: Array = field(repr=False)
+    explained: float
+    gain: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What a choice is made of.
+
+    Attributes
+    ----------
+    evidence : Evidence
+    kernel : Kernel
+        With nothing left to resolve: the one of multiple 1.
+    problem : callable
+        Returns the problem of some rows (k,) of the evidence with a kernel.
+    q : int
+    widths : tuple of float
+        Multiples of the kernel's width, from wide to narrow, 1 among them.
+    """
+
+    evidence: Evidence
+    kernel: Kernel
+    problem: Callable[[Array, Kernel], Problem]
+    q: int
+    widths: Sequence[float]
+
+    def engine(self, rows: Array, width: float) -> Engine:
+        """Return the exact engine of some rows (k,), with the kernel widened by `width`."""
+        return choose("exact", self.problem(rows, self.kernel.widened(width)), self.q)
+
+
+def select(choice: Choice, seed: int) -> list[Trial]:
+    """Return what was tried, the best first."""
+    trials = _trials(choice)
+    reference = max((each for each in trials if each.width == 1.0), key=_explained)
+    corrections = _corrections(choice, trials, reference, seed)
+    gained = [
+        replace(each, gain=each.explained - reference.explained + corrections[each.width])
+        for each in trials
+    ]
+    return sorted(gained, key=lambda trial: -trial.gain)
+
+
+def _explained(trial: Trial) -> float:
+    return trial.explained
+
+
+def _trials(choice: Choice) -> list[Trial]:
+    """Return loose solutions from a few starts at every width, from wide to narrow."""
+    evidence = choice.evidence
+    rows = np.arange(len(evidence.X))
+    first_points: dict[str, Array] = {}
+    trials: list[Trial] = []
+    for number, width in enumerate(choice.widths):
+        fit_watcher().on_selection(number, len(choice.widths))
+        engine = choice.engine(rows, width)
+        if not first_points:
+            others = list(_ranked(evidence, starts(evidence, choice.q)).items())[:_STARTS]
+            first_points = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
+        calls = [
+            partial(_trial, engine, evidence, width, start, W) for start, W in first_points.items()
+        ]
+        here = side_by_side(calls, len(rows))
+        trials += here
+        first_points[_WIDER] = max(here, key=lambda trial: trial.objective).W
+    return trials
+
+
+def _ranked(evidence: Evidence, subspaces: dict[str, Array]) -> dict[str, Array]:
+    """Return subspaces by name, first the one whose neighbours explain most."""
+    losses = {name: neighbour_losses(evidence, W).mean() for name, W in subspaces.items()}
+    return {name: subspaces[name] for name in sorted(subspaces, key=lambda name: losses[name])}
+
+
+def _trial(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> Trial:
+    objective, W = _climbed(engine, W, evidence.precondition)
+    losses = neighbour_losses(evidence, W)
+    explained = 1.0 - float(losses.mean()) / evidence.mean_square
+    return Trial(width, start, objective, W, losses, explained)
+
+
+def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[float, Array]:
+    """Return J and W after a few steps along the slope."""
+    start = engine.product(W)
+    best = start.objective, W
+    steps = climb_by_curvature(engine.product, W, start, precondition)
+    for point, evaluation in islice(steps, _STEPS):
+        best = evaluation.objective, point
+        if relative_residual(point, evaluation.matrix) < _RESIDUAL:
+            break
+    return best
+
+
+def adds(more: Trial, fewer: Trial) -> bool:
+    """Return whether another feature lets neighbours explain more, beyond two standard errors."""
+    gain = fewer.losses - more.losses
+    return float(gain.mean()) > _CLEAR * _standard_error(gain)
+
+
+def useful_features(evidence: Evidence, W: Array) -> int:
+    """Return how many of the first features of W (d, q) explain as much as all of them."""
+    losses = [float(neighbour_losses(evidence, W[:, :k]).mean()) for k in range(1, W.shape[1] + 1)]
+    return int(np.argmin(losses)) + 1
+
+
+def neighbour_losses(evidence: Evidence, W: Array) -> Array:
+    """Return the loss (m,) of each row as its nearest other rows in X W predict its y."""
+    Z = evidence.X @ W
+    k = min(_NEIGHBOURS, len(Z) - 2)
+    nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
+    return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
+
+
+def _held_out_losses(evidence: Evidence, W: Array, train: Array, test: Array) -> Array:
+    """Return the losses of the rows `test` as the nearest rows of `train` predict their y."""
+    Z = evidence.X @ W
+    nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
+    predicted = evidence.U[train][nearest].mean(axis=1)
+    return _squares(evidence.U[test] - predicted)
+
+
+def _squares(errors: Array) -> Array:
+    return np.einsum("ij,ij->i", errors, errors)
+
+
+def _corrections(
+    choice: Choice, trials: list[Trial], reference: Trial, seed: int
+) -> dict[float, float]:
+    """Return for each width what is to be added to its gains over `reference`.
+
+    The gain of its best trial is brought to within a standard error of what held-out rows gain, and
+    to nothing where they gain less than half a standard error.
+    Wider kernels are always held out, since they fit less to their own rows than the reference
+    does; narrower ones if they gain more than a standard error. The others keep no gain.
+    """
+    best: dict[float, Trial] = {}
+    for each in trials:
+        best[each.width] = max(each, best.get(each.width, each), key=_explained)
+    del best[1.0]
+    corrections = {
+        width: -max(each.explained - reference.explained, 0.0) for width, each in best.items()
+    }
+    corrections[1.0] = 0.0
+    tried = [each for each in best.values() if _is_worth_a_try(each, reference)]
+    if not tried:
+        return corrections
+    folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
+    of_reference = np.concatenate([fold.losses(reference) for fold in folds])
+    for each in tried:
+        gains = of_reference - np.concatenate([fold.losses(each) for fold in folds])
+        gains /= choice.evidence.mean_square
+        own, middle = each.explained - reference.explained, float(gains.mean())
+        error = _standard_error(gains)
+        gain = float(np.clip(own, middle - error, middle + error))
+        if middle < _CONFIRMED * error:
+            gain = min(gain, 0.0)
+        corrections[each.width] = gain - own
+    return corrections
+
+
+def _is_worth_a_try(trial: Trial, reference: Trial) -> bool:
+    gains = reference.losses - trial.losses
+    return trial.width > 1.0 or float(gains.mean()) > _WORTH_A_TRY * _standard_error(gains)
+
+
+def _standard_error(numbers: Array) -> float:
+    return float(numbers.std()) / np.sqrt(len(numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """Rows to learn from, and held-out rows."""
+
+    choice: Choice
+    train: Array
+    test: Array
+    _paths: dict[tuple[str, tuple[float, ...]], Array] = field(default_factory=dict)
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return self.choice.evidence.part(self.train)
+
+    @cached_property
+    def _starts(self) -> dict[str, Array]:
+        """Where to begin, first where neighbours explain most."""
+        q = self.choice.q
+        spectral = spectral_start(self.choice.engine(self.train, 1.0), q)
+        return _ranked(self._evidence, {_SPECTRAL: spectral, **starts(self._evidence, q)})
+
+    def losses(self, trial: Trial) -> Array:
+        """Return the losses of the held-out rows, W being learned again as in `trial`.
+
+        A start that led on with all rows may lead elsewhere with fewer: the one whose neighbours
+        explain most is tried, too.
+        """
+        paths: set[tuple[str, tuple[float, ...]]] = {(next(iter(self._starts)), (trial.width,))}
+        if trial.start == _WIDER:
+            widths = [width for width in self.choice.widths if width >= trial.width]
+            paths.add((_SPECTRAL, tuple(widths)))
+        else:
+            paths.add((trial.start, (trial.width,)))
+        ends = [self._followed(*path) for path in sorted(paths)]
+        best = min(ends, key=lambda W: float(neighbour_losses(self._evidence, W).mean()))
+        return _held_out_losses(self.choice.evidence, best, self.train, self.test)
+
+    def _followed(self, start: str, widths: tuple[float, ...]) -> Array:
+        """Return the W that a start leads to through kernels of these widths."""
+        if not widths:
+            return self._starts[start]
+        path = start, widths
+        if path not in self._paths:
+            engine = self.choice.engine(self.train, widths[-1])
+            W = self._followed(start, widths[:-1])
+            self._paths[path] = _climbed(engine, W, self._evidence.precondition)[1]
+        return self._paths[path]
+
+
+def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:
+    """Yield rows to learn from and held-out rows, with all slices in both."""
+    m = len(evidence.X)
+    shuffled = np.random.default_rng([seed, m]).permutation(m)
+    # Slices count in the order in which they appear: what classes are called decides nothing.
+    _, firsts, slices = np.unique(evidence.slices[shuffled], return_index=True, return_inverse=True)
+    dealt = shuffled[np.argsort(firsts[slices], kind="stable")]
+    fold = np.empty(m, dtype=int)
+    fold[dealt] = np.arange(m) % _FOLDS
+    for number in range(min(_FOLDS, -(-_FOLDS * _ENOUGH // m))):
+        yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
