@@ -11,7 +11,7 @@ from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
-from storage.workspace import settle
+from storage.atomic import settle
 
 if TYPE_CHECKING:
     from flows.settings import Settings

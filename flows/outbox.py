@@ -24,10 +24,9 @@ from prefect.exceptions import ObjectNotFound
 
 from flows.api import ServerAway, address, talking
 from flows.services.records import PRIVATE, began, living
-from storage import DamagedStore, home
-from storage.durable import explained, replace_synced
-from storage.kinds import check_kinds
-from storage.sealed import read_sealed, sealed
+from storage import DamagedStore, paths
+from storage.atomic import explained, replace_synced
+from storage.records import check_kinds, read_sealed, sealed
 
 # Seconds after which a run of another machine that has not been heard of is over.
 _OVER_AFTER = 120.0
@@ -198,4 +197,4 @@ def _slips() -> Iterator[Slip]:
 
 
 def _folder() -> Path:
-    return home() / "flow-runs"
+    return paths() / "flow-runs"

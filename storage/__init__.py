@@ -1,5 +1,6 @@
 """Data sets and runs on disk: raw files in, checked Zarr groups out."""
 
+from storage.catalogue import DATASETS, DatasetSpec, Split
 from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
@@ -10,6 +11,8 @@ from storage.dataset import (
     list_datasets,
     open_dataset,
 )
+from storage.dataset_info import DatasetInfo
+from storage.download import RawFile
 from storage.errors import (
     ChecksumMismatch,
     DamagedStore,
@@ -21,10 +24,7 @@ from storage.errors import (
     UnfitRows,
     UnsafeName,
 )
-from storage.home import data_folder, home, resolve_under, safe_name
-from storage.info import DatasetInfo
 from storage.ingestion import ingest, picture_pixels
-from storage.ledger import Ledger
 from storage.loaders import RawData
 from storage.models import (
     Model,
@@ -35,9 +35,8 @@ from storage.models import (
     pictures_of,
     save_model,
 )
-from storage.raw import RawFile
-from storage.registry import DATASETS, DatasetSpec, Split
-from storage.rows import ZarrRows
+from storage.paths import data_folder, home, resolve_under, safe_name
+from storage.pieces import Ledger
 from storage.runs import (
     RESULTS,
     Run,
@@ -50,8 +49,9 @@ from storage.runs import (
     runs_folder,
     save_results,
 )
-from storage.verifying import Kept, Problem, kept, kept_named
-from storage.write import write_dataset
+from storage.verify import Kept, Problem, kept, kept_named
+from storage.writing import write_dataset
+from storage.zarr_rows import ZarrRows
 
 __all__ = [
     "DATASETS",

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zarr
+from numpy.typing import NDArray
 
-from storage.durable import explained, replace_synced
+from ism_dask.records.checkpoint import Journey, Round, Standing
+from ism_dask.records.iteration import Candidate, Record, Solution, State
+from ism_dask.status import Status
+from storage.atomic import discard, explained, replace_synced, settle
 from storage.errors import DamagedStore, StorageError
-from storage.groups import commit_group, get_array, open_checked, put_array
-from storage.home import resolve_under
-from storage.jsontext import dumps, loads
 from storage.manifest import damaged
+from storage.paths import resolve_under
+from storage.records import check_kinds, dumps, loads, read_sealed, sealed
 from storage.runs import run_folder
-from storage.sealed import read_sealed, sealed
-from storage.workspace import discard, settle
+from storage.store import commit_group, get_array, open_checked, put_array
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Journey
@@ -60,7 +65,7 @@ class Checkpoints:
             When it could not be written. What was there before still is.
         """
         # What a fit is made of takes a while to import, which a list of runs need not wait for.
-        from storage.journeys import packed  # noqa: PLC0415
+        from storage.checkpoints import packed  # noqa: PLC0415
 
         record, numbers = packed(journey)
         text = dumps({"asked": asked, "journey": record})
@@ -109,7 +114,7 @@ class Checkpoints:
         DamagedStore
             When a file of it is missing or altered.
         """
-        from storage.journeys import unpacked  # noqa: PLC0415
+        from storage.checkpoints import unpacked  # noqa: PLC0415
 
         path = self.path(number)
         _, group = open_checked(path)
@@ -175,3 +180,73 @@ class Checkpoints:
     def path(self, number: int) -> Path:
         """Return the folder of a checkpoint, whether or not it is there."""
         return resolve_under(self.folder, f"{number:08d}")
+
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Candidate, Journey, Record, Round, Solution, Standing, State)
+}
+_ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
+# What marks a record of these kinds, and an array: where its numbers begin, and its shape.
+_KIND, _ARRAY = "kind", "array"
+
+Numbers = NDArray[np.float64]
+
+
+def packed(journey: Journey) -> tuple[dict[str, Any], Numbers]:
+    """Return plain JSON, and the numbers of all arrays one after the other."""
+    arrays: list[Numbers] = []
+    record = _plain(journey, arrays)
+    return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
+
+
+def unpacked(record: Mapping[str, Any], numbers: Numbers) -> Journey:
+    """Return what `packed` was given; ValueError where that is not what it is."""
+    try:
+        journey = _revived(record, numbers)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no journey: {error}") from error
+    if not isinstance(journey, Journey):
+        raise ValueError(f"no journey, but a {type(journey).__name__}")  # noqa: TRY004
+    return journey
+
+
+def _plain(value: Any, arrays: list[Numbers]) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype != np.float64:
+            raise TypeError(f"an array of {value.dtype}; expected float64")
+        start = sum(each.size for each in arrays)
+        arrays.append(value)
+        return {_ARRAY: [start, *value.shape]}
+    if isinstance(value, Enum):
+        return {_KIND: type(value).__name__, "value": value.value}
+    if is_dataclass(value) and not isinstance(value, type):
+        known = {each.name: _plain(getattr(value, each.name), arrays) for each in fields(value)}
+        return {_KIND: type(value).__name__, **known}
+    if isinstance(value, tuple):
+        return [_plain(each, arrays) for each in value]
+    return value
+
+
+def _revived(value: Any, numbers: Numbers) -> Any:
+    if isinstance(value, list):
+        return tuple(_revived(each, numbers) for each in value)
+    if not isinstance(value, Mapping):
+        return value
+    if _ARRAY in value:
+        return _array(*value[_ARRAY], numbers=numbers)
+    name = value[_KIND]
+    given = {key: _revived(each, numbers) for key, each in value.items() if key != _KIND}
+    if name in _ENUMS:
+        return _ENUMS[name](**given)
+    made = _KINDS[name](**given)
+    check_kinds(made)
+    return made
+
+
+def _array(start: int, *shape: int, numbers: Numbers) -> Numbers:
+    if not all(isinstance(each, int) and each >= 0 for each in shape):
+        raise ValueError(f"an array of shape {shape}")
+    size = math.prod(shape)
+    if not 0 <= start <= start + size <= len(numbers):
+        raise ValueError(f"{size} numbers from {start} on, of {len(numbers)}")
+    return numbers[start : start + size].reshape(shape).copy()

@@ -10,15 +10,14 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.durable import explained
+from storage.atomic import explained, settle
+from storage.catalogue import DATASETS
+from storage.dataset_info import DatasetInfo, check_labels, folder_name
 from storage.errors import DatasetNotFound, StorageError
-from storage.groups import get_array, open_checked
-from storage.home import home, resolve_under
-from storage.info import DatasetInfo, check_labels, folder_name
 from storage.manifest import Manifest, check_presence, damaged, read_manifest
-from storage.registry import DATASETS
-from storage.rows import ZarrRows
-from storage.workspace import settle
+from storage.paths import home, resolve_under
+from storage.store import get_array, open_checked
+from storage.zarr_rows import ZarrRows
 
 
 @dataclass(frozen=True, eq=False)

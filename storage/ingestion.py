@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.atomic import tidy
+from storage.catalogue import DATASETS, DatasetSpec, spec_of
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
+from storage.dataset_info import DatasetInfo
 from storage.digest import content_digest, sha256_file
+from storage.download import find_raw
 from storage.errors import ChecksumMismatch, RawFileError
-from storage.info import DatasetInfo
 from storage.loaders import RawData
 from storage.loaders.picture import colours_of, load_colours, load_pixels
-from storage.raw import find_raw
-from storage.registry import DATASETS, DatasetSpec, spec_of
-from storage.workspace import tidy
-from storage.write import write_dataset
+from storage.writing import write_dataset
 
 Progress = Callable[[int, int], None]
 

@@ -9,11 +9,10 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any
 
+from storage.atomic import sync, write_synced
 from storage.digest import sha256_file
-from storage.durable import sync, write_synced
 from storage.errors import DamagedStore
-from storage.jsontext import loads
-from storage.sealed import seal_of, sealed
+from storage.records import loads, seal_of, sealed
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -12,13 +12,13 @@ import zarr
 from numpy.typing import NDArray
 
 from ism_dask.rows.standardise import project
+from storage.atomic import settle
 from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
-from storage.groups import built_at, get_array, put_array
-from storage.home import resolve_under
 from storage.manifest import bytes_at, check_bytes, damaged, read_manifest
+from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, kept_at, no_run, read_record, run_folder
-from storage.workspace import settle
+from storage.store import built_at, get_array, put_array
 
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Only some models have them.

@@ -13,13 +13,12 @@ from typing import Any
 
 import zarr
 
-from storage.durable import explained
+from storage.atomic import explained, settle
 from storage.errors import RunNotFound, StorageError
-from storage.groups import commit_group, open_checked
-from storage.home import home, resolve_under, safe_name
-from storage.jsontext import dumps, loads
 from storage.manifest import MANIFEST, damaged, read_manifest
-from storage.workspace import settle
+from storage.paths import home, resolve_under, safe_name
+from storage.records import dumps, loads
+from storage.store import commit_group, open_checked
 
 FORMAT_VERSION = 1
 # What a run consists of: one of these, in a folder of that name.

@@ -57,7 +57,7 @@ def run(
 
 
 def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
-    from storage.kinds import check_kinds  # noqa: PLC0415
+    from storage.records import check_kinds  # noqa: PLC0415
 
     # What there is of an earlier run of that name it was allowed to replace when it began.
     given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}

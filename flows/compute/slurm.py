@@ -25,8 +25,8 @@ from flows.errors import FlowError
 from flows.interrupts import interrupts_kept
 from flows.services.records import PRIVATE
 from flows.wording import counted
-from storage import home
-from storage.durable import explained
+from storage import paths
+from storage.atomic import explained
 
 # Looks, one a second, that find a job idle before it is ended: another would have to queue.
 _IDLE = 120
@@ -169,7 +169,7 @@ class Slurm(Started):
 
     @property
     def _shared(self) -> Path:
-        return self.shared or home() / "slurm"
+        return self.shared or paths() / "slurm"
 
     @property
     def _scale(self) -> Any:

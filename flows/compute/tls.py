@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.services.certificates import Certificates
-from storage.durable import explained
+from storage.atomic import explained
 
 
 @dataclass(frozen=True)

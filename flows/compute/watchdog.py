@@ -17,7 +17,7 @@ from flows.compute.place import Reached
 from flows.compute.pulse import Pulse, state_of_scheduler, state_of_worker
 from flows.progress import duration
 from flows.services.records import PRIVATE
-from storage.durable import replace_synced
+from storage.atomic import replace_synced
 
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient

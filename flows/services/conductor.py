@@ -42,7 +42,7 @@ from flows.services.service import (
 from flows.services.up import NAME, Running, running
 from flows.services.wishes import Wishes
 from flows.services.worker import PrefectWorker
-from storage.durable import explained, locked
+from storage.atomic import explained, locked
 
 # In the order they are begun: each may need those before it, and ends before them.
 KINDS: tuple[type[Service], ...] = (

@@ -14,11 +14,10 @@ from typing import Any
 
 import psutil
 
-from storage.durable import replace_synced
+from storage.atomic import replace_synced
 from storage.errors import DamagedStore
-from storage.home import home
-from storage.kinds import check_kinds
-from storage.sealed import read_sealed, sealed
+from storage.paths import home
+from storage.records import check_kinds, read_sealed, sealed
 
 # Every process of a service, and whatever it starts, has this in its environment.
 MARK = "ISM_DASK_SERVICE"

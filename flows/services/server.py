@@ -17,8 +17,8 @@ from flows.errors import FlowError
 from flows.services.ports import HOST, HOSTS
 from flows.services.records import PRIVATE, recorded
 from flows.services.service import Service, Telling, ensure
-from storage import home
-from storage.durable import explained
+from storage import paths
+from storage.atomic import explained
 
 _PORT = 4200
 
@@ -77,7 +77,7 @@ class PrefectServer(Service):
 
 def prefect_environment() -> dict[str, str]:
     """Return what Prefect is to find in the environment, where the user has set nothing else."""
-    folder = os.environ.get("PREFECT_HOME") or str(home().absolute() / "prefect")
+    folder = os.environ.get("PREFECT_HOME") or str(paths().absolute() / "prefect")
     return {**_ENVIRONMENT, "PREFECT_HOME": folder}
 
 

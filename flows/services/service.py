@@ -30,7 +30,7 @@ from flows.services.records import (
     recorded,
     services_folder,
 )
-from storage.durable import explained, locked
+from storage.atomic import explained, locked
 
 _GRACE = 10.0
 _FOLDERS = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")

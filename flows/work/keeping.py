@@ -25,7 +25,7 @@ from storage import (
     run_folder,
     runs_folder,
 )
-from storage.durable import explained, make_folder
+from storage.atomic import explained, make_folder
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # Rows that are kept to be looked at, and that are read at a time to find them.

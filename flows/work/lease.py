@@ -26,10 +26,9 @@ from storage import (
     run_folder,
     runs_folder,
 )
-from storage.durable import explained, locked, make_folder, replace_synced
-from storage.kinds import check_kinds
+from storage.atomic import explained, locked, make_folder, replace_synced
+from storage.records import check_kinds, read_sealed, sealed
 from storage.runs import LEASE
-from storage.sealed import read_sealed, sealed
 
 # A lease is renewed so often; that of another machine is over when it was not for so long.
 _BEATS_EVERY, _OVER_AFTER = 5.0, 60.0

@@ -28,11 +28,10 @@ from storage import (
     open_run,
     safe_name,
 )
-from storage.groups import commit_group, put_array
-from storage.journeys import packed
-from storage.jsontext import dumps
+from storage.checkpoints import packed
 from storage.manifest import MANIFEST, write_manifest
-from storage.sealed import sealed
+from storage.records import dumps, sealed
+from storage.store import commit_group, put_array
 
 DEEP = "[" * 50_000
 

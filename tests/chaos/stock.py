@@ -28,7 +28,7 @@ from storage import (
     save_results,
     write_dataset,
 )
-from storage.journeys import packed
+from storage.checkpoints import packed
 
 ASKED = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"

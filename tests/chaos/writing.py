@@ -20,8 +20,8 @@ from flows.work.folds import crossval_plain
 from flows.work.lease import leased
 from flows.work.runs import write_report, write_tables
 from flows.work.transforming import transform
-from storage import Checkpoints, Ledger, home, ingest, save_results
-from storage.fetch import fetch
+from storage import Checkpoints, Ledger, ingest, paths, save_results
+from storage.download import fetch
 
 _LONG = bytes(range(256)) * 200
 
@@ -63,16 +63,16 @@ def furnish() -> None:
     fit_plain(fit("wine-two"))
     save_results("tables", "tables", config={}, metrics={"cells": [], "others": []}, versions={})
     services_folder().mkdir()
-    (home() / "raw" / "own").mkdir(parents=True)
+    (paths() / "raw" / "own").mkdir(parents=True)
     beside().mkdir()
     for write in (_slip, _record, _report, _transform, _tables):
         write()
-    (home() / "raw" / "own" / "file").write_bytes(b"old")
+    (paths() / "raw" / "own" / "file").write_bytes(b"old")
 
 
 def beside() -> Path:
     """Return a folder that people have chosen, on the same disk."""
-    return home().with_name("out")
+    return paths().with_name("out")
 
 
 def _slip() -> None:
@@ -103,7 +103,7 @@ def _lease() -> None:
 
 def _download() -> None:
     with serving() as url:
-        fetch(url, home() / "raw" / "own" / "file")
+        fetch(url, paths() / "raw" / "own" / "file")
 
 
 WRITES: dict[str, Callable[[], object]] = {

@@ -16,7 +16,7 @@ from browsing import Browsing
 from commandline import Command, Ended
 from serving import Serving
 
-from storage.durable import locked
+from storage.atomic import locked
 
 
 @pytest.fixture

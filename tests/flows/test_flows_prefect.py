@@ -18,7 +18,7 @@ from flows.settings import CrossvalSettings, FitSettings, IngestSettings
 from flows.work.fitting import fit_plain
 from flows.work.folds import crossval_plain
 from flows.work.steady import ClusterAwayError
-from storage import DownloadError, home
+from storage import DownloadError, paths
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -150,7 +150,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
     assert run.state.message.startswith(
         "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
     )
-    assert list((home() / "flow-runs").iterdir()) == []
+    assert list((paths() / "flow-runs").iterdir()) == []
 
 
 def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:

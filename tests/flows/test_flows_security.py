@@ -24,7 +24,7 @@ from flows.services.certificates import own_certificates
 from flows.services.records import family, recorded, services_folder
 from flows.services.server import prefect_environment, without_password
 from flows.services.up import running
-from storage import home
+from storage import paths
 
 # All of `up`, encrypted and with a password, takes a minute: `make long`.
 pytestmark = pytest.mark.chaos
@@ -97,7 +97,7 @@ def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
     ended = apart("crossval", "wine", "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
-    assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700
+    assert (paths() / "flow-runs").stat().st_mode & 0o777 == 0o700
     shown = [ended.out, ended.err, *_known(up.answer["api"])]
     shown += [" ".join(process.cmdline()) for process in up.members]
     assert apart("report", "wine-gaussian-q2-crossval").status == 0
@@ -236,7 +236,7 @@ def _known(api: str) -> list[str]:
 def _assert_untold(*texts: str) -> None:
     """Fail where a secret is in a text, or in any file of the home."""
     secrets = (*FORMS, "wrong77")
-    folders = {home(), Path(prefect_environment()["PREFECT_HOME"])}
+    folders = {paths(), Path(prefect_environment()["PREFECT_HOME"])}
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 10
     for secret in secrets:

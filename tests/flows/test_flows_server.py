@@ -14,7 +14,7 @@ from commandline import Command
 from flows.services import server
 from flows.services.conductor import stop_all
 from flows.services.records import record_path, recorded, services_folder
-from storage.sealed import sealed
+from storage.records import sealed
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from flows.settings import FitSettings
 from flows.work.fitting import fit_plain
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
-from storage import Ledger, home, ingest, open_run
+from storage import Ledger, ingest, open_run, paths
 
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 
@@ -325,5 +325,5 @@ def test_plans_cover_all_parts() -> None:
     starts = [part.start for _, part in every]
     assert starts == sorted(starts)
     assert every[-1][1].stop == pytest.approx(1.0)
-    assert not home().joinpath("datasets").exists()
+    assert not paths().joinpath("datasets").exists()
     assert asdict(settings)["cap"] == 600.0

@@ -16,7 +16,7 @@ from ism_dask.records.checkpoint import Journey, Round, Standing
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.journeys import packed, unpacked
+from storage.checkpoints import packed, unpacked
 
 ASKED = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 

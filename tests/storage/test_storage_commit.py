@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from storage import DatasetInfo, StorageError, ingest, open_dataset, write_dataset
-from storage.workspace import workspace
+from storage.atomic import workspace
 
 INFO = DatasetInfo("small")
 Maker = Callable[..., Path]

@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from storage import DownloadError, RawFile
-from storage.fetch import fetch
-from storage.raw import find_raw
+from storage.download import fetch, find_raw
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -28,8 +28,8 @@ from storage import (
     picture_path,
     save_model,
 )
-from storage.groups import commit_group, put_array
-from storage.jsontext import dumps, loads
+from storage.records import dumps, loads
+from storage.store import commit_group, put_array
 
 
 def model(**changes: object) -> Model:

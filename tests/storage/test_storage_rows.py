@@ -27,8 +27,7 @@ from storage import (
 )
 from storage.digest import content_digest
 from storage.manifest import MANIFEST
-from storage.moments import Moments
-from storage.write import rechunk
+from storage.writing import Moments, rechunk
 
 INFO = DatasetInfo("made")
 
@@ -298,7 +297,7 @@ def test_a_moved_store_opens_by_its_path(make_dataset: Callable[..., Path], tmp_
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("storage.info.FORMAT_VERSION", 99)
+    monkeypatch.setattr("storage.dataset_info.FORMAT_VERSION", 99)
     write_dataset(tmp_path / "d", INFO, [X50])
     monkeypatch.undo()
     with pytest.raises(StorageError, match="Upgrade"):

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.errors import StorageError
-from storage.home import safe_name
-from storage.kinds import check_kinds
+from storage.paths import safe_name
+from storage.records import check_kinds
 
 FORMAT_VERSION = 1
 

@@ -12,8 +12,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.groups import blamed, open_checked_array
 from storage.manifest import FileEntry, Manifest, check_all, damaged
+from storage.store import blamed, open_checked_array
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.atomic import explained, settle, tidy
+from storage.catalogue import DATASETS
 from storage.checkpoints import CHECKPOINTS, NEWEST, Checkpoints
 from storage.dataset import datasets_folder, open_dataset, stored_folders
+from storage.dataset_info import folder_name
 from storage.digest import ContentDigest
-from storage.durable import explained
 from storage.errors import DamagedStore, StorageError
-from storage.home import resolve_under
-from storage.info import folder_name
-from storage.ledger import LEDGER, Ledger, read_entry
 from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged, read_manifest
 from storage.models import load_model
-from storage.registry import DATASETS
+from storage.paths import resolve_under
+from storage.pieces import LEDGER, Ledger, read_entry
+from storage.records import read_sealed
 from storage.runs import (
     LEASE,
     MODEL,
@@ -28,8 +29,6 @@ from storage.runs import (
     run_names,
     runs_folder,
 )
-from storage.sealed import read_sealed
-from storage.workspace import settle, tidy
 
 # A store that is replaced while it is read is read again, but not for ever.
 _TRIES = 5

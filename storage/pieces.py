@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.durable import explained, write_synced
+from storage.atomic import discard, explained, settle, workspace, write_synced
 from storage.errors import DamagedStore
-from storage.home import resolve_under
-from storage.jsontext import dumps
+from storage.paths import resolve_under
+from storage.records import dumps, read_sealed, sealed
 from storage.runs import run_folder
-from storage.sealed import read_sealed, sealed
-from storage.workspace import discard, settle, workspace
 
 LEDGER = "ledger"
 

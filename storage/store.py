@@ -17,7 +17,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
-from storage.durable import explained
+from storage.atomic import explained, settle, workspace
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
@@ -29,7 +29,6 @@ from storage.manifest import (
     read_manifest,
     write_manifest,
 )
-from storage.workspace import settle, workspace
 
 Attributes = dict[str, Any]
 
