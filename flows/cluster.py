@@ -8,11 +8,11 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.ingest import ingest_step
 from flows.reports.markdown import cluster_page
-from flows.settings import ClusterSettings
-from flows.steps import RETRIED, ingest_step
-from flows.tracking import rename_run, run_flow, tracked
-from flows.work.grouping import cluster_and_save, count_clusters
+from flows.runs.clustering import cluster_and_save, count_clusters
+from flows.settings.runs import ClusterSettings
+from flows.tracking.run import RETRIED, rename_run, run_flow, tracked
 from storage import open_dataset
 
 

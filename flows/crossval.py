@@ -8,12 +8,12 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.compute.joining import joined
+from flows.compute.session import joined
+from flows.ingest import begin
 from flows.reports.markdown import crossval_page
-from flows.settings import CrossvalSettings
-from flows.steps import RETRIED, begin
-from flows.tracking import run_flow, tracked
-from flows.work.folds import MEASURES, FoldResult, cross_fold, summarise, undertaken
+from flows.runs.crossval import MEASURES, FoldResult, cross_fold, summarise, undertaken
+from flows.settings.runs import CrossvalSettings
+from flows.tracking.run import RETRIED, run_flow, tracked
 
 
 @task(

@@ -7,11 +7,11 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
+from flows.ingest import begin
 from flows.reports.markdown import fit_page
-from flows.settings import FitSettings
-from flows.steps import RETRIED, begin
-from flows.tracking import run_flow, tracked
-from flows.work.fitting import fit_and_save
+from flows.runs.fit import fit_and_save
+from flows.settings.runs import FitSettings
+from flows.tracking.run import RETRIED, run_flow, tracked
 
 
 @task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRIED)

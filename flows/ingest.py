@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
-from flows.settings import IngestSettings
-from flows.steps import RETRIED
-from flows.tracking import run_flow, tracked
-from flows.work.storing import store
+from flows.runs.data import ensure_stored, open_labelled, store
+from flows.settings.base import DataSettings, IngestSettings
+from flows.settings.runs import Settings
+from flows.tracking.run import RETRIED, rename_run, run_flow, tracked
 
 
 @task(
@@ -37,3 +38,24 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
 def run_ingest(settings: IngestSettings) -> dict[str, Any]:
     """Run the flow here."""
     return run_flow(ingest, settings)
+
+
+@task(
+    name="ingest",
+    task_run_name="ingest {settings.dataset}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    **RETRIED,
+)
+def ingest_step(settings: DataSettings) -> dict[str, Any]:
+    """Store the data set unless it is stored, and say how large it is."""
+    rows, columns = ensure_stored(settings.dataset, settings.split).X.shape
+    return {"rows": rows, "columns": columns}
+
+
+def begin(settings: Settings) -> None:
+    """Ingest, and name the run after what only the data can tell: the number of features."""
+    ingest_step(settings)
+    if settings.n_components is None:
+        q = open_labelled(settings).components(settings)
+        rename_run(replace(settings, n_components=q).title)

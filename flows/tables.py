@@ -7,12 +7,12 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.paper.running import plan, summarise
+from flows.interface.progress import Part
+from flows.paper.measure import plan, summarise
+from flows.paper.series import Found, Strand, follow
 from flows.paper.settings import TablesSettings
-from flows.paper.strands import Found, Strand, follow
-from flows.progress import Part
 from flows.reports.markdown import tables_page
-from flows.tracking import run_flow, tracked
+from flows.tracking.run import run_flow, tracked
 
 
 @task(name="strand", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)

@@ -216,3 +216,17 @@ def _discard(folder: Path, target: Path) -> None:
     if old.exists() and not target.exists():
         old.rename(target)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write beside `path`, then rename over it once all bytes are on the disk."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with beside.open("xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -81,8 +81,8 @@ def _processor_seconds(*command: str) -> float:
 def _functions() -> dict[str, Callable[[], Any]]:
     # Prefect reads its environment when it is imported.
     from flows.fit import run_fit  # noqa: PLC0415
-    from flows.settings import FitSettings  # noqa: PLC0415
-    from flows.work.fitting import fit_plain  # noqa: PLC0415
+    from flows.runs.fit import fit_plain  # noqa: PLC0415
+    from flows.settings.runs import FitSettings  # noqa: PLC0415
 
     settings = FitSettings(**_SETTINGS)
     fit_plain(settings)  # stores the data set
@@ -99,10 +99,10 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _served() -> Iterator[None]:
     """Let a Prefect server of a home of its own answer in the block."""
-    from flows.services.conductor import stop_all  # noqa: PLC0415
     from flows.services.ports import Ports  # noqa: PLC0415
-    from flows.services.server import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
     from flows.services.service import Telling  # noqa: PLC0415
+    from flows.services.supervisor import stop_all  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
         own = {

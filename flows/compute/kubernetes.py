@@ -9,17 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from flows.compute.place import (
-    Adapt,
-    Plan,
-    Reached,
-    Started,
-    check_memory,
-    check_numbers,
-)
+from flows.compute.base import Adapt, Plan, Reached, Started, check_memory, check_numbers
 from flows.errors import FlowError
-from flows.patience import scheduler_environment
-from flows.wording import counted
+from flows.services.dask import scheduler_environment
+from flows.text import counted
 
 # Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
 _IDLE = 3600

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
-from flows.compute.place import (
+from flows.compute.base import (
     Plan,
     Reached,
     Started,
@@ -15,9 +15,9 @@ from flows.compute.place import (
     check_numbers,
     scheduler_defaults,
 )
-from flows.interrupts import interrupts_held
+from flows.interface.interrupts import interrupts_held
 from flows.services.certificates import temporary_security
-from flows.wording import counted
+from flows.text import counted
 
 HOST = "127.0.0.1"
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flows.compute.connecting import await_workers, connected
-from flows.compute.losing import ClusterLost, explained
-from flows.compute.place import Place, Reached
-from flows.compute.pulse import SPAN
-from flows.compute.versions import check_versions
-from flows.compute.watchdog import watched
+from flows.compute.base import Place, Reached
+from flows.compute.checks import check_versions
+from flows.compute.connection import await_workers, connected, quiet
+from flows.compute.health import ClusterLost, explained, watched
+from flows.compute.places import place_of
+from flows.compute.probe import SPAN
 from flows.errors import FlowError
-from flows.progress import report
+from flows.interface.progress import report
 
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
@@ -121,3 +122,35 @@ class Session:
         # Half of it is gone: whatever is raised tells of that.
         with suppress(Exception):
             self._opened.close()
+
+
+# What `--scheduler` said, and where that led, in the block around.
+_JOINED: ContextVar[tuple[str, Session] | None] = ContextVar("joined", default=None)
+
+
+@contextmanager
+def joined(scheduler: str | None) -> Iterator[Session | None]:
+    """Make the cluster that `scheduler` names the one that shards find; for None, do nothing.
+
+    What was started for the block ends with it. Within the block the same name means the same
+    cluster, and the one that takes its place: the folds of a cross-validation share it.
+    """
+    around = _JOINED.get()
+    if scheduler is None:
+        yield None
+    elif around is not None and around[0] == scheduler:
+        yield around[1]
+    else:
+        with quiet(), closing(Session(place_of(scheduler))) as session:
+            token = _JOINED.set((scheduler, session))
+            try:
+                yield session
+            finally:
+                _JOINED.reset(token)
+
+
+@contextmanager
+def joined_place(place: Place) -> Iterator[Any]:
+    """Yield a client of a cluster that has workers, all with versions like ours."""
+    with quiet(), closing(Session(place)) as session, session.explained():
+        yield session.client

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.place import (
+from flows.compute.base import (
     Adapt,
     Plan,
     Reached,
@@ -22,9 +22,9 @@ from flows.compute.place import (
 )
 from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
-from flows.interrupts import interrupts_kept
+from flows.interface.interrupts import interrupts_kept
 from flows.services.records import PRIVATE
-from flows.wording import counted
+from flows.text import counted
 from storage import paths
 from storage.atomic import explained
 

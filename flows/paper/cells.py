@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.svm import SVC
 
-from flows.paper.methods import Request, account, clustered, learned
+from flows.interface.progress import Part
+from flows.paper.methods import Request, account, clustered, labelled, learned, rows_of
 from flows.paper.names import (
     ALIGNED,
     DATA,
@@ -24,13 +25,11 @@ from flows.paper.names import (
     SUPERVISED,
     UNSUPERVISED,
 )
-from flows.paper.rows import labelled, rows_of
+from flows.paper.series import Result, Strand
 from flows.paper.settings import TablesSettings
-from flows.paper.strands import Result, Strand
-from flows.progress import Part
-from flows.work.data import Array, Fitted
-from flows.work.folds import FoldPlan, plan_folds
-from flows.work.grouping import agreement
+from flows.runs.clustering import agreement
+from flows.runs.crossval import FoldPlan, plan_folds
+from flows.runs.data import Array, Fitted
 from ism_dask import spectral_clusters
 from ism_dask.estimators.base import IKDR
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +19,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, ISM_STARTS, METHODS, RIVALS
-from flows.paper.strands import OVER_CAP
-from flows.work.data import Array, Fitted, timed_fit
+from flows.paper.series import OVER_CAP
+from flows.runs.data import Array, Fitted, Labelled, ensure_stored, label_named, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.preparation import SAMPLE_ROWS
@@ -208,3 +209,27 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
         request.q, kernel="linear", random_state=request.seed
     ),
 }
+
+
+def labelled(dataset: str, split: str | None = None) -> Labelled:
+    """Return a data set with its own label; one of the registry is ingested if need be."""
+    return label_named(ensure_stored(dataset, split), None)
+
+
+def rows_of(dataset: str, split: str | None = None) -> tuple[Array, Array]:
+    """Return all rows (n, d) as they are stored, and their classes (n,)."""
+    return _read(ensure_stored(dataset, split).path, dataset, split)
+
+
+def sampled_rows(dataset: str, split: str, count: int, seed: int) -> tuple[Array, Array]:
+    """Return the numbers of `count` rows that are drawn at random, and those of all others."""
+    n = len(ensure_stored(dataset, split).X)
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[:count]), np.sort(order[count:])
+
+
+@lru_cache(maxsize=2)
+def _read(_path: Path, dataset: str, split: str | None) -> tuple[Array, Array]:
+    # By path as well: another home has another data set of that name.
+    known = labelled(dataset, split)
+    return known.data.X.read(0, len(known.data.X)), np.asarray(known.classes)

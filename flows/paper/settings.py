@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.fields import setting
+from flows.interface.fields import setting
 from flows.paper.names import DATA, METHODS, PARTS
-from flows.settings import FlowSettings
+from flows.settings.base import FlowSettings
 
 ALL = "all"
 # Bounds and places that do not say what is measured.
@@ -59,7 +59,7 @@ class TablesSettings(FlowSettings):
         for name, known in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
             self._chosen(name, known)
         # The rules of names stand beside the storage, which `--help` does without.
-        from flows.known import check_run_name  # noqa: PLC0415
+        from flows.settings.choices import check_run_name  # noqa: PLC0415
 
         check_run_name(self.run)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -12,12 +15,12 @@ from flows.paper.names import (
     ISM,
     ISM_PUBLISHED,
     METHODS,
+    RIVALLED,
     RIVALS,
     SUPERVISED,
     TIMED,
 )
-from flows.paper.published import published
-from flows.paper.strands import OVER_CAP, Found, Result
+from flows.paper.series import OVER_CAP, Found, Result
 
 Cell = dict[str, Any]
 
@@ -133,3 +136,35 @@ def _too_slow(own: Cell, rivals: Sequence[Cell]) -> list[str]:
         if times < _TIMES and OVER_CAP not in rival["status"]:
             lost.append(f"{times:.1f} times as fast as {rival['title']}")
     return lost
+
+
+def published(paradigm: str, data: str, kernel: str, method: str) -> Mapping[str, Any]:
+    """Return the figures of a cell of Table 4 or 5; nothing where the paper has none.
+
+    Accuracies are shares here, not percents.
+    """
+    if not method:
+        return {}
+    table = "table_4" if kernel in RIVALLED else "table_5"
+    cell = _tables()[table][paradigm].get(data, {}).get(kernel, {})
+    if kernel in RIVALLED:
+        cell = cell.get(method, {})
+    elif method != "ism":
+        cell = {}
+    return _as_shares(cell)
+
+
+def _as_shares(cell: Mapping[str, Any]) -> dict[str, Any]:
+    told = dict(cell)
+    if "accuracy_percent" in told:
+        told["score"] = told.pop("accuracy_percent") / 100
+        told["score_sd"] = told.pop("accuracy_sd") / 100
+    if "nmi" in told:
+        told["score"] = told.pop("nmi")
+    return told
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    text = (files("flows.paper") / "published.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))

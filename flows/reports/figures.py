@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flows import wording
+from flows import text
+from flows.interface.images import component
 from flows.reports import plots
-from flows.reports.pictures import component
 from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, is_classes
 from ism_dask.records.stopping import RESIDUAL
@@ -40,7 +40,7 @@ def accuracy(view: View) -> Figure:
     """Return the accuracy of each fold of a cross-validation."""
     results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
     drawn = plots.course(
-        f"Accuracy of {wording.counted(len(results), 'fold')}, {mean:.4f} in the mean",
+        f"Accuracy of {text.counted(len(results), 'fold')}, {mean:.4f} in the mean",
         [(int(each["fold"]), float(each["accuracy"])) for each in results],
         ("fold", "accuracy"),
         level=(float(mean), f"mean {mean:.4f}"),
@@ -92,7 +92,7 @@ def _objective(view: View) -> Figure | None:
     if not values:
         return None
     begun = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
-    told = f"{begun}{values[-1][1]:.6g} in {wording.counted(len(values), unit)}"
+    told = f"{begun}{values[-1][1]:.6g} in {text.counted(len(values), unit)}"
     drawn = plots.course(f"Objective by {unit}: {told}", values, (unit, "objective J"))
     return Figure("Convergence", f"The objective by {unit}, {told}. The best W is kept.", drawn)
 
@@ -150,7 +150,7 @@ def _scatter(view: View) -> Figure | None:
     rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
     told = f"{rows} by {names[0]} and {names[1]}"
     what = "cluster" if view.run.kind == "cluster" else "label"
-    drawn = plots.scatter(f"{told}, in {wording.counted(len(groups), 'colour')}", groups, names)
+    drawn = plots.scatter(f"{told}, in {text.counted(len(groups), 'colour')}", groups, names)
     return Figure("Rows", f"{told}, in the colour of their {what}.", drawn)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.reports.facts import is_told_of, kind_of, size
+from flows.reports.summary import is_told_of, kind_of
 from flows.reports.view import View
+from flows.text import size
 from storage import Run, picture_path
 
 COLUMNS = ("name", "kind", "data, kernel", "result", "kept", "size")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flows.reports import figures, paper
-from flows.reports.facts import FOLD_COLUMNS, Fact, fold_rows, glance, subject, trust
+from flows.reports import figures, paper_tables
 from flows.reports.figures import Figure
+from flows.reports.summary import FOLD_COLUMNS, Fact, fold_rows, glance, subject, trust
 from flows.reports.svg import escape
 from flows.reports.view import View
 
@@ -46,22 +46,23 @@ def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str
 def tables_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     """Return a page of the paper's tables; `links` are addresses by title."""
     view = View.of(summary["run"])
-    tables = [_paper_table(each) for each in paper.tables(view.metrics)]
-    drawn = [figure for _, part in paper.shown(view.metrics) for figure in part]
+    tables = [_paper_table(each) for each in paper_tables.tables(view.metrics)]
+    drawn = [figure for _, part in paper_tables.shown(view.metrics) for figure in part]
     return _page(view, tables, drawn, links)
 
 
 def table_files(metrics: Mapping[str, Any]) -> dict[str, str]:
     """Return the paper's tables and drawings as files, by name."""
-    made = paper.tables(metrics)
+    made = paper_tables.tables(metrics)
     texts = {}
     for part in dict.fromkeys(each.part for each in made):
         own = [_paper_table(each) for each in made if each.part == part]
         texts[f"{part}.md"] = "\n\n".join(own) + "\n"
-    return {**texts, **{f"{name}.svg": text for name, text in paper.drawings(metrics).items()}}
+    drawings = paper_tables.drawings(metrics)
+    return {**texts, **{f"{name}.svg": text for name, text in drawings.items()}}
 
 
-def _paper_table(made: paper.PaperTable) -> str:
+def _paper_table(made: paper_tables.PaperTable) -> str:
     lost = "\n".join(f"- {_words(line)}" for line in made.lost)
     parts = [
         f"## {made.title}",

@@ -7,7 +7,7 @@ import html
 from dataclasses import dataclass
 from typing import Protocol
 
-from flows.wording import printable
+from flows.text import printable
 
 # Of drawings that stand alone; those inside a page take its own.
 _INK, _PAPER, _FONT = "#24292f", "#fff", "system-ui,sans-serif"

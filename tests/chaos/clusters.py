@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 from daskparts import dask, scheduler_options, worker_options
 
-from flows.patience import scheduler_environment
+from flows.services.dask import scheduler_environment
 from storage import Checkpoints, load_model
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'

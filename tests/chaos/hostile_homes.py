@@ -11,12 +11,12 @@ from typing import Any
 from hostile_files import PICKLED
 from stock import journey, lease, read_data
 
-from flows.commands import resume
-from flows.console import Output
-from flows.settings import FitSettings
-from flows.work.checking import check
-from flows.work.lease import find_lease
-from flows.work.runs import write_report
+from flows.cli import resume
+from flows.cli.output import Output
+from flows.reports.files import write_report
+from flows.runs.inventory import check_files
+from flows.runs.lease import find_lease
+from flows.settings.runs import FitSettings
 from storage import (
     Checkpoints,
     Ledger,
@@ -108,7 +108,7 @@ def _record(text: str) -> Callable[[], object]:
 def _values_of_another() -> None:
     (dataset_path("small") / MANIFEST).unlink()
     write_manifest(dataset_path("small"), "0" * 64)
-    (checked,) = check(["small"])
+    (checked,) = check_files(["small"])
     if checked.problems:
         raise StorageError(str(checked.problems[0]))
 
@@ -213,7 +213,7 @@ RUNS: dict[str, Callable[[], object]] = {
     "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
     "name: a piece above": lambda: Ledger.of_run("own").keep("../x", {}, {}),
     "name: a data set above": lambda: open_dataset("../x"),
-    "name: one to be checked above": lambda: check(["../x"]),
+    "name: one to be checked above": lambda: check_files(["../x"]),
     "name: with a zero": lambda: safe_name("a\0b"),
     "checkpoint: a kind that is code": _checkpoint(kind="os.system"),
     "checkpoint: a kind that is a list": _checkpoint(kind=["State"]),

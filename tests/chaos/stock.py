@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.work.lease import Lease, find_lease
+from flows.runs.lease import Lease, find_lease
 from ism_dask.records.checkpoint import Journey
 from ism_dask.records.iteration import Candidate, Record, State
 from storage import (

@@ -23,8 +23,8 @@ from serving import Serving
 from support import store_own
 from tally import Tally, few_and_many
 
-from flows.services.conductor import stop_all
 from flows.services.records import recorded
+from flows.services.supervisor import stop_all
 from storage import Checkpoints, load_model, run_folder
 
 Begin = Callable[[str, int], Tally]

@@ -13,7 +13,7 @@ from stock import ASKED, READS, files_below, journey, same, stock
 from tally import Tally, few_and_many
 
 from flows.errors import FlowError
-from flows.work.checking import check
+from flows.runs.inventory import check_files
 from storage import Checkpoints, StorageError, datasets_folder, ingest
 
 Begin = Callable[[str, int], Tally]
@@ -55,14 +55,14 @@ def test_a_file_is_altered_cut_or_deleted(tally: Begin, count: int) -> None:
         path.unlink()
         if damaged is not None:
             path.write_bytes(damaged)
-        found = [each.path for one in check([name]) for each in one.problems]
+        found = [each.path for one in check_files([name]) for each in one.problems]
         told = _told(READS[name])
         # Without the pointer the newest is found all the same.
         silent = not told and (damaged is not None or path.name != "newest")
         named = path.name in told
         row.add(survived=found == [path] and (named or not told), wrong=silent)
         path.write_bytes(content)
-    assert not any(each.problems for each in check([]))
+    assert not any(each.problems for each in check_files([]))
     assert not any(map(_told, READS.values()))
 
 
@@ -120,7 +120,7 @@ def test_ingests_at_once_and_one_is_killed(tally: Begin, count: int) -> None:
         hashes = [out.strip() for out, _ in ended[:2]]
         codes = [each.returncode for each in running]
         again = ingest("wine").data_hash
-        whole = not any(each.problems for each in check([]))
+        whole = not any(each.problems for each in check_files([]))
         left = sorted(path.name for path in datasets_folder().iterdir())
         row.add(
             survived=codes == [0, 0, -signal.SIGKILL] and whole and left == [".lock", "wine"],

@@ -12,9 +12,9 @@ from hostile_homes import CLUSTERS, RUNS, STORES
 from stock import stock
 from tally import Tally
 
-from flows.compute.clusters import read_cluster
+from flows.compute.places import read_cluster
 from flows.errors import FlowError
-from flows.work.transforming import transform
+from flows.runs.transform import transform_rows
 from storage import StorageError
 
 Begin = Callable[[str, int], Tally]
@@ -24,7 +24,7 @@ def _transformed(file: str, content: bytes) -> Callable[[], object]:
     def reads() -> None:
         Path(file).write_bytes(content)
         try:
-            transform("fitted", file, Path("out.csv"))
+            transform_rows("fitted", file, Path("out.csv"))
         finally:
             assert not Path("out.csv").exists()
 

@@ -21,9 +21,9 @@ from serving import Serving
 from support import store_own
 from tally import LONG, Tally, few_and_many
 
-from flows.settings import FitSettings
-from flows.work.fitting import fit_and_save
-from flows.work.lease import find_lease
+from flows.runs.fit import fit_and_save
+from flows.runs.lease import find_lease
+from flows.settings.runs import FitSettings
 from storage import Checkpoints, Model, kept_at, load_model
 
 Begin = Callable[[str, int], Tally]

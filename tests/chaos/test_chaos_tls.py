@@ -26,10 +26,10 @@ from tally import Tally, few_and_many
 from tlsparts import cluster_file, made, options
 from upkeep import kept_up
 
-from flows.compute.connecting import quiet
+from flows.compute.connection import quiet
 from flows.compute.tls import Tls, tls_of
 from flows.services.certificates import own_certificates
-from flows.services.conductor import stop_all
+from flows.services.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]
 PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
@@ -69,7 +69,7 @@ def targets(
         with ExitStack() as kept:
             address = kept.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
             kept.enter_context(worker(address, *options(folder, "worker")))
-            monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+            monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
             client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
             own = tls_of(own_certificates())

@@ -18,7 +18,7 @@ from tally import Tally, few_and_many
 from writing import WRITES, furnish
 
 from flows.errors import FlowError
-from flows.work.checking import check
+from flows.runs.inventory import check_files
 from storage import StorageError, paths
 
 Begin = Callable[[str, int], Tally]
@@ -127,4 +127,4 @@ def _as_before(folder: Path, before: dict[Path, bytes]) -> bool:
     own = [paths() / each for each in NEW]
     new = [each for each in now.keys() - before.keys() if not any(map(each.is_relative_to, own))]
     kept = all(now.get(path) == content for path, content in before.items())
-    return kept and not new and not any(each.problems for each in check([]))
+    return kept and not new and not any(each.problems for each in check_files([]))

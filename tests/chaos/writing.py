@@ -12,14 +12,14 @@ from pathlib import Path
 
 from stock import ASKED, PIECE, journey, keep_model, keep_results, stock, store_small
 
-from flows.outbox import Page, Slip
+from flows.reports.files import write_report, write_tables
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.runs.lease import leased
+from flows.runs.transform import transform_rows
 from flows.services.records import Record, services_folder
-from flows.settings import CrossvalSettings, FitSettings
-from flows.work.fitting import fit_plain
-from flows.work.folds import crossval_plain
-from flows.work.lease import leased
-from flows.work.runs import write_report, write_tables
-from flows.work.transforming import transform
+from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.tracking.outbox import Page, Slip
 from storage import Checkpoints, Ledger, ingest, paths, save_results
 from storage.download import fetch
 
@@ -89,7 +89,7 @@ def _report() -> None:
 
 
 def _transform() -> None:
-    transform("wine-two", "wine", beside() / "new.csv")
+    transform_rows("wine-two", "wine", beside() / "new.csv")
 
 
 def _tables() -> None:

@@ -22,7 +22,7 @@ from storage.atomic import locked
 @pytest.fixture
 def here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run a command in this process: no time is lost with imports."""
-    from flows.cli import main
+    from flows.cli.app import main
 
     def run(*arguments: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["ism-dask", *map(str, arguments)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.settings import FitSettings
+from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, write_dataset
 
 # The command, which says what iteration it has come to before it keeps it, and ends itself at one

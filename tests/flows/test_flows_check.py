@@ -8,8 +8,8 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-from flows.progress import watching
-from flows.work.checking import check
+from flows.interface.progress import watching
+from flows.runs.inventory import check_files
 from storage import (
     Checkpoints,
     Ledger,
@@ -117,7 +117,7 @@ def test_what_leads_out_of_the_home_is_named(tmp_path: Path, here: Command) -> N
 def test_watchers_are_told_how_far_it_is() -> None:
     diary = Diary()
     with watching(diary):
-        check([])
+        check_files([])
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] <= 1.0
     assert any("check other" in text for text in diary.texts)

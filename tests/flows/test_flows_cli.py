@@ -16,7 +16,7 @@ import pytest
 from commandline import Command, Ended
 from support import store_own, unbounded
 
-from flows.work.data import ensure_stored
+from flows.runs.data import ensure_stored
 from ism_dask import SupervisedIKDR
 from storage import load_model, model_path, open_dataset, runs_folder
 
@@ -235,9 +235,9 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     def worked(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("flows.work.fitting.fit", worked)
-    monkeypatch.setattr("flows.work.folds.fit", worked)
-    monkeypatch.setattr("flows.work.grouping._fitted", worked)
+    monkeypatch.setattr("flows.runs.fit.fit", worked)
+    monkeypatch.setattr("flows.runs.crossval.fit", worked)
+    monkeypatch.setattr("flows.runs.clustering._fitted", worked)
     ensure_stored("wine", None)
     runs_folder().touch()
     assert f"could not write {runs_folder()}" in here(command, "wine", "--plain").failed(1)
@@ -255,7 +255,7 @@ def test_ctrl_c_while_settings_are_checked_is_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.settings.Settings.build_kernel", interrupted)
+    monkeypatch.setattr("flows.settings.runs.Settings.build_kernel", interrupted)
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
 
 
@@ -268,7 +268,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         except BaseException:
             raise AttributeError("partially initialized module") from None
 
-    monkeypatch.setattr("flows.settings.Settings.build_kernel", half_imported)
+    monkeypatch.setattr("flows.settings.runs.Settings.build_kernel", half_imported)
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
     monkeypatch.undo()
     # The next command of this process knows nothing of it.
@@ -281,7 +281,7 @@ def test_ctrl_c_before_any_command_is_told_of(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.cli.version", interrupted)
+    monkeypatch.setattr("flows.cli.app.version", interrupted)
     ended = here("--version")
     assert (ended.status, ended.out) == (130, "")
     assert ended.err.strip() == "ism-dask: interrupted"
@@ -378,8 +378,8 @@ def test_an_error_that_nobody_foresaw_is_one_line(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("flows.work.data.open_dataset", broken)
-    monkeypatch.setattr("flows.work.data.ingest", broken)
+    monkeypatch.setattr("flows.runs.data.open_dataset", broken)
+    monkeypatch.setattr("flows.runs.data.ingest", broken)
     assert "RuntimeError: first second (--debug" in here("ingest", "wine", "--plain").failed(1)
 
 

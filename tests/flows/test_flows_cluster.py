@@ -11,12 +11,12 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-import flows.compute.connecting
-import flows.passes
-import flows.progress
-import flows.work.data
-from flows.compute.address import Address
-from flows.progress import watching
+import flows.compute.connection
+import flows.interface.fit_progress
+import flows.interface.progress
+import flows.runs.data
+from flows.compute.places import Address
+from flows.interface.progress import watching
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_rows_that_workers_read_themselves(
 ) -> None:
     command = ("crossval", "wine", "--plain", "--json", "--first", 2)
     alone = here(*command).answer
-    monkeypatch.setattr(flows.work.data, "_IN_TASKS", 0)
+    monkeypatch.setattr(flows.runs.data, "_IN_TASKS", 0)
     _same(here(*command, "--scheduler", scheduler).answer, alone)
     fitted = here("fit", "wine", "--plain", "--json", "--scheduler", scheduler).answer
     again = here("fit", "wine", "--plain", "--json", "--force").answer
@@ -56,8 +56,8 @@ def test_rows_that_workers_read_themselves(
 def test_progress_comes_from_the_workers(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
-    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
     store_own(3000)
     diary = Diary()
     command = ("fit", "own", "--engine", "exact", "--tol", 1e-12, "--max-iter", 9)
@@ -92,7 +92,7 @@ def _same(found: dict, expected: dict) -> None:
 def test_nobody_at_that_address(
     here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
-    monkeypatch.setattr(flows.compute.connecting, "ANSWERS_WITHIN", 1.0)
+    monkeypatch.setattr(flows.compute.connection, "ANSWERS_WITHIN", 1.0)
     address = f"tcp://127.0.0.1:{unused_port}"
     ended = here("crossval", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
@@ -100,7 +100,7 @@ def test_nobody_at_that_address(
 
 def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: as a web server would, for ever."""
-    monkeypatch.setattr(flows.compute.connecting, "ANSWERS_WITHIN", 1.0)
+    monkeypatch.setattr(flows.compute.connection, "ANSWERS_WITHIN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         ended = here("fit", "wine", "--plain", "--scheduler", address)

@@ -15,12 +15,12 @@ from PIL import Image
 from support import Diary, artifacts_of, store_own
 
 from flows.errors import FlowError, SettingsError
-from flows.progress import watching
+from flows.interface.progress import watching
 from flows.reports.markdown import cluster_page
-from flows.settings import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
-from flows.work.data import ensure_stored
-from flows.work.grouping import cluster_plain
-from flows.work.paradigms import PARADIGMS
+from flows.runs.clustering import cluster_plain
+from flows.runs.data import ensure_stored
+from flows.runs.paradigms import PARADIGMS
+from flows.settings.runs import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from storage import (
     DatasetInfo,
     dataset_path,

@@ -18,12 +18,12 @@ from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 from support import Diary
 
-from flows.compute.clusters import KINDS, place_of
-from flows.compute.joining import joined, joined_place
-from flows.compute.losing import ClusterLost
-from flows.compute.versions import worker_versions
+from flows.compute.checks import worker_versions
+from flows.compute.health import ClusterLost
+from flows.compute.places import KINDS, place_of
+from flows.compute.session import joined, joined_place
 from flows.errors import FlowError, SettingsError
-from flows.progress import watching
+from flows.interface.progress import watching
 from flows.services.records import Record, began, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
@@ -169,7 +169,7 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
 
 @pytest.mark.chaos
 def test_a_task_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 1)
+    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 1)
     file = tmp_path / "narrow.toml"
     file.write_text(LOCAL.replace("1 GiB", "400 MiB"))
     said = (
@@ -193,7 +193,7 @@ def _hoard() -> None:
 
 @pytest.mark.chaos
 def test_workers_that_somebody_else_ends(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 1)
+    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 1)
     with (
         pytest.raises(
             ClusterLost, match=r"one task ended 2 workers .* no nanny ended them"
@@ -209,7 +209,7 @@ def _end_process() -> None:
 
 
 def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.patience.NO_WORKERS", "1 s")
+    monkeypatch.setattr("flows.services.dask.NO_WORKERS", "1 s")
     with (
         pytest.raises(FlowError, match="lost all its workers, and none came back"),
         joined_place(place_of(str(local))) as client,
@@ -244,7 +244,7 @@ def test_workers_that_have_other_versions(
     (tmp_path / "ism_dask/__init__.py").write_text('__version__ = "0.0.1"\n')
     (tmp_path / "dask-2025.1.0.dist-info").mkdir()
     (tmp_path / "dask-2025.1.0.dist-info/METADATA").write_text("Name: dask\nVersion: 2025.1.0\n")
-    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
         said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
     assert "the worker at tcp://127.0.0.1:" in said
@@ -255,7 +255,7 @@ def test_workers_without_ism_dask(
     here: Command, running: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ism_dask.py").write_text("raise ModuleNotFoundError('No module named sklearn')\n")
-    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
         said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
     assert "cannot import ism_dask (No module named sklearn); install ism-dask 0.1.0 there" in said
@@ -264,7 +264,7 @@ def test_workers_without_ism_dask(
 def test_the_workers_of_a_running_cluster(
     here: Command, running: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running):
         (found,) = here("check-cluster", running, "--json").answer["workers"]
         assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
@@ -281,8 +281,8 @@ def test_workers_that_do_not_see_the_rows(
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("what one worker does not see takes root to hide")
-    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
-    monkeypatch.setattr("flows.work.data._IN_TASKS", 0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
+    monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
     home = Path(os.environ["ISM_DASK_HOME"])
     home.mkdir()
     hidden = f'mount -t tmpfs none "{home}" && exec "$@"'

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.interrupts import asked_to_end, end_when_asked, interrupts_insist
+from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_insist
 
 
 @pytest.fixture(autouse=True)

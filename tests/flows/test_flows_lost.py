@@ -14,10 +14,9 @@ import pytest
 from support import Diary, store_own
 
 from flows.errors import FlowError
-from flows.progress import watching
-from flows.settings import FitSettings
-from flows.work.steady import steadily
-from flows.work.undertaking import Undertaking, under_way
+from flows.interface.progress import watching
+from flows.runs.resumable import Undertaking, steadily, under_way
+from flows.settings.runs import FitSettings
 from storage import StorageError, run_folder
 
 
@@ -78,7 +77,7 @@ def test_work_that_takes_long_elsewhere_is_no_stall(
 def test_losses_without_progress_end(
     settings: FitSettings, this: Undertaking, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.patience.ALLOWED_FAILURES", 0)
+    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 0)
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
     with pytest.raises(FlowError, match=said) as error:
         steadily(settings, this, lambda: _client().submit(_end_process).result())

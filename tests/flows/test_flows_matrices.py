@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.errors import FlowError, SettingsError
-from flows.work.matrices import Matrix, ordered, read_matrix, write_matrix
+from flows.runs.matrix_files import Matrix, ordered, read_matrix, write_matrix
 
 NUMBERS = np.random.default_rng(0).normal(size=(5, 3))
 

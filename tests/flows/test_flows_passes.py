@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from support import Diary, store_own
 
-import flows.passes
-import flows.progress
+import flows.interface.fit_progress
+import flows.interface.progress
 from flows.errors import FlowError
-from flows.passes import FitProgress, Pass, RoundsProgress, watched_fit
-from flows.progress import Part, TimeLeft, duration, watching
-from flows.settings import CrossvalSettings, FitSettings
-from flows.work.fitting import fit_plain
-from flows.work.folds import crossval_plain
+from flows.interface.fit_progress import FitProgress, Pass, RoundsProgress, watched_fit
+from flows.interface.progress import Part, TimeLeft, duration, watching
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask.observe.pass_progress import settled_share
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.records.checkpoint import Round
@@ -34,8 +34,8 @@ STOPPING = Stopping(tol=0.01, max_iter=100)
 @pytest.fixture
 def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let passes be told of that are over in no time."""
-    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
-    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
 
 
 def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:

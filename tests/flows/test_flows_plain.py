@@ -14,15 +14,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
-import flows.work.data
-from flows import wording
+import flows.runs.data
+from flows import text
 from flows.errors import FlowError, SettingsError
-from flows.progress import link, report, watching
-from flows.settings import CrossvalSettings, FitSettings
-from flows.wording import checked, engine, notes
-from flows.work.data import Picked, ensure_stored, open_labelled
-from flows.work.fitting import fit_plain, top_loadings
-from flows.work.folds import cross_fold, crossval_plain, plan_folds, undertaken
+from flows.interface.progress import link, report, watching
+from flows.runs.crossval import cross_fold, crossval_plain, plan_folds, undertaken
+from flows.runs.data import Picked, ensure_stored, open_labelled
+from flows.runs.fit import fit_plain, top_loadings
+from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.text import checked, engine, notes
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
@@ -83,7 +83,7 @@ def test_a_fit_that_does_not_settle_says_so() -> None:
 def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(PLAIN, first=2)
     expected = crossval_plain(settings)
-    monkeypatch.setattr(flows.work.data, "_IN_MEMORY", 0)
+    monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
     found = crossval_plain(settings)
     for one, two in zip(found["results"], expected["results"], strict=True):
         assert one["accuracy"] == two["accuracy"]
@@ -166,7 +166,7 @@ def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     summary = fit_plain(FitSettings(dataset="wine", n_components=3))
-    words = wording.components(summary)
+    words = text.components(summary)
     assert words.startswith("The first 2 of 3 new features tell y as well")
     assert words.endswith("--components 2 would do")
 

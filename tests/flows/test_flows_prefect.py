@@ -13,11 +13,12 @@ import pytest
 from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
-from flows.progress import watching
-from flows.settings import CrossvalSettings, FitSettings, IngestSettings
-from flows.work.fitting import fit_plain
-from flows.work.folds import crossval_plain
-from flows.work.steady import ClusterAwayError
+from flows.interface.progress import watching
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.runs.resumable import ClusterAwayError
+from flows.settings.base import IngestSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import DownloadError, paths
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -54,7 +55,7 @@ def test_crossval_shows_what_it_computes() -> None:
 
 
 def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
-    from flows.paper.running import tables_plain
+    from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
     from flows.tables import run_tables
 
@@ -109,14 +110,14 @@ def test_fit_shows_what_it_keeps() -> None:
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.following
-    import flows.passes
-    import flows.progress
+    import flows.interface.fit_progress
+    import flows.interface.progress
+    import flows.tracking.live
     from flows.fit import run_fit
 
-    monkeypatch.setattr(flows.passes, "_LONG", -1.0)
-    monkeypatch.setattr(flows.progress, "_EVERY", 1e-4)
-    monkeypatch.setattr(flows.following, "_SECONDS", 0.01)
+    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
     store_own(3000)
     diary = Diary()
     with watching(diary):
@@ -161,9 +162,9 @@ def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
 
 
 def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.following import Follower
+    from flows.tracking.live import Follower
 
-    monkeypatch.setattr("flows.progress._SECONDS", 0.0)
+    monkeypatch.setattr("flows.interface.progress._SECONDS", 0.0)
     run = _new_run()
     with Follower(run.id, "key", "title", set(), lambda: None) as follower:
         for share in (0.1, 0.2):
@@ -226,9 +227,8 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def test_what_may_go_right_later_is_tried_again() -> None:
-    from prefect.states import Failed
-
     from flows.steps import worth_another_try
+    from prefect.states import Failed
 
     def tried(error: Exception) -> bool:
         return worth_another_try(None, None, Failed(data=error))

@@ -15,16 +15,16 @@ from commandline import Command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.paper.running import tables_plain
+from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import plots
 from flows.reports.axes import decades, linear, whole
+from flows.reports.html import render
 from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
-from flows.reports.page import render
-from flows.settings import ClusterSettings, CrossvalSettings, FitSettings
-from flows.work.fitting import fit_plain
-from flows.work.folds import crossval_plain
-from flows.work.grouping import cluster_plain
+from flows.runs.clustering import cluster_plain
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from storage import (
     DatasetInfo,
     Model,

@@ -19,11 +19,11 @@ from commandline import Command
 from support import Diary, doomed_command, store_own
 
 from flows.errors import FlowError
-from flows.progress import watching
-from flows.settings import FitSettings
-from flows.work.fitting import fit_and_save
-from flows.work.lease import Lease, find_lease, leased
-from flows.work.undertaking import under_way
+from flows.interface.progress import watching
+from flows.runs.fit import fit_and_save
+from flows.runs.lease import Lease, find_lease, leased
+from flows.runs.resumable import under_way
+from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Journey
 from storage import (
     Checkpoints,
@@ -153,7 +153,7 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
             if state.iteration == 3:
                 raise CutOffError("no more")
 
-        patch.setattr("flows.passes.FitProgress.on_iteration", seen)
+        patch.setattr("flows.interface.fit_progress.FitProgress.on_iteration", seen)
         with pytest.raises(CutOffError):
             fit_and_save(settings)
 
@@ -264,7 +264,7 @@ def test_a_live_run_is_not_resumed(settings: FitSettings, here: Command) -> None
 def test_the_lease_of_a_process_that_lives_is_renewed(
     settings: FitSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.work.lease._BEATS_EVERY", 0.05)
+    monkeypatch.setattr("flows.runs.lease._BEATS_EVERY", 0.05)
     with leased("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
         assert first is not None
@@ -324,9 +324,9 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
 
     other = threading.Thread(target=take)
     with monkeypatch.context() as patch:
-        patch.setattr("flows.work.lease.shutil.rmtree", slowly)
+        patch.setattr("flows.runs.lease.shutil.rmtree", slowly)
         with leased("mine", "fit", settings.to_json(), lambda: False):
-            patch.setattr("flows.work.lease._refuse_held", lambda *_: None)
+            patch.setattr("flows.runs.lease._refuse_held", lambda *_: None)
     other.join(30)
     assert [each.run for each in taken] == ["mine"]
 
@@ -358,7 +358,7 @@ def test_what_another_process_has_kept_meanwhile_is_not_replaced(
     fit_and_save(settings)
     before = open_run("mine").created
     looks = iter([None])
-    monkeypatch.setattr("flows.work.keeping.kept_at", lambda run: next(looks, kept_at(run)))
+    monkeypatch.setattr("flows.runs.saving.kept_at", lambda run: next(looks, kept_at(run)))
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         fit_and_save(settings)
     assert open_run("mine").created == before

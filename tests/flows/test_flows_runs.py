@@ -19,10 +19,10 @@ from commandline import Command
 from support import store_own
 
 from flows.errors import FlowError
-from flows.settings import CrossvalSettings, FitSettings
-from flows.work.data import ensure_stored
-from flows.work.fitting import fit_plain
-from flows.work.folds import crossval_plain
+from flows.runs.crossval import crossval_plain
+from flows.runs.data import ensure_stored
+from flows.runs.fit import fit_plain
+from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask import SupervisedIKDR
 from storage import (
     Model,

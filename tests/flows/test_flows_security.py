@@ -18,12 +18,12 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 from upkeep import LOOPBACK, Kept, begun, ended, heard, heard_of, home_for_up, kept_up, wait
 
-from flows.compute.clusters import read_cluster
-from flows.compute.joining import joined_place
+from flows.compute.places import read_cluster
+from flows.compute.session import joined_place
 from flows.services.certificates import own_certificates
+from flows.services.prefect import prefect_environment, without_password
 from flows.services.records import family, recorded, services_folder
-from flows.services.server import prefect_environment, without_password
-from flows.services.up import running
+from flows.services.status import running
 from storage import paths
 
 # All of `up`, encrypted and with a password, takes a minute: `make long`.

@@ -15,9 +15,9 @@ import pytest
 from commandline import Command
 
 from flows.reports.markdown import fit_page
-from flows.reports.serve import HOST, Pages
-from flows.settings import FitSettings
-from flows.work.fitting import fit_plain
+from flows.reports.server import HOST, Pages
+from flows.runs.fit import fit_plain
+from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, paths, run_folder, write_dataset
 
 SECRET = "for nobody's eyes"

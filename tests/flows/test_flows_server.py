@@ -11,9 +11,9 @@ import httpx
 import pytest
 from commandline import Command
 
-from flows.services import server
-from flows.services.conductor import stop_all
+from flows.services import prefect
 from flows.services.records import record_path, recorded, services_folder
+from flows.services.supervisor import stop_all
 from storage.records import sealed
 
 
@@ -114,7 +114,7 @@ def test_the_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> No
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_SERVER_UI_V2_ENABLED", "true")
     monkeypatch.setenv("NO_PROXY", "example.org")
-    server.prepare_environment(debug=False)
+    prefect.prepare_environment(debug=False)
     assert os.environ["PREFECT_SERVER_UI_V2_ENABLED"] == "true"
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert os.environ["NO_PROXY"] == "example.org,127.0.0.1"

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from flows.errors import SettingsError
-from flows.settings import CrossvalSettings, FitSettings, Settings
+from flows.settings.runs import CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 

@@ -15,7 +15,7 @@ from commandline import Command
 from daskparts import needs, process
 from support import Diary
 
-from flows.progress import watching
+from flows.interface.progress import watching
 
 # Nothing in it needs a daemon of the system, or listens anywhere but here.
 CONFIGURATION = """\

@@ -16,18 +16,17 @@ from sklearn.preprocessing import scale
 from support import Diary
 
 from flows.errors import FlowError, SettingsError
-from flows.paper import cells, features, growth, methods, strands
+from flows.interface.progress import Part, watching
+from flows.paper import cells, figures, methods, series
+from flows.paper.measure import plan, tables_plain
 from flows.paper.names import DATA, METHODS, PARTS
-from flows.paper.published import published
-from flows.paper.running import plan, tables_plain
 from flows.paper.settings import TablesSettings
-from flows.paper.verdicts import cells_of
-from flows.progress import Part, watching
+from flows.paper.verdicts import cells_of, published
+from flows.reports.html import render
 from flows.reports.markdown import table_files
-from flows.reports.page import render
-from flows.reports.paper import tables
-from flows.settings import FitSettings
-from flows.work.fitting import fit_plain
+from flows.reports.paper_tables import tables
+from flows.runs.fit import fit_plain
+from flows.settings.runs import FitSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from storage import Ledger, ingest, open_run, paths
@@ -137,7 +136,7 @@ def test_an_altered_result_is_measured_again_and_told() -> None:
     assert diary.shares[-1] == pytest.approx(1.0)
 
 
-class _Slow(strands.Strand):
+class _Slow(series.Strand):
     part = "table-4"
     subject: ClassVar = {
         "paradigm": "supervised",
@@ -162,7 +161,7 @@ class _Slow(strands.Strand):
 
 def test_over_the_cap_is_over() -> None:
     slow = _Slow(status="over the cap")
-    found = strands.follow(slow, WINE, Part())
+    found = series.follow(slow, WINE, Part())
     assert slow.calls == [1]
     assert cells_of([found])[0]["status"] == "over the cap"
     assert (cells_of([found])[0]["folds"], cells_of([found])[0]["of"]) == (1, 3)
@@ -170,7 +169,7 @@ def test_over_the_cap_is_over() -> None:
 
 def test_the_budget_of_a_cell_is_kept() -> None:
     slow = _Slow(seconds=700.0)
-    strands.follow(slow, replace(WINE, budget=1000.0), Part())
+    series.follow(slow, replace(WINE, budget=1000.0), Part())
     assert slow.calls == [1, 2]
 
 
@@ -178,7 +177,7 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad = _Slow(error="no such thing")
-    found = strands.follow(bad, WINE, Part())
+    found = series.follow(bad, WINE, Part())
     assert found.problem == "ValueError: no such thing"
     assert len(found.results) == 1
     cell = cells_of([found])[0]
@@ -196,7 +195,7 @@ def _found(method: str, *objectives: float, seconds: float = 1.0, score: float =
         {"objective": each, "seconds": seconds, "score": score, "status": "converged"}
         for each in objectives
     ]
-    return strands.Found("table-4", subject, results, 3)
+    return series.Found("table-4", subject, results, 3)
 
 
 def test_what_is_lost_is_marked() -> None:
@@ -237,15 +236,15 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
 
 
 def test_lines_stop_where_they_would_take_too_long(reference_data: object) -> None:
-    line = growth.GrowthLine(growth._LINES[0], WINE)
+    line = figures.GrowthLine(figures._LINES[0], WINE)
     assert line.ends_with({"seconds": 16.0, "status": "converged"})
     assert not line.ends_with({"seconds": 14.0, "status": "converged"})
     assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
-    linear = next(each for each in growth._LINES if each.linear)
-    assert not growth.GrowthLine(linear, WINE).ends_with({"seconds": 50.0, "status": "converged"})
+    linear = next(each for each in figures._LINES if each.linear)
+    assert not figures.GrowthLine(linear, WINE).ends_with({"seconds": 50.0, "status": "converged"})
     point = line.measure(500, Part())
     assert point["rows"] == 500
-    default = features.FeatureLine("ISM, the default", WINE)
+    default = figures.FeatureLine("ISM, the default", WINE)
     assert default.measure(2, Part())["score"] > 0.5
 
 

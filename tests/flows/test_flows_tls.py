@@ -95,7 +95,7 @@ def test_a_cluster_that_encrypts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flows.compute.address.Address.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     file = cluster_file(tmp_path / "tls.toml", encrypted, certificates, certificates)
     (worker,) = here("check-cluster", file, "--json").answer["workers"]
     assert worker["address"].startswith("tls://127.0.0.1:")

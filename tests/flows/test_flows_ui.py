@@ -12,7 +12,7 @@ from commandline import Command
 from pydantic import TypeAdapter
 from serving import Serving
 
-from flows.settings import ClusterSettings
+from flows.settings.runs import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 30_000

@@ -14,7 +14,8 @@ import pytest
 import zarr
 from commandline import Command
 
-from flows.settings import ClusterSettings, CrossvalSettings, FitSettings, IngestSettings
+from flows.settings.base import IngestSettings
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from storage import Checkpoints, paths
 
 ROOT = Path(__file__).parents[2]

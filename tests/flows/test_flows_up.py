@@ -35,12 +35,12 @@ from upkeep import (
 )
 
 from flows.errors import FlowError
-from flows.services import conductor
-from flows.services.conductor import stop_all
+from flows.services import supervisor
 from flows.services.ports import Ports
 from flows.services.records import Record, family, recorded, services_folder
 from flows.services.service import Service, Telling
-from flows.services.up import report_url, running
+from flows.services.status import report_url, running
+from flows.services.supervisor import stop_all
 from storage import report_path
 
 DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
@@ -218,12 +218,12 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
 def test_a_service_that_ends_again_and_again_is_givenkept_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(conductor, "_EVERY", 0.01)
-    monkeypatch.setattr(conductor, "_PAUSE", 0.01)
+    monkeypatch.setattr(supervisor, "_EVERY", 0.01)
+    monkeypatch.setattr(supervisor, "_PAUSE", 0.01)
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
-        conductor._look_after([_Ending()], Telling(print, lambda _: closing(_Nothing())))
+        supervisor._look_after([_Ending()], Telling(print, lambda _: closing(_Nothing())))
     assert capfd.readouterr().err.count("to be started again in") == 3
 
 

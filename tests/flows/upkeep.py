@@ -18,8 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from flows.services.conductor import stop_all
 from flows.services.records import family
+from flows.services.supervisor import stop_all
 
 LOOPBACK = {"127.0.0.1", "::1"}
 

@@ -1,0 +1,5 @@
+"""Runs the command line: `python -m flows.cli`."""
+
+from flows.cli.app import main
+
+main()

@@ -1,0 +1,119 @@
+"""The command `ism-dask`.
+
+Nothing heavy is imported until a command needs it: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli import compute, data, runs, services
+from flows.cli.options import expanded
+from flows.errors import FlowError, Interrupted, SettingsError
+from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_insist, leave
+from flows.text import printable
+
+_DEBUG = "ISM_DASK_DEBUG"
+# What Typer raises for a wrong command line; it exports but one of the kinds.
+_CommandLineError: Any = typer.BadParameter.__mro__[1]
+_OWN = ("flows", "storage", "ism_dask")
+# What the library raises, in words of its own, where no class of its own is called for.
+_TOLD = (ValueError, MemoryError)
+
+app = typer.Typer(
+    name="ism-dask",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
+    epilog="Example: ism-dask crossval wine --kernel gaussian",
+)
+# The commands, in the order in which `--help` lists them, each with an example.
+_COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
+    (data.datasets, "ism-dask datasets"),
+    (data.ingest, "ism-dask ingest mnist --split train"),
+    (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
+    (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
+    (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
+    (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
+    (compute.resume, "ism-dask resume mnist-gaussian-q10"),
+    (data.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
+    (data.check, "ism-dask check mnist wine-gaussian-q2"),
+    (services.check_cluster, "ism-dask check-cluster slurm.toml"),
+    (runs.runs, "ism-dask runs"),
+    (runs.show, "ism-dask show wine-gaussian-q2"),
+    (runs.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
+    (services.up, "ism-dask up --workers 4 --memory 4GB"),
+)
+for _command, _example in _COMMANDS:
+    _name = _command.__name__.replace("_", "-")
+    app.command(_name, epilog=f"Example: {_example}")(expanded(_command))
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ism-dask {version('ism-dask')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _common(
+    context: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(SettingsError.status)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit status."""
+    if "--debug" in sys.argv:
+        os.environ[_DEBUG] = "1"
+    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    end_when_asked()
+    leave(_status())
+
+
+def _status() -> int:
+    """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
+    try:
+        with interrupts_insist():
+            status = int(app(standalone_mode=False) or 0)
+        # What is interrupted before the command itself runs Typer ends without a word.
+        return _failed("interrupted", status) if status == Interrupted.status else status
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed("interrupted", Interrupted.status)
+    except BrokenPipeError:
+        # Whoever read our output has gone; writing more to it would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FlowError.status
+    except _CommandLineError as error:
+        return _failed(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
+    except Exception as error:
+        if asked_to_end() and not isinstance(error, Interrupted):
+            return _failed("interrupted", Interrupted.status)
+        return _failed(_message(error), getattr(error, "status", FlowError.status))
+
+
+def _message(error: Exception) -> str:
+    package = type(error).__module__.split(".")[0]
+    if package in _OWN or (type(error) in _TOLD and str(error)):
+        return str(error)
+    return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def _failed(message: str, status: int) -> int:
+    if os.environ.get(_DEBUG):
+        traceback.print_exc()
+    print("ism-dask:", printable(" ".join(message.split())), file=sys.stderr)
+    return status

@@ -1,0 +1,282 @@
+"""Commands that compute a run: fit, crossval, cluster, tables, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows import text
+from flows.cli.launch import Work
+from flows.cli.output import Output
+from flows.errors import FlowError, SettingsError
+from flows.paper.settings import TablesSettings
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+
+if TYPE_CHECKING:
+    from flows.runs.lease import Lease
+
+
+_CROSSVAL = Work(plain="flows.work.folds:crossval_plain", flow="flows.crossval:run_crossval")
+
+
+def crossval(
+    settings: CrossvalSettings,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Cross-validate W: how well an RBF support vector machine tells the classes by X W.
+
+    W is fitted to the training rows of each fold alone.
+
+    The last rows of the table are mean and population standard deviation.
+    """
+    run_crossval(settings, output, plain=plain)
+
+
+def run_crossval(settings: CrossvalSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
+    summary = _CROSSVAL.carried_out(settings, output, plain=plain)
+    output.say(
+        f"{settings.title}: {summary['rows']:,} rows, {summary['columns']:,} columns, "
+        f"q = {summary['n_components']}"
+    )
+    _show_crossval(summary, output)
+    output.finish(summary)
+
+
+def _show_crossval(summary: dict[str, Any], output: Output) -> None:
+    from flows.reports.summary import FOLD_COLUMNS, fold_rows  # noqa: PLC0415
+
+    results, rows = summary["results"], fold_rows(summary)
+    output.table(FOLD_COLUMNS, rows[:-2], rows[-2:], left=1)
+    unsettled = [result for result in results if not result["converged"]]
+    for status in dict.fromkeys(result["status"] for result in unsettled):
+        alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
+        output.say(f"not converged: fold {', '.join(alike)} {text.ending(status)}")
+    if noted := text.notes(results):
+        output.say(noted)
+    output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
+
+
+_FIT = Work(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
+
+
+def fit(
+    settings: FitSettings,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
+    run_fit(settings, output, plain=plain)
+
+
+def run_fit(settings: FitSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
+    summary = _FIT.carried_out(settings, output, plain=plain)
+    _show_fit(summary, output)
+    output.finish(summary)
+
+
+def _show_fit(summary: dict[str, Any], output: Output) -> None:
+    output.say(
+        f"{summary['run']}: objective {summary['objective']:.6g}, eigengap "
+        f"{summary['eigengap']:.4g}, {text.counted(summary['iterations'], 'iteration')}, "
+        f"engine {text.engine(summary)}, {summary['seconds']:.2f} s"
+    )
+    output.say(f"residual {text.checked(summary, summary['rows'])}")
+    if summary["engine_note"]:
+        output.say(summary["engine_note"])
+    pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
+    rows = [
+        [f"feature_{number}", ", ".join(map(_loading, loadings)), f"{value:.4g}"]
+        for number, (value, loadings) in enumerate(pairs)
+    ]
+    output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
+    if advice := text.components(summary):
+        output.say(advice)
+    if not summary["converged"]:
+        output.say(f"not settled: the best W so far was kept. It {text.ending(summary['status'])}")
+    if summary["residual"] > text.FAR:
+        output.say(
+            f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
+            "rows the kernel may be zero or flat; try --sigma median"
+        )
+    output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
+
+
+def _loading(loading: dict[str, Any]) -> str:
+    return f"{loading['feature']} {loading['weight']:+.2f}"
+
+
+_CLUSTER = Work(plain="flows.work.grouping:cluster_plain", flow="flows.cluster:run_cluster")
+
+
+def cluster(
+    settings: ClusterSettings,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Find clusters of all rows and the new features they show in; save both as a run."""
+    run_cluster(settings, output, plain=plain)
+
+
+def run_cluster(settings: ClusterSettings, output: Output, *, plain: bool) -> None:
+    """Do what is asked for, and show what came of it."""
+    summary = _CLUSTER.carried_out(settings, output, plain=plain)
+    _show_clusters(summary, output)
+    output.finish(summary)
+
+
+def _show_clusters(summary: dict[str, Any], output: Output) -> None:
+    output.say(
+        f"{summary['run']}: {text.counted(summary['n_clusters'], 'cluster')} in "
+        f"{text.counted(len(summary['rounds']), 'round')}, "
+        f"objective {summary['objective']:.6g}, engine {text.engine(summary)}, "
+        f"{summary['seconds']:.2f} s"
+    )
+    output.say(f"residual {text.checked(summary, summary['rows'])}")
+    if summary["engine_note"]:
+        output.say(summary["engine_note"])
+    sizes = [[str(number), f"{size:,}"] for number, size in enumerate(summary["sizes"])]
+    output.table(("cluster", "rows"), sizes, left=1)
+    if summary["nmi"]:
+        rows = [[name, f"{value:.3f}"] for name, value in summary["nmi"].items()]
+        output.table(("label", "NMI"), rows, left=1)
+    if advice := text.components(summary):
+        output.say(advice)
+    if not summary["converged"]:
+        output.say(f"not settled: the best so far was kept. {_cluster_advice(summary)}")
+    for file in summary["pictures"].values():
+        output.say(f"picture {file}")
+    output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
+
+
+def _cluster_advice(summary: dict[str, Any]) -> str:
+    """Say what may help: the rounds may not have settled, or the W that was kept, or neither."""
+    settings, status = summary["settings"], summary["status"]
+    helps = [] if status == "converged" else [f"W {text.ending(status)}"]
+    if summary["rounds"][-1]["change"] >= settings["outer_tol"]:
+        helps.append("Raise --max-outer or --outer-tol")
+    return ". ".join(helps)
+
+
+_TABLES = Work(plain="flows.paper.running:tables_plain", flow="flows.tables:run_tables")
+
+
+def tables(
+    settings: TablesSettings,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Folder for tables in Markdown and the page in HTML as well."
+        ),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Measure the paper's tables and figures anew, rivals included, beside what was published.
+
+    Each fold is kept as soon as it is measured: the same command goes on where the last one was
+    interrupted. Wine, Cancer and Face take some ten minutes, MNIST hours.
+    """
+    summary = _TABLES.carried_out(settings, output, plain=plain)
+    _show_tables(summary, output)
+    if out is not None:
+        from flows.reports.files import write_tables  # noqa: PLC0415
+
+        for path in write_tables(summary["run"], out):
+            output.say(str(path))
+    output.finish(summary)
+    problems = summary["problems"]
+    if problems:
+        raise FlowError(
+            f"{len(problems)} of the cells and lines could not be measured to the end; the first: "
+            f"{problems[0]}. The others are kept as {summary['run']}"
+        )
+
+
+def _show_tables(summary: dict[str, Any], output: Output) -> None:
+    from flows.reports.paper_tables import tables  # noqa: PLC0415
+
+    for table in tables(summary):
+        columns, rows = table.brief()
+        output.say(table.title)
+        output.table(columns, rows, left=1)
+        for line in table.lost:
+            output.say(f"lost: {line}")
+    output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
+
+
+# What each kind of run is asked for, and what answers.
+_RESUMABLE: dict[str, tuple[type[Any], Callable[..., None]]] = {
+    "fit": (FitSettings, run_fit),
+    "crossval": (CrossvalSettings, run_crossval),
+    "cluster": (ClusterSettings, run_cluster),
+}
+
+
+def resume(
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
+    ],
+    *,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", "--cluster", help="Where to compute, if not where it was."),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Go on with a run that was killed, interrupted or failed, from where it was.
+
+    It comes to the same bits as if it had not been cut off. The command that began it, given
+    once more, does the same.
+    """
+    from flows.runs.lease import find_lease  # noqa: PLC0415
+    from flows.settings.choices import check_run_name  # noqa: PLC0415
+
+    check_run_name(name)
+    lease = find_lease(name)
+    if lease is None or lease.kind not in _RESUMABLE:
+        raise SettingsError(_nothing_to_resume(name))
+    if lease.held:
+        raise FlowError(f"{lease.told}: there is nothing to resume")
+    kind, answer = _RESUMABLE[lease.kind]
+    answer(_settings_of(kind, lease, scheduler), output, plain=plain)
+
+
+def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
+    from storage.records import check_kinds  # noqa: PLC0415
+
+    # What there is of an earlier run of that name it was allowed to replace when it began.
+    given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}
+    if scheduler is not None:
+        given["scheduler"] = scheduler
+    try:
+        settings = kind(**given)
+        check_kinds(settings)
+    except SettingsError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"the run {lease.run!r} was begun by another version of ism-dask ({error}): give its "
+            "command once more"
+        ) from error
+    return settings
+
+
+def _nothing_to_resume(name: str) -> str:
+    from flows.runs.lease import list_leases  # noqa: PLC0415
+    from storage import kept_at  # noqa: PLC0415
+
+    if kept_at(name) is not None:
+        return f"the run {name!r} is complete; see `ism-dask show {name}`"
+    names = ", ".join(lease.run for lease in list_leases())
+    return f"no run {name!r} was cut off; {f'there are {names}' if names else 'none was'}"

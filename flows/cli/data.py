@@ -1,0 +1,101 @@
+"""Commands on data: list, ingest, check, transform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.launch import Work
+from flows.cli.output import Output
+from flows.errors import FlowError
+from flows.settings.base import IngestSettings
+from flows.text import counted
+
+
+def datasets(*, output: Output) -> None:
+    """List the data sets that there are, and which of them are stored."""
+    from flows.runs.inventory import list_entries  # noqa: PLC0415
+
+    entries = list_entries()
+    columns = ("name", "split", "labels (classes)", "title", "rows", "columns", "stored")
+    output.table(columns, [entry.cells() for entry in entries], left=4)
+    output.finish({"command": "datasets", "datasets": [entry.to_json() for entry in entries]})
+
+
+_INGEST = Work(plain="flows.work.storing:store", flow="flows.ingest:run_ingest")
+
+
+def ingest(
+    settings: IngestSettings,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    output: Output,
+) -> None:
+    """Read a data set's raw files, check them, and store the rows."""
+    summary = _INGEST.carried_out(settings, output, plain=plain)
+    output.say(
+        f"{summary['dataset']} ({summary['split']}): {summary['rows']:,} rows, "
+        f"{summary['columns']:,} columns, at {summary['path']}"
+    )
+    output.finish(summary)
+
+
+def transform(
+    model: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit` or `ism-dask cluster`.")
+    ],
+    source: Annotated[str, typer.Argument(help="A data set, or a .csv or .npy file.")],
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The .csv or .npy file to create or replace.")
+    ],
+    split: Annotated[str | None, typer.Option(help="Part of the data set.")] = None,
+    output: Output,
+) -> None:
+    """Write the new features that a run has learned of a data set or a file.
+
+    Columns of a .csv file with a header are taken by name.
+    """
+    from flows.runs.transform import transform_rows  # noqa: PLC0415
+
+    with output.watched():
+        summary = transform_rows(model, source, out, split)
+    output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features")
+    output.finish(summary)
+
+
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Data sets and runs. Default: all of them."),
+    ] = None,
+    *,
+    output: Output,
+) -> None:
+    """Read every file of data sets and runs, and name all that are not as they were written."""
+    from flows.runs.inventory import check_files  # noqa: PLC0415
+    from flows.text import size  # noqa: PLC0415
+
+    with output.watched():
+        checked = check_files(names or [])
+    rows = [
+        [each.kept.name, each.kept.kind, each.verdict, str(each.files), size(each.bytes)]
+        for each in checked
+    ]
+    if rows:
+        output.table(("name", "kind", "files are", "files", "size"), rows, left=3)
+    else:
+        output.say("nothing is kept yet; try `ism-dask ingest wine` or `ism-dask fit wine`")
+    problems = [problem for each in checked for problem in each.problems]
+    for problem in problems:
+        output.say(str(problem))
+    output.finish({"command": "check", "checked": [each.to_json() for each in checked]})
+    if problems:
+        damaged = [each.kept.name for each in checked if each.problems]
+        raise FlowError(
+            f"{counted(len(problems), 'file')} of {', '.join(damaged)} "
+            f"{'is' if len(problems) == 1 else 'are'} damaged, the first {problems[0]}; ingest a "
+            "data set again with --force, compute a run again"
+        )

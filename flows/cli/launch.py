@@ -1,0 +1,68 @@
+"""What a command does before it may import Prefect, and the choice to do without."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from flows.cli.output import Output
+from flows.errors import FlowError
+from flows.settings.base import FlowSettings
+
+if TYPE_CHECKING:
+    from flows.services.records import Record
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a command does with its settings, by names that are imported when it runs.
+
+    Attributes
+    ----------
+    plain, flow : str
+        `module:function`, without Prefect and under it. Both take the settings and return a
+        summary.
+    """
+
+    plain: str
+    flow: str
+
+    def carried_out(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
+        """Do the work, showing people how far it is, and return its summary."""
+        if not plain:
+            with_prefect(output)
+        work = resolve_name(self.plain if plain else self.flow)
+        with output.watched():
+            summary: dict[str, Any] = work(settings)
+        return summary
+
+
+def with_prefect(output: Output) -> str:
+    """Set Prefect's environment, see to it that a server answers, and return its API address."""
+    from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.services.service import Telling  # noqa: PLC0415
+
+    def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
+        server = records[0]
+        return output.waiting(
+            f"starting a Prefect server at {server.page}; it stays up for the next run: stop it "
+            f"with `ism-dask up --stop` or `kill {server.pid}`"
+        )
+
+    prepare_environment(debug=output.debug)
+    # Of a log that a server which is away has not got, Prefect would tell on stderr.
+    logging.raiseExceptions = output.debug
+    try:
+        api = ensure_server(Telling(output.say, waiting))
+    except FlowError as error:
+        raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
+    from flows.tracking.client import check_admitted  # noqa: PLC0415
+    from flows.tracking.outbox import settle_all  # noqa: PLC0415
+
+    check_admitted()
+    settle_all()
+    return api

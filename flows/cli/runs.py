@@ -1,0 +1,129 @@
+"""Commands on runs that are saved: list, show, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.output import Output
+
+if TYPE_CHECKING:
+    from flows.reports.summary import Fact
+    from flows.reports.view import View
+
+
+def runs(*, output: Output) -> None:
+    """List the runs that are kept, the newest first, and those that were cut off.
+
+    Damaged ones say what is wrong with them.
+    """
+    from flows.reports.listing import COLUMNS, cells, line  # noqa: PLC0415
+    from flows.runs.lease import list_leases, unfinished_line  # noqa: PLC0415
+    from storage import list_runs  # noqa: PLC0415
+
+    runs = list_runs()
+    if runs:
+        output.table(COLUMNS, [cells(each) for each in runs], left=4)
+    else:
+        output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
+    for each in runs:
+        if each.problem:
+            output.say(each.problem)
+    unfinished = [unfinished_line(lease) for lease in list_leases()]
+    for told in unfinished:
+        output.say(f"{told['name']}: {told['told']}")
+    answer = {"runs": [line(each) for each in runs], "unfinished": unfinished}
+    output.finish({"command": "runs", **answer})
+
+
+# Weights that are shown of each new feature.
+_WEIGHTS = 6
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
+    ],
+    *,
+    output: Output,
+) -> None:
+    """Show what is kept of a run: figures, how far to trust them, weights, configuration."""
+    from flows.reports.files import view_of  # noqa: PLC0415
+    from flows.reports.listing import whole  # noqa: PLC0415
+    from flows.reports.summary import configuration, glance, subject, trust  # noqa: PLC0415
+
+    view = view_of(name)
+    told = subject(view.run)
+    output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
+    output.say(told)
+    output.table(("figure", "value"), _fact_rows(glance(view.run)), left=2)
+    meant = [[fact.name, fact.value, fact.meaning] for fact in trust(view.run)]
+    output.table(("how far to trust it", "", ""), meant, left=3)
+    _show_cluster_sizes(view, output)
+    _show_components(view, output)
+    _show_folds(view, output)
+    versions = " ".join(f"{name} {version}," for name, version in view.run.versions.items())
+    output.table(("setting", "value"), _fact_rows(configuration(view.run)), left=2)
+    output.say(f"computed with {versions.rstrip(',')}")
+    output.say(f"kept at {view.run.path}")
+    output.finish({"command": "show", **whole(view)})
+
+
+def _fact_rows(facts: list[Fact]) -> list[list[str]]:
+    return [[fact.name, fact.value] for fact in facts]
+
+
+def _show_cluster_sizes(view: View, output: Output) -> None:
+    sizes = view.metrics.get("sizes", [])
+    if sizes:
+        rows = [[str(number), f"{size:,}"] for number, size in enumerate(sizes)]
+        output.table(("cluster", "rows"), rows, left=1)
+
+
+def _show_components(view: View, output: Output) -> None:
+    if view.model is None:
+        return
+    rows = [
+        [
+            f"feature_{number}",
+            ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, _WEIGHTS)),
+            f"{value:.4g}",
+        ]
+        for number, value in enumerate(view.model.eigenvalues)
+    ]
+    output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
+
+
+def _show_folds(view: View, output: Output) -> None:
+    from flows.reports.summary import FOLD_COLUMNS, fold_rows  # noqa: PLC0415
+
+    if view.run.kind == "crossval":
+        rows = fold_rows(view.metrics)
+        output.table(FOLD_COLUMNS, rows[:-2], rows[-2:], left=1)
+
+
+def report(
+    name: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The .html file. Default: in the folder of the run."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    output: Output,
+) -> None:
+    """Write a report of a run: one HTML page with its figures, which needs nothing but itself."""
+    from flows.reports.files import write_report  # noqa: PLC0415
+
+    path = write_report(name, out)
+    output.say(str(path))
+    if show:
+        import webbrowser  # noqa: PLC0415
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            output.say("no browser was found; open the file above in one")
+    output.finish({"command": "report", "run": name, "path": str(path)})

@@ -1,0 +1,177 @@
+"""Commands on what runs compute with: services of this machine, clusters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.output import Output
+from flows.errors import SettingsError
+from flows.services.settings import ServiceSettings
+from flows.text import counted
+
+if TYPE_CHECKING:
+    from flows.services.records import Record
+    from flows.services.service import Telling
+    from flows.services.status import Running
+
+
+_TITLES = {
+    "ui": "Prefect",
+    "dashboard": "Dask dashboard",
+    "reports": "reports",
+    "scheduler": "Dask scheduler",
+    "pool": "work pool",
+}
+
+
+def up(
+    wishes: ServiceSettings,
+    *,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave everything running in the background.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End everything.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="List what runs.")] = False,
+    output: Output,
+) -> None:
+    """Keep a Prefect server and worker, a Dask cluster and the reports up, until Ctrl-C.
+
+    What runs already is used. All of it listens on 127.0.0.1 only.
+    """
+    actions = {
+        "--detach": (detach, _detach),
+        "--stop": (stop, _stop_services),
+        "--status": (status, _list_services),
+    }
+    asked = {flag: action for flag, (given, action) in actions.items() if given}
+    if len(asked) > 1:
+        raise SettingsError(f"{' and '.join(asked)} exclude each other; give one of them")
+    action: Callable[[ServiceSettings, Output], None] = next(iter(asked.values()), _keep_up)
+    action(wishes, output)
+
+
+def _keep_up(wishes: ServiceSettings, output: Output) -> None:
+    from flows.services.supervisor import keep_up  # noqa: PLC0415
+
+    def shown(found: Running, already: bool) -> None:
+        _show_services(found, already, output)
+        if not already:
+            output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
+        sys.stdout.flush()  # whoever reads it through a pipe is not to wait for the end
+
+    keep_up(wishes, _starting(output), shown)
+
+
+def _detach(wishes: ServiceSettings, output: Output) -> None:
+    from flows.services.supervisor import leave_up  # noqa: PLC0415
+
+    _show_services(*leave_up(wishes, _starting(output)), output)
+    output.say("end all of it with `ism-dask up --stop`")
+
+
+def _stop_services(_: ServiceSettings, output: Output) -> None:
+    from flows.services.supervisor import stop_all  # noqa: PLC0415
+
+    ended = stop_all()
+    names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
+    output.say(f"ended: {names}" if ended else "nothing of ours runs")
+    output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
+
+
+def _list_services(_: ServiceSettings, output: Output) -> None:
+    from flows.services.status import running  # noqa: PLC0415
+
+    found = running()
+    if found is None:
+        output.say("nothing runs; start it with `ism-dask up`")
+        output.finish({"command": "up", "running": False, "services": []})
+        return
+    # No table: a terminal of 80 columns would cut the links.
+    for record in _service_records():
+        place = record.page or record.address
+        output.say(f"{record.name:<16}{place:<36}process {record.pid}")
+    _finish_up(found, output)
+
+
+def _show_services(found: Running, already: bool, output: Output) -> None:
+    if already:
+        output.say("runs already:")
+    links = found.to_json()
+    for name, title in _TITLES.items():
+        if links[name]:
+            output.say(f"{title:<16}{links[name]}")
+    _finish_up(found, output, already=already)
+
+
+def _finish_up(found: Running, output: Output, **more: Any) -> None:
+    services = [_service_json(record) for record in _service_records()]
+    answer = {"command": "up", "running": True, **found.to_json(), "services": services, **more}
+    output.finish(answer)
+
+
+def _service_records() -> list[Record]:
+    from flows.services.records import recorded  # noqa: PLC0415
+    from flows.services.status import NAME  # noqa: PLC0415
+    from flows.services.supervisor import KINDS  # noqa: PLC0415
+
+    names = [NAME, *(kind.name for kind in KINDS)]
+    return [record for name in names if (record := recorded(name))]
+
+
+def _service_json(record: Record) -> dict[str, Any]:
+    from flows.services.records import log_path  # noqa: PLC0415
+
+    told = {"name": record.name, "pid": record.pid, "address": record.address or None}
+    return {**told, "page": record.page, "log": str(log_path(record.name))}
+
+
+def _starting(output: Output) -> Telling:
+    """Return what is told while something starts."""
+    from flows.services.prefect import avoid_proxies  # noqa: PLC0415
+    from flows.services.service import Telling  # noqa: PLC0415
+
+    avoid_proxies()
+
+    def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
+        return output.waiting(f"starting {', '.join(record.name for record in records)} ...")
+
+    return Telling(output.say, waiting)
+
+
+def check_cluster(
+    where: Annotated[str, typer.Argument(help="An address, up, or a cluster file (.toml).")],
+    *,
+    output: Output,
+) -> None:
+    """Check a cluster file and show what it would start, or the workers of a running cluster."""
+    from flows.compute.base import Planned  # noqa: PLC0415
+    from flows.compute.places import place_of  # noqa: PLC0415
+
+    place = place_of(where)
+    show = _show_plan if isinstance(place, Planned) else _show_workers
+    facts = show(place, output)
+    output.finish({"command": "check-cluster", "cluster": where, **facts})
+
+
+def _show_plan(place: Any, output: Output) -> dict[str, Any]:
+    plan = place.plan()
+    for line in plan.lines:
+        output.say(line)
+    return {"kind": type(place).__name__.lower(), **plan.facts}
+
+
+def _show_workers(place: Any, output: Output) -> dict[str, Any]:
+    from flows.compute.checks import VERSIONS, workers_of  # noqa: PLC0415
+    from flows.compute.session import joined_place  # noqa: PLC0415
+
+    with output.watched(), joined_place(place) as client:
+        address, workers = client.scheduler.address, workers_of(client)
+    columns = ("worker", "threads", "memory", *VERSIONS)
+    output.table(columns, [each.cells() for each in workers], left=1)
+    output.say(f"{counted(len(workers), 'worker')} at {address}, with versions that go with ours")
+    return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}

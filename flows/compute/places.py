@@ -1,0 +1,267 @@
+"""A table of TOML read into a frozen dataclass: every key known, every value of its type."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from flows.compute.base import Place, Reached, Started
+from flows.compute.kubernetes import Kubernetes
+from flows.compute.local import Local
+from flows.compute.slurm import Slurm
+from flows.compute.tls import Tls, tls_of
+from flows.errors import FlowError, SettingsError
+from flows.services.certificates import own_certificates
+
+T = TypeVar("T")
+
+_WORDS: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "the path of a file",
+}
+
+
+class TableError(ValueError):
+    """A key or a value that was not expected."""
+
+
+def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str = "") -> T:
+    """Return the dataclass `kind` made of `table`.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass. It may raise ValueError for values that do not go together.
+    table : dict
+        As TOML has it.
+    folder : Path
+        What relative paths are relative to.
+    within : str
+        Where the table stands in a larger one, such as `tls.`.
+    """
+    fields: dict[str, Any] = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise TableError(_unknown(f"{within}{key}", key, list(fields)))
+    hints = get_type_hints(kind)
+    missing = [name for name, each in fields.items() if _is_required(each) and name not in table]
+    if missing:
+        expected = words(hints[missing[0]])
+        raise TableError(f"`{within}{missing[0]}` is missing; expected {expected}")
+    given = {key: _value(hints[key], item, folder, within + key) for key, item in table.items()}
+    try:
+        return kind(**given)
+    except TableError:
+        raise
+    except ValueError as error:
+        raise TableError(f"{within}{error}" if within else str(error)) from error
+
+
+def near(name: str, names: list[str]) -> str:
+    """Return what to say of the name that was probably meant."""
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def words(hint: Any) -> str:
+    """Say what a value of that type is."""
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        keys = [f"{each.name} = {words(hints[each.name])}" for each in dataclasses.fields(hint)]
+        return f"a table {{{', '.join(keys)}}}"
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return f"a list, each {words(inner[0])}"
+    if origin is dict:
+        return f"a table, each value {words(inner[1])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(words(each) for each in inner if each is not type(None))
+    return _WORDS[hint]
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def _unknown(at: str, key: str, names: list[str]) -> str:
+    return f"`{at}` is no key of it{near(key, names)} (expected {', '.join(names)})"
+
+
+def _value(hint: Any, value: Any, folder: Path, at: str) -> Any:
+    """Return `value` as its type has it, or raise TableError."""
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for choice in choices:
+        if _fits(choice, value):
+            return _made(choice, value, folder, at)
+    shown = "a table" if isinstance(value, dict) else repr(value)
+    raise TableError(f"`{at}` is {shown}; expected {words(hint)}")
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, dict)
+    kinds: dict[Any, Any] = {float: (int, float), Path: str, tuple: list, dict: dict}
+    kind = get_origin(hint) or hint
+    # In Python, not in TOML, true is a number, too.
+    return isinstance(value, kinds.get(kind, kind)) and isinstance(value, bool) == (hint is bool)
+
+
+def _made(hint: Any, value: Any, folder: Path, at: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return read_table(hint, value, folder, f"{at}.")  # type: ignore[arg-type]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return tuple(_value(inner[0], each, folder, f"{at}[{n}]") for n, each in enumerate(value))
+    if origin is dict:
+        return {key: _value(inner[1], each, folder, f"{at}.{key}") for key, each in value.items()}
+    return folder / Path(value).expanduser() if hint is Path else value
+
+
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address(Started):
+    """A scheduler that somebody has started.
+
+    Attributes
+    ----------
+    address : str
+        Such as tcp://127.0.0.1:8786.
+    tls : Tls, optional
+        Certificates for a tls:// address. Default: those of Dask's own configuration.
+    """
+
+    # Seconds that a worker is given to come.
+    wait: ClassVar[float] = 8.0
+
+    address: str
+    tls: Tls | None = None
+
+    def __post_init__(self) -> None:
+        if not is_address(self.address):
+            raise ValueError(
+                f"`address` is {self.address!r}; expected one such as tcp://127.0.0.1:8786"
+            )
+        if self.tls is not None and not self.address.startswith(("tls://", "wss://")):
+            raise ValueError(
+                f"`address` is {self.address!r}, but there are certificates; expected one that "
+                "begins with tls://"
+            )
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Yield where it is; it stays when the block ends."""
+        security = None if self.tls is None else self.tls.security()
+        advice = f"start some with `dask worker {self.address}`"
+        yield Reached(self.address, security, wait=self.wait, none_came=advice)
+
+
+def is_address(text: str) -> bool:
+    """Say whether `text` is the address of a scheduler."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[2]) < 2**16
+
+
+NAME = "up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Up(Started):
+    """The Dask cluster that `ism-dask up` keeps on this machine."""
+
+    @contextmanager
+    def opened(self) -> Iterator[Reached]:
+        """Yield where it is now; it stays when the block ends."""
+        from flows.services.status import running  # noqa: PLC0415
+
+        found = running()
+        if found is None or found.scheduler is None:
+            raise FlowError(
+                "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
+                "with `ism-dask up`, or leave out --scheduler to compute here"
+            )
+        security = _security() if found.scheduler.startswith("tls://") else None
+        yield Reached(found.scheduler, security, none_came="see `ism-dask up --status`")
+
+
+def _security() -> Any:
+    try:
+        return tls_of(own_certificates()).security()
+    except ValueError as error:
+        raise FlowError(
+            f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
+            "`ism-dask up --stop`, and start it again"
+        ) from error
+
+
+# What a cluster file may name as its `kind`.
+KINDS: dict[str, type[Any]] = {
+    "local": Local,
+    "address": Address,
+    "slurm": Slurm,
+    "kubernetes": Kubernetes,
+}
+_SUFFIX = ".toml"
+
+
+def place_of(scheduler: str) -> Place:
+    """Return what `--scheduler` names, checked as far as it can be without starting anything."""
+    if is_address(scheduler):
+        return Address(address=scheduler)
+    if scheduler == NAME:
+        return Up()
+    if scheduler.endswith(_SUFFIX):
+        return read_cluster(Path(scheduler).expanduser())
+    raise SettingsError(
+        f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
+        "`dask scheduler` prints when it starts, up for that of `ism-dask up`, or a cluster file "
+        "such as slurm.toml"
+    )
+
+
+def read_cluster(file: Path) -> Place:
+    """Return the cluster that a file describes, or raise SettingsError naming what is wrong."""
+    table = _parsed(file)
+    kind = table.pop("kind", None)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SettingsError(f"{file}: {_odd_kind(kind)}")
+    try:
+        place: Place = read_table(KINDS[kind], table, file.parent)
+        place.check()
+    except TableError as error:
+        raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
+    except FlowError as error:
+        raise SettingsError(f"{file}: {error}") from error
+    return place
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"the cluster file {file} cannot be read: {error.strerror}; expected one like those "
+            "in docs/clusters.md"
+        ) from error
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
+        raise SettingsError(f"the cluster file {file} is no TOML: {error}") from error
+
+
+def _odd_kind(kind: Any) -> str:
+    names = ", ".join(KINDS)
+    if kind is None:
+        return f"`kind` is missing; expected one of {names}"
+    return f"`kind` is {kind!r}; expected one of {names}{near(str(kind), list(KINDS))}"

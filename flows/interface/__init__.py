@@ -1,0 +1,1 @@
+"""What the user of a run meets: options, progress, interrupts, images."""

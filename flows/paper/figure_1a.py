@@ -1,0 +1,123 @@
+"""Figure 1a: what an alternative clustering shows, of a picture and of faces."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.interface.images import run_pictures, whole_picture
+from flows.interface.progress import Part
+from flows.paper.methods import PAPER_GAUSSIAN, rows_of
+from flows.paper.series import Result, Strand
+from flows.paper.settings import TablesSettings
+from flows.runs.clustering import agreement
+from flows.runs.data import Array, ensure_stored, timed_fit
+from ism_dask import AlternativeIKDR, UnsupervisedIKDR
+from ism_dask.estimators.clustering import ClusteringIKDR
+from storage import Dataset
+
+Shown = dict[str, str]
+
+_PERSONS, _POSES = 20, 4
+
+
+def _flower(data: Dataset, seed: int) -> list[Shown]:
+    """Return the picture, its segments, and other segments than those."""
+    X = data.X.read(0, len(data.X))
+    first = _fitted(UnsupervisedIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X)
+    other = _fitted(AlternativeIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X, first.labels_)
+    apart = agreement(first.labels_, other.labels_)
+    pictures = [
+        ("The picture", "Each of its colours is a row.", whole_picture(data)),
+        ("Two segments", "Clusters of the colours.", _picture(data, first, "segments")),
+        (
+            "Two other segments",
+            f"What else there is: the two agree by {apart:.2f} (NMI).",
+            _picture(data, other, "segments"),
+        ),
+    ]
+    return [_shown(*each) for each in pictures if each[2]]
+
+
+def _faces(data: Dataset, seed: int) -> list[Shown]:
+    """Return the mean faces of persons, and of what there is beside them."""
+    X, identity = rows_of("face")
+    persons = _fitted(UnsupervisedIKDR(_PERSONS, kernel=PAPER_GAUSSIAN, random_state=seed), X)
+    others = _fitted(AlternativeIKDR(_POSES, kernel=PAPER_GAUSSIAN, random_state=seed), X, identity)
+    pictures = [
+        ("Clusters of faces", persons, f"Mean faces of {_PERSONS} clusters"),
+        ("Clusters that are not the persons", others, f"Mean faces of {_POSES} other clusters"),
+    ]
+    return [
+        _shown(title, f"{told}: {_agreements(data, model)}.", content)
+        for title, model, told in pictures
+        if (content := _picture(data, model, "clusters"))
+    ]
+
+
+def _fitted(model: ClusteringIKDR, X: Array, y: Array | None = None) -> ClusteringIKDR:
+    timed_fit(model, X, y)
+    return model
+
+
+def _agreements(data: Dataset, model: ClusteringIKDR) -> str:
+    known = ((name, agreement(data.labels[name], model.labels_)) for name in ("identity", "pose"))
+    return ", ".join(f"NMI with {name} {value:.2f}" for name, value in known)
+
+
+def _picture(data: Dataset, model: ClusteringIKDR, kind: str) -> bytes:
+    return run_pictures(data, model).get(kind, b"")
+
+
+def _shown(title: str, told: str, content: bytes) -> Shown:
+    return {"title": title, "told": told, "png": base64.b64encode(content).decode()}
+
+
+_SUBJECTS: Mapping[str, Callable[[Dataset, int], list[Shown]]] = {
+    "flower": _flower,
+    "face": _faces,
+}
+
+
+@dataclass(frozen=True)
+class Alternatives(Strand):
+    """The pictures of a data set."""
+
+    data: str
+    settings: TablesSettings
+
+    part = "figure-1a"
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The data set."""
+        return {"data": self.data}
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """One."""
+        return (0,)
+
+    @property
+    def effort(self) -> float:
+        """Some seconds."""
+        return 1000.0
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """The data set."""
+        return self.data, None
+
+    def measure(self, step: int, part: Part) -> Result:  # noqa: ARG002  there is one
+        """Find clusters, then others."""
+        started = time.perf_counter()
+        with part.lasting(0.0, f"alternative clusters of {self.data}"):
+            shown = _SUBJECTS[self.data](ensure_stored(self.data, None), self.settings.seed)
+        return {"seconds": time.perf_counter() - started, "status": "converged", "shown": shown}
+
+
+def figure_1a(settings: TablesSettings) -> Iterator[Strand]:
+    """Return the subjects."""
+    return (Alternatives(data, settings) for data in _SUBJECTS)

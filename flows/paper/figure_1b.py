@@ -1,0 +1,108 @@
+"""Figure 1b: seconds against the number of rows, for ISM, its rivals, and linear-time engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flows.interface.progress import Part
+from flows.paper.methods import Request, account, fitted, rows_of, sampled_rows
+from flows.paper.names import DELTA, METHODS, RIVALS
+from flows.paper.series import Result, Strand
+from flows.paper.settings import TablesSettings
+
+_DATA, _SPLIT = "mnist", "train"
+_ROWS = (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000)
+# As in the paper.
+_Q = 20
+# A line ends where the next point, of twice the rows, would take longer than this: n^2 at least.
+_SECONDS, _GROWTH = 60.0, 4.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line of the figure is of.
+
+    Attributes
+    ----------
+    title : str
+    kernel : str
+    linear : bool
+        Whether it is to grow with n, not with n^2: it then goes to the end.
+    options : Mapping
+        Of the estimator.
+    """
+
+    title: str
+    kernel: str
+    linear: bool
+    options: Mapping[str, Any]
+
+
+_ISM = {"tol": DELTA}
+_LINES = (
+    Line("ISM, all pairs", "polynomial", False, {**_ISM, "engine": "exact"}),
+    *(
+        Line(
+            f"{METHODS[name].published.upper()}, all pairs",
+            "polynomial",
+            False,
+            {"solver": name, "engine": "exact"},
+        )
+        for name in RIVALS
+    ),
+    Line("ISM, features", "polynomial", True, {**_ISM, "engine": "features"}),
+    Line("ISM, landmarks (gaussian)", "gaussian", True, {**_ISM, "engine": "landmarks"}),
+)
+
+
+@dataclass(frozen=True)
+class GrowthLine(Strand):
+    """A line of the figure, point by point."""
+
+    line: Line
+    settings: TablesSettings
+
+    part = "figure-1b"
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """Its name and its kernel."""
+        return {"line": self.line.title, "kernel": self.line.kernel}
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Numbers of rows."""
+        return _ROWS
+
+    @property
+    def effort(self) -> float:
+        """Alike."""
+        return 2000.0
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """The data set."""
+        return _DATA, _SPLIT
+
+    def measure(self, step: int, part: Part) -> Result:
+        """Fit W to so many rows."""
+        X, y = rows_of(_DATA, _SPLIT)
+        chosen, _ = sampled_rows(_DATA, _SPLIT, step, self.settings.seed)
+        cap = min(_SECONDS, self.settings.cap)
+        request = Request(_Q, self.line.kernel, cap, self.settings.seed)
+        with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
+            found = fitted(request, X[chosen], y[chosen], self.line.options)
+        return {"rows": step, **account(found)}
+
+    def ends_with(self, result: Result) -> bool:
+        """Say whether twice the rows would take too long."""
+        if super().ends_with(result):
+            return True
+        return not self.line.linear and _GROWTH * result["seconds"] > _SECONDS
+
+
+def figure_1b(settings: TablesSettings) -> Iterator[Strand]:
+    """Return the lines."""
+    return (GrowthLine(line, settings) for line in _LINES)

@@ -1,0 +1,57 @@
+"""Runs by the names that people give: what is kept of them, and their reports as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.errors import FlowError, SettingsError
+from flows.reports.html import page_of
+from flows.reports.markdown import table_files
+from flows.reports.view import View
+from storage import RunNotFound, UnsafeName, report_path
+from storage.atomic import replacing
+
+
+def view_of(name: str) -> View:
+    """Open a run; a SettingsError where there is none of that name."""
+    try:
+        return View.of(name)
+    except (RunNotFound, UnsafeName) as error:
+        raise SettingsError(str(error)) from error
+
+
+def write_report(name: str, out: Path | None = None) -> Path:
+    """Write the report of a run, whole or not at all, and return where."""
+    page = page_of(view_of(name))
+    path = report_path(name) if out is None else out
+    _write(path, page, "-o")
+    return path
+
+
+def write_tables(name: str, folder: Path) -> list[Path]:
+    """Write the paper's tables of a run into a folder: Markdown, drawings, the page."""
+    view = view_of(name)
+    files = {**table_files(view.metrics), "tables.html": page_of(view)}
+    with _written(folder, "--out"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        _write(folder / file, content, "--out")
+    return [folder / file for file in files]
+
+
+def _write(path: Path, content: str, option: str) -> None:
+    with _written(path, option), replacing(path) as handle:
+        handle.write(content.encode())
+
+
+@contextmanager
+def _written(path: Path, option: str) -> Iterator[None]:
+    """Say of what cannot be written what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise FlowError(
+            f"cannot write {path}: {error.strerror or error}; name another place with {option}"
+        ) from error

@@ -1,0 +1,121 @@
+"""The pages of the runs over HTTP, for browsers of this machine: `python -m flows.reports.serve`.
+
+It only ever reads, and a page can neither load anything nor run a script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import traceback
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+from flows.reports.html import render
+from flows.reports.listing import COLUMNS, cells
+from flows.reports.style import STYLE
+from flows.reports.svg import escape
+from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
+
+HOST = "127.0.0.1"
+# What it calls itself: whoever looks for it can tell it from others.
+SIGNATURE = "ism-dask-reports"
+
+# A page of elsewhere may lead a browser here under a name of its own; we go by ours alone.
+_OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Answers `GET /` with the list of runs and `GET /NAME` with the report of a run."""
+
+    server_version, sys_version = SIGNATURE, ""
+    timeout = 10  # seconds in which a request has to come
+
+    def do_GET(self) -> None:
+        """Answer a browser."""
+        self._answer(*self._page())
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def refuse(self) -> None:
+        """Answer whoever wants to change something."""
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, _notice("there is nothing but pages to get"))
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse  # noqa: N815
+
+    def end_headers(self) -> None:
+        """Add what every answer has, errors too."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leave what went well out of the log."""
+
+    def _page(self) -> tuple[HTTPStatus, str]:
+        if not _OUR_NAMES.fullmatch(self.headers.get("Host", "")):
+            return HTTPStatus.FORBIDDEN, _notice(f"come to {HOST} or localhost by that name")
+        name = unquote(self.path.partition("?")[0]).removeprefix("/")
+        try:
+            return HTTPStatus.OK, render(safe_name(name)) if name else _index()
+        except (UnsafeName, RunNotFound) as error:
+            return HTTPStatus.NOT_FOUND, _notice(str(error))
+        except StorageError as error:
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(str(error))
+        except Exception:  # one run that cannot be drawn is no reason to say nothing
+            traceback.print_exc()
+            told = "this page could not be made; the log of the server says why"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(told)
+
+    def _answer(self, status: HTTPStatus, page: str) -> None:
+        body = page.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def main() -> None:
+    """Serve the pages until the process is ended."""
+    parser = argparse.ArgumentParser(prog="flows.reports.server")
+    parser.add_argument("--port", type=int, required=True)
+    with ThreadingHTTPServer((HOST, parser.parse_args().port), Pages) as server:
+        server.serve_forever()
+
+
+def _index() -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
+    rows = "".join(f"<tr>{_row(run)}</tr>" for run in list_runs())
+    table = f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
+    return _document("Runs", table if rows else "<p>None yet: <code>ism-dask fit wine</code></p>")
+
+
+def _row(run: Run) -> str:
+    name, *others = map(escape, cells(run))
+    return f'<td><a href="/{name}">{name}</a></td>' + "".join(f"<td>{cell}</td>" for cell in others)
+
+
+def _notice(text: str) -> str:
+    return _document("No page", f"<p>{escape(text)}</p><p><a href='/'>All runs</a></p>")
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} - ism-dask'
+        f'</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
+        f"<body><header><h1>{title}</h1></header><main>{body}</main></body></html>"
+    )
+
+
+if __name__ == "__main__":
+    main()

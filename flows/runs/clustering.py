@@ -1,0 +1,136 @@
+"""Cluster all rows and keep what came of it; knows nothing of Prefect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import normalized_mutual_info_score
+
+from flows.errors import SettingsError
+from flows.interface.fit_progress import watched_rounds
+from flows.interface.images import run_pictures
+from flows.interface.progress import Part, report
+from flows.runs.data import (
+    Fitted,
+    ensure_stored,
+    label_named,
+    read_rows,
+    shared_parameters,
+    stopping_of,
+    timed_fit,
+)
+from flows.runs.fit import told_of
+from flows.runs.paradigms import PARADIGMS
+from flows.runs.resumable import steadily, under_way
+from flows.runs.saving import model_of
+from flows.settings.runs import ClusterSettings
+from ism_dask.estimators.clustering import ClusteringIKDR
+from storage import Dataset, open_dataset, picture_path, save_model
+
+KIND = "cluster"
+
+
+def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
+    """Cluster the rows of a stored data set, save the run, and return a summary in JSON."""
+    data = open_dataset(settings.dataset, settings.split)
+    k = count_clusters(settings, data)
+    kernel = settings.kernel.replace("_", "-")
+    run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
+    report(0.0, f"cluster {settings.title}")
+    y = PARADIGMS[settings.paradigm].told(settings, data)
+    with under_way(run, KIND, settings, _identity(data, k, y)) as this:
+        fitted, model = steadily(settings, this, partial(_fitted, settings, data, k, y))
+        summary = {**_facts(settings, data, model), **told_of(fitted, settings, data)}
+        kept = model_of(model, settings, data, model.labels_, summary)
+        pictures = run_pictures(data, model)
+        contents = {_file(name): content for name, content in pictures.items()}
+        path = save_model(run, replace(kept, labels=model.labels_), contents)
+    report(1.0, f"saved {run}")
+    shown = {name: str(picture_path(path, _file(name))) for name in pictures}
+    return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": shown}
+
+
+def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
+    """Return how many clusters are asked for, one for each class unless told otherwise."""
+    k, n = settings.n_clusters, len(data.X)
+    if k is None and not data.labels:
+        raise SettingsError(f"{data.name} has no labels to count: say how many clusters, -k")
+    if k is None or settings.label is not None:
+        # A label that is not there is an error even where nobody has to count.
+        classes = len(label_named(data, settings.label).class_sizes)
+        k = classes if k is None else k
+    if k >= n:
+        raise SettingsError(f"`n_clusters` is {k}; {data.name} has {n} rows, expected fewer")
+    return k
+
+
+def agreement(known: Any, found: Any) -> float:
+    """Return the normalised mutual information by the geometric mean, as the paper has it."""
+    return float(normalized_mutual_info_score(known, found, average_method="geometric"))
+
+
+def cluster_plain(settings: ClusterSettings) -> dict[str, Any]:
+    """Ingest if needed, cluster and save, without Prefect."""
+    ensure_stored(settings.dataset, settings.split)
+    return cluster_and_save(settings)
+
+
+def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:
+    """Return what the clusters depend on beside the settings, in plain JSON."""
+    # What is avoided may be the clusters of a run, which another of that name has replaced.
+    told = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
+    return {"data_hash": data.data_hash, "k": k, "told": told}
+
+
+def _fitted(
+    settings: ClusterSettings, data: Dataset, k: int, y: Any
+) -> tuple[Fitted, ClusteringIKDR]:
+    paradigm = PARADIGMS[settings.paradigm]
+    rows = read_rows(data.X, settings)
+    with watched_rounds(Part(stop=0.95), stopping_of(settings)) as progress:
+        model = paradigm.model(
+            settings,
+            k,
+            outer_tol=settings.outer_tol,
+            max_outer=settings.max_outer,
+            on_iteration=progress.on_iteration,
+            on_round=progress.on_round,
+            **shared_parameters(settings),
+        )
+        return timed_fit(model, rows, y), model
+
+
+def _file(picture: str) -> str:
+    return f"{picture}.png"
+
+
+def _facts(settings: ClusterSettings, data: Dataset, model: ClusteringIKDR) -> dict[str, Any]:
+    codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
+    return {
+        "dataset": settings.dataset,
+        "split": data.split,
+        "rows": len(data.X),
+        "columns": data.X.shape[1],
+        "kernel": settings.kernel,
+        "paradigm": settings.paradigm,
+        "n_clusters": int(model.n_clusters),
+        "n_components": len(model.components_),
+        "data_hash": data.data_hash,
+        "nmi": {name: agreement(y, model.labels_) for name, y in codes.items()},
+        "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
+        "rounds": [
+            {
+                "objective": each.objective,
+                "affinity": each.affinity,
+                "change": each.change,
+                "iterations": each.iterations,
+                "seconds": each.seconds,
+            }
+            for each in model.rounds_
+        ],
+        "settings": settings.to_json(),
+    }

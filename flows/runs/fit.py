@@ -1,0 +1,91 @@
+"""Fit W to all rows and keep it; knows nothing of Prefect."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from flows.interface.progress import Part, report
+from flows.runs.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.runs.resumable import steadily, under_way
+from flows.runs.saving import model_of
+from flows.settings.runs import FitSettings, KeptSettings
+from ism_dask.estimators.base import IKDR
+from storage import Dataset, save_model
+
+KIND = "fit"
+# Loadings that a summary shows of each new feature.
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The weight of an old (standardised) feature in a new one."""
+
+    feature: str
+    weight: float
+
+
+def fit_and_save(settings: FitSettings) -> dict[str, Any]:
+    """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
+    labelled = open_labelled(settings)
+    run = settings.run or labelled.default_name(settings)
+    report(0.0, f"fit {settings.title}")
+
+    def work() -> Fitted:
+        rows = read_rows(labelled.data.X, settings)
+        return fit(settings, rows, labelled.y, Part(stop=0.95))
+
+    with under_way(run, KIND, settings, labelled.identity) as this:
+        fitted = steadily(settings, this, work)
+        summary = _summary(settings, labelled, fitted)
+        kept = model_of(fitted.model, settings, labelled.data, labelled.y, summary)
+        path = save_model(run, replace(kept, class_names=labelled.class_names))
+    report(1.0, f"saved {run}")
+    return {"command": KIND, "run": run, "path": str(path), **summary}
+
+
+def fit_plain(settings: FitSettings) -> dict[str, Any]:
+    """Ingest if needed, fit and save, without Prefect."""
+    ensure_stored(settings.dataset, settings.split)
+    return fit_and_save(settings)
+
+
+def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading]]:
+    """Return the largest weights of each row of `components` (q, d), largest first."""
+    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_SHOWN]
+    return [
+        [Loading(names[j], float(row[j])) for j in order]
+        for row, order in zip(components, orders, strict=True)
+    ]
+
+
+def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
+    account = told_of(fitted, settings, labelled.data)
+    return {**labelled.facts(settings), "n_components": len(fitted.model.components_), **account}
+
+
+def told_of(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
+    """Return what a summary says of a fitted model, whatever it was fitted to."""
+    model = fitted.model
+    names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
+    loadings = top_loadings(model.components_, names)
+    return {
+        "fitted_kernel": _kernel_record(settings, model),
+        "objective": float(model.objective_),
+        "eigenvalues": model.eigenvalues_.tolist(),
+        "eigengap": float(model.eigengap_),
+        "components_advice": model.components_advice_,
+        **fitted.account,
+        "loadings": [[asdict(loading) for loading in row] for row in loadings],
+    }
+
+
+def _kernel_record(settings: KeptSettings, model: IKDR) -> dict[str, Any]:
+    """Return the kernel with the numbers that the data gave it."""
+    kernel: Any = model.kernel_
+    # Anchors of a local kernel are rows, and stay out of what is shown.
+    known = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
+    return {"name": settings.kernel, **known}

@@ -1,0 +1,193 @@
+"""What data sets there are: those of the registry, and others that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from itertools import accumulate, pairwise
+from typing import Any
+
+from flows.errors import SettingsError
+from flows.interface.progress import Part
+from flows.text import size
+from storage import (
+    DATASETS,
+    DatasetSpec,
+    Kept,
+    Problem,
+    StoredDataset,
+    dataset_path,
+    kept,
+    kept_named,
+    list_datasets,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One split of a data set.
+
+    Attributes
+    ----------
+    name, title, split : str
+    rows, columns : int or None
+        None for a damaged one.
+    labels : dict of str to (int or None)
+        Number of classes of each label, None where only the stored data could tell.
+    bytes : int or None
+        On disk; None when it is not stored.
+    problem : str
+        Empty, or what is wrong with the stored one.
+    """
+
+    name: str
+    title: str
+    split: str
+    rows: int | None
+    columns: int | None
+    labels: dict[str, int | None] = field(default_factory=dict)
+    bytes: int | None = None
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {**asdict(self), "stored": self.bytes is not None}
+
+    def cells(self) -> list[str]:
+        """Return a row of the table."""
+        labels = [name if k is None else f"{name} ({k})" for name, k in self.labels.items()]
+        size = "no" if self.bytes is None else f"{self.bytes / 2**20:.2f} MiB"
+        return [
+            self.name,
+            self.split,
+            ", ".join(labels) or "none",
+            self.title,
+            _count(self.rows),
+            _count(self.columns),
+            "damaged" if self.problem else size,
+        ]
+
+
+def list_entries() -> list[Entry]:
+    """Return an entry for each split of the registry, and for each other stored data set."""
+    stored = {line.folder: line for line in list_datasets()}
+    entries = [
+        _registered(spec, split, stored.pop(dataset_path(spec.name, split).name, None))
+        for spec in DATASETS.values()
+        for split in spec.splits
+    ]
+    return [*entries, *map(_other, stored.values())]
+
+
+def _registered(spec: DatasetSpec, split: str, line: StoredDataset | None) -> Entry:
+    default: dict[str, int | None] = {spec.default_label: None} if spec.default_label else {}
+    return Entry(
+        name=spec.name,
+        title=spec.title,
+        split=split,
+        rows=spec.splits[split].rows,
+        columns=spec.columns,
+        labels=_labels(line) or default,
+        bytes=line.bytes if line else None,
+        problem=line.problem if line else "",
+    )
+
+
+def _other(line: StoredDataset) -> Entry:
+    rows, columns = line.shape or (None, None)
+    title, split = (line.info.source, line.info.split) if line.info else ("", "")
+    return Entry(line.folder, title, split, rows, columns, _labels(line), line.bytes, line.problem)
+
+
+def _labels(line: StoredDataset | None) -> dict[str, int | None]:
+    if line is None or line.info is None:
+        return {}
+    return {name: len(classes) for name, classes in line.info.class_names.items()}
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What has been looked through.
+
+    Attributes
+    ----------
+    kept : Kept
+    files, bytes : int
+        How many files have been read, and how long they are together.
+    problems : tuple of Problem
+    """
+
+    kept: Kept
+    files: int
+    bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Say in a word what has been found."""
+        return "damaged" if self.problems else "whole"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "name": self.kept.name,
+            "kind": self.kept.kind,
+            "path": str(self.kept.path),
+            "files": self.files,
+            "bytes": self.bytes,
+            "problems": [{"path": str(each.path), "problem": each.what} for each in self.problems],
+        }
+
+
+def check_files(names: Sequence[str]) -> list[Checked]:
+    """Read all files of the data sets and runs of these names, or of all there are.
+
+    Raises
+    ------
+    SettingsError
+        When there is neither a data set nor a run of a name.
+    """
+    named = [each for name in names for each in _named(name)]
+    sought = list(dict.fromkeys(named)) if names else kept()
+    ends = [*accumulate((max(1, each.bytes) for each in sought), initial=0)]
+    parts = [Part(start / ends[-1], stop / ends[-1]) for start, stop in pairwise(ends)]
+    return [
+        _checked(each, part.named(f"check {each.name}"))
+        for each, part in zip(sought, parts, strict=True)
+    ]
+
+
+def _checked(sought: Kept, part: Part) -> Checked:
+    whole = max(1, sought.bytes)
+    files = done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal files, done
+        files, done = files + 1, done + count
+        part.report(min(1.0, done / whole), f"{size(done)} of {size(whole)}")
+
+    problems = tuple(sought.problems(on_bytes))
+    return Checked(sought, files, done, problems)
+
+
+def _named(name: str) -> list[Kept]:
+    found = kept_named(name)
+    if not found:
+        raise SettingsError(_unknown(name))
+    return found
+
+
+def _unknown(name: str) -> str:
+    if name in DATASETS:
+        return f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
+    near = get_close_matches(name, [each.name for each in kept()])
+    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return (
+        f"neither a data set nor a run {name!r} is kept; {meant}`ism-dask datasets` and `ism-dask "
+        "runs` list them"
+    )

@@ -1,0 +1,156 @@
+"""Matrices in files: what `transform` reads and writes."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.errors import FlowError, SettingsError
+from storage.atomic import replacing
+
+Array = NDArray[Any]
+_Format = TypeVar("_Format")
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Numbers of shape (n, d), and the names of the columns where the file has them."""
+
+    values: Array
+    columns: tuple[str, ...] | None = None
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a .csv or .npy file; nothing in it is ever run."""
+    read = _by_suffix("file", path, _READERS)
+    try:
+        matrix = read(path)
+    # Of files that are not what they claim to be NumPy complains in a dozen ways.
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FlowError(f"cannot read {path}: {reason}") from error
+    _check_numbers(path, matrix.values)
+    return matrix
+
+
+def is_matrix_file(source: str) -> bool:
+    """Say whether `source` names a file rather than a data set."""
+    path = Path(source)
+    return path.suffix.lower() in _READERS or len(path.parts) > 1 or path.is_file()
+
+
+def check_target(path: Path) -> None:
+    """Raise SettingsError unless a matrix can be written in the format that `path` asks for."""
+    _by_suffix("out", path, _WRITERS)
+
+
+def write_matrix(path: Path, values: Array) -> None:
+    """Write a .csv (with a header) or .npy file, whole or not at all."""
+    write = _by_suffix("out", path, _WRITERS)
+    try:
+        with replacing(path) as handle:
+            write(handle, values)
+    except OSError as error:
+        raise FlowError(
+            f"cannot write {path}: {error.strerror or error}; choose another place, or make room"
+        ) from error
+
+
+def ordered(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
+    """Return the values with their columns in the order of `names`, refusing other columns."""
+    if matrix.columns is None or names is None or matrix.columns == names:
+        return matrix.values
+    given, wanted = set(matrix.columns), set(names)
+    if len(given) < len(matrix.columns) or given != wanted:
+        missing = sorted(wanted - given)
+        unknown = sorted(given - wanted)
+        raise FlowError(
+            f"the header does not name the features of the model: missing {_some(missing)}, "
+            f"unknown {_some(unknown)}; name each of the {len(names)} once, or leave the header out"
+        )
+    return matrix.values[:, [matrix.columns.index(name) for name in names]]
+
+
+def _by_suffix(name: str, path: Path, known: Mapping[str, _Format]) -> _Format:
+    if path.suffix.lower() not in known:
+        raise SettingsError(
+            f"`{name}` is {str(path)!r}; expected a file name that ends in {' or '.join(known)}"
+        )
+    return known[path.suffix.lower()]
+
+
+def _read_npy(path: Path) -> Matrix:
+    # Mapped first: what a header claims is compared with the file, not asked of the memory.
+    with np.errstate(over="raise"):
+        return Matrix(np.array(np.lib.format.open_memmap(path, mode="r")))
+
+
+def _read_csv(path: Path) -> Matrix:
+    with path.open(newline="", encoding="utf-8-sig") as handle:
+        names = _header(next(csv.reader(handle), []))
+        if names is None:
+            handle.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of no rows at all, which is an error further on
+            rows = np.loadtxt(handle, delimiter=",", comments=None, quotechar='"', ndmin=2)
+    if names is not None and rows.size and rows.shape[1] != len(names):
+        raise ValueError(f"its header names {len(names)} columns, its rows have {rows.shape[1]}")
+    return Matrix(rows, names)
+
+
+def _header(first: list[str]) -> tuple[str, ...] | None:
+    """Return the names in the first line of a file, None when these are numbers."""
+    numbers = [_is_number(text) for text in first]
+    if numbers and all(numbers):
+        return None
+    if any(numbers) or not first:
+        odd = first[numbers.index(False)] if first else ""
+        raise ValueError(f"its first line is neither names nor numbers: it has {odd!r}")
+    return tuple(name.strip() for name in first)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _write_npy(handle: IO[bytes], values: Array) -> None:
+    np.lib.format.write_array(handle, values, allow_pickle=False)
+
+
+def _write_csv(handle: IO[bytes], values: Array) -> None:
+    header = ",".join(f"feature_{j}" for j in range(values.shape[1]))
+    np.savetxt(handle, values, delimiter=",", header=header, comments="", fmt="%.17g")
+
+
+_READERS: dict[str, Callable[[Path], Matrix]] = {".csv": _read_csv, ".npy": _read_npy}
+_WRITERS: dict[str, Callable[[IO[bytes], Array], None]] = {".csv": _write_csv, ".npy": _write_npy}
+
+
+def _check_numbers(path: Path, values: Array) -> None:
+    if values.ndim != 2 or values.dtype.kind not in "biuf" or 0 in values.shape:
+        raise FlowError(
+            f"{path} holds an array of shape {values.shape} of {values.dtype}; expected rows and "
+            "columns of real numbers"
+        )
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        row, column = bad[0]
+        raise FlowError(
+            f"{path} has NaN or infinity in {len(bad)} places, the first in row {row + 1}, column "
+            f"{column + 1}; fill or drop these rows first"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "") or "none"

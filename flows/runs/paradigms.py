@@ -1,0 +1,120 @@
+"""What a run that clusters may be told of the rows: one entry for each paradigm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from flows import text
+from flows.errors import SettingsError
+from flows.runs.data import Array, label_named
+from flows.runs.saving import kept_model
+from flows.settings.runs import SCORES_SHARE
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.gamma.classes import class_dependence
+from storage import Dataset
+
+if TYPE_CHECKING:
+    from flows.settings.runs import ClusterSettings
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """An estimator and what it is told.
+
+    Attributes
+    ----------
+    estimator : callable
+        Takes the parameters that all share.
+    told : callable
+        Returns y for a data set, None where nothing is told.
+    """
+
+    estimator: Callable[..., ClusteringIKDR]
+    told: Callable[[ClusterSettings, Dataset], Any]
+
+    def model(self, settings: ClusterSettings, k: int, **shared: Any) -> ClusteringIKDR:
+        """Return the estimator of a run."""
+        guided = {} if settings.mu is None else {"mu": settings.mu}
+        return self.estimator(k, settings.n_components, **guided, **shared)
+
+
+def _nothing(_settings: ClusterSettings, _data: Dataset) -> None:
+    return None
+
+
+def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the classes of a share of the rows, drawn from each class alike; -1 for others."""
+    y = label_named(data, settings.label).classes
+    share = SCORES_SHARE if settings.scores_share is None else settings.scores_share
+    if share == 1:
+        return y
+    scores = np.full(len(y), -1)
+    try:
+        known, _ = train_test_split(
+            np.arange(len(y)),
+            train_size=share,
+            stratify=y,
+            random_state=settings.seed,
+        )
+    except ValueError as error:
+        raise SettingsError(
+            f"`scores_share` is {share:g}, which does not leave a row with and one without a score "
+            f"in each class of {len(y)} rows: {error}"
+        ) from error
+    scores[known] = y[known]
+    return scores
+
+
+def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the label to avoid, or the clusters of a run."""
+    run = settings.run_to_avoid
+    avoided = _label_to_avoid(settings, data) if run is None else _clusters_of(run, settings, data)
+    try:
+        class_dependence(avoided)
+    except ValueError as error:
+        groups = text.counted(len(np.unique(avoided)), "group")
+        raise SettingsError(
+            f"`avoid` is {settings.avoid or data.info.default_label!r}, which makes {groups} of "
+            f"{len(avoided)} rows; expected 2 groups or more, and at most half as many as rows. "
+            "Name another label or run with --avoid"
+        ) from error
+    return avoided
+
+
+def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+    if settings.avoid is None and not data.labels:
+        raise SettingsError(
+            f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
+            "that run, --avoid run:NAME"
+        )
+    return label_named(data, settings.avoid, "avoid").classes
+
+
+def _clusters_of(run: str, settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the clusters that a run has found in these rows."""
+    model = kept_model(run)
+    if model.labels is None:
+        raise SettingsError(
+            f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"
+        )
+    if model.metrics.get("data_hash") != data.data_hash:
+        told = [model.metrics.get(key) for key in ("dataset", "split")]
+        raise SettingsError(
+            f"`avoid` is {settings.avoid!r}, clusters of other rows "
+            f"({' '.join(str(each) for each in told if each)}); expected a run that has clustered "
+            f"{data.name}"
+        )
+    return model.labels
+
+
+PARADIGMS: dict[str, Paradigm] = {
+    "unsupervised": Paradigm(UnsupervisedIKDR, _nothing),
+    "semisupervised": Paradigm(SemiSupervisedIKDR, _some_classes),
+    "alternative": Paradigm(AlternativeIKDR, _to_avoid),
+}

@@ -1,0 +1,100 @@
+"""Project rows onto the features that a run has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flows.errors import FlowError, SettingsError
+from flows.interface.progress import report
+from flows.runs.data import ensure_stored
+from flows.runs.matrix_files import (
+    Array,
+    check_target,
+    is_matrix_file,
+    ordered,
+    read_matrix,
+    write_matrix,
+)
+from flows.runs.saving import kept_model
+from flows.settings.choices import check_name
+from storage import Model, ZarrRows
+
+
+def transform_rows(run: str, source: str, out: Path, split: str | None = None) -> dict[str, Any]:
+    """Project a data set or a file with the model of `run`, write `out`, return a summary.
+
+    Parameters
+    ----------
+    run : str
+        Name of a run.
+    source : str
+        Name of a data set, or a .csv or .npy file.
+    out : Path
+        A .csv or .npy file to create or replace.
+    split : str, optional
+        Of the data set.
+    """
+    check_target(out)
+    is_file = is_matrix_file(source)
+    if is_file and split is not None:
+        raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
+    if not is_file:
+        check_name(source, split)
+    model = kept_model(run)
+    projected = _of_file(model, Path(source)) if is_file else _of_dataset(model, source, split)
+    _check_finite(projected, source)
+    write_matrix(out, projected)
+    rows, columns = projected.shape
+    return {
+        "command": "transform",
+        "run": run,
+        "source": source,
+        "out": str(out),
+        "rows": rows,
+        "n_components": columns,
+    }
+
+
+def _of_file(model: Model, path: Path) -> Array:
+    matrix = read_matrix(path)
+    values = ordered(matrix, model.feature_names)
+    _check_width(model, values.shape[1], str(path))
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at as a whole
+        return model.transform(values)
+
+
+def _of_dataset(model: Model, name: str, split: str | None) -> Array:
+    rows = ensure_stored(name, split).X
+    _check_width(model, rows.shape[1], name)
+    return np.concatenate([*_chunks(model, rows)])
+
+
+def _chunks(model: Model, rows: ZarrRows) -> list[Array]:
+    n, step = len(rows), rows.chunk_rows
+    projected = []
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        projected.append(model.transform(rows.read(start, stop)))
+        report(stop / n, f"project, {stop:,} of {n:,} rows")
+    return projected
+
+
+def _check_finite(projected: Array, source: str) -> None:
+    rows = np.flatnonzero(~np.isfinite(projected).all(axis=1))
+    if len(rows):
+        raise FlowError(
+            f"{len(rows)} rows of {source}, the first number {rows[0] + 1}, hold values too large "
+            "to project; correct them or leave these rows out"
+        )
+
+
+def _check_width(model: Model, width: int, source: str) -> None:
+    d = model.components.shape[1]
+    if width != d:
+        raise FlowError(
+            f"{source} has {width} columns, but the model was fitted to {d}; give the same "
+            "features, in the same order"
+        )

@@ -1,0 +1,64 @@
+"""What `ism-dask up` is asked for. Cheap to import, for `--help` waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from flows.errors import SettingsError
+from flows.interface.fields import check_bounds, setting
+
+POOL = "local-process"
+_UNSAID = (None, False)
+
+
+def _port(what: str, usual: int) -> Any:
+    return setting(None, about=f"Port of the {what}. Default: {usual}.", ge=1, le=65535)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings:
+    """What is to be up. A port that is not asked for is the usual one, or a free one."""
+
+    workers: int | None = setting(None, about="Dask workers. Default: one for each core.", ge=1)
+    threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
+    memory: str | None = setting(
+        None, about="Memory of each Dask worker, such as 4GB. Default: a fair share."
+    )
+    tls: bool = setting(
+        False,
+        about="Encrypt Dask, with certificates made for it: only who may read them can join.",
+        flags=("--tls",),
+    )
+    port: int | None = _port("Prefect server", 4200)
+    scheduler_port: int | None = _port("Dask scheduler", 8786)
+    dashboard_port: int | None = _port("Dask dashboard", 8787)
+    report_port: int | None = _port("report server", 8788)
+    pool: str | None = setting(None, about=f"Work pool whose runs are taken up. Default: {POOL}.")
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.memory is not None:
+            _check_memory(self.memory)
+        if self.pool is not None and (not self.pool.strip() or "/" in self.pool):
+            raise SettingsError(f"`pool` is {self.pool!r}; expected the name of a work pool")
+
+    def arguments(self) -> list[str]:
+        """Return the wishes as they are given on the command line."""
+        given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        return [_argument(name, value) for name, value in given.items() if value not in _UNSAID]
+
+
+def _argument(name: str, value: Any) -> str:
+    return f"--{name}" if value is True else f"--{name}={value}"
+
+
+def _check_memory(memory: str) -> None:
+    from dask.utils import parse_bytes  # noqa: PLC0415
+
+    try:
+        size = parse_bytes(memory)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise SettingsError(f"`memory` is {memory!r}; expected a size such as 4GB or 500MiB")

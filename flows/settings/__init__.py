@@ -1,0 +1,1 @@
+"""Settings of runs, each declared once: option, form field, bound, file."""

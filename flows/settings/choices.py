@@ -1,0 +1,64 @@
+"""Registries that settings are checked against: data sets, kernels, solvers, clusters."""
+
+from __future__ import annotations
+
+from flows.compute.places import place_of
+from flows.errors import SettingsError
+from ism_dask.engines import ENGINES
+from ism_dask.kernels import KERNELS, WIDTHS
+from ism_dask.solvers import SOLVERS
+from ism_dask.solvers.width_selection import SELECTIONS
+from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
+from storage.atomic import settle
+
+__all__ = [
+    "ENGINES",
+    "KERNELS",
+    "SELECTIONS",
+    "SOLVERS",
+    "WIDTHS",
+    "check_data",
+    "check_name",
+    "check_run_name",
+    "dataset_names",
+    "place_of",
+]
+
+
+def check_data(dataset: str, n_components: int | None) -> None:
+    """Raise SettingsError unless the data set is wide enough for `n_components`."""
+    spec = DATASETS.get(dataset)
+    if spec is not None and n_components is not None and n_components >= spec.columns:
+        raise SettingsError(
+            f"`n_components` is {n_components}; {spec.name} has {spec.columns} columns, "
+            f"expected 1 to {spec.columns - 1}"
+        )
+
+
+def check_name(dataset: str, split: str | None) -> None:
+    """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
+    try:
+        stored = settle(dataset_path(safe_name(dataset, "dataset"), split))
+    except (LookupError, UnsafeName) as error:
+        raise SettingsError(str(error)) from error
+    if split is not None and dataset not in DATASETS:
+        raise SettingsError(
+            f"`split` is {split!r}, but {dataset!r} is no data set with splits: leave it out, or "
+            f"name one of {', '.join(sorted(DATASETS))}"
+        )
+    if dataset not in DATASETS and not stored:
+        names = ", ".join(dataset_names())
+        raise SettingsError(f"`dataset` is {dataset!r}; expected one of {names}")
+
+
+def dataset_names() -> list[str]:
+    """Return the names of the registry and of what is stored beside it."""
+    return sorted({*DATASETS, *(line.folder for line in list_datasets())})
+
+
+def check_run_name(run: str) -> None:
+    """Raise SettingsError unless `run` can be the name of a run."""
+    try:
+        safe_name(run, "run")
+    except UnsafeName as error:
+        raise SettingsError(str(error)) from error

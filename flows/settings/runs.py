@@ -1,0 +1,388 @@
+"""What a run is asked to do.
+
+Each setting is told once, here: the command line makes an option of it, the form of the Prefect
+UI a field, and a saved model keeps it. Importing this module is cheap, for `--help` waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flows.errors import SettingsError
+from flows.interface.fields import setting
+from flows.settings.base import DataSettings, registries
+
+if TYPE_CHECKING:
+    from ism_dask.kernels import Kernel
+
+_RUN = "run:"
+# Of clusters that are told something of the rows, where it is not said.
+MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
+# What a run is called, where it is computed and how it is kept does not change its result.
+_INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
+# What `selection` is where there is to be none.
+NO_SELECTION = "none"
+# What each paradigm of clustering takes of the settings that tell it something of the rows.
+GUIDANCE: dict[str, tuple[str, ...]] = {
+    "unsupervised": (),
+    "semisupervised": ("mu", "scores_share"),
+    "alternative": ("mu", "avoid"),
+}
+_KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+
+
+def _kernel_names() -> list[str]:
+    return sorted(registries().KERNELS)
+
+
+def _solver_names() -> list[str]:
+    return list(registries().SOLVERS)
+
+
+def _engine_names() -> list[str]:
+    return ["auto", *registries().ENGINES]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(DataSettings):
+    """Which data, and how W is to be fitted."""
+
+    label: str | None = setting(
+        None,
+        about="Which label X W is to depend on (face: identity or pose). Default: its own.",
+        early=True,
+    )
+    kernel: str = setting(
+        "gaussian",
+        about="Kernel, such as gaussian, polynomial or linear.",
+        early=True,
+        names=_kernel_names,
+    )
+    sigma: float | str | None = setting(
+        None,
+        about="Width of a gaussian: a number, root or median. Default: root, the median distance "
+        "between rows, scaled to the new features.",
+        cli_type=str | None,
+    )
+    degree: int | None = setting(None, about="Degree of a polynomial.")
+    offset: float | None = setting(None, about="Offset of a polynomial, multiquadric or distance.")
+    neighbor: int | None = setting(
+        None, about="Which neighbour's distance is the width of a relative_gaussian."
+    )
+    n_components: int | None = setting(
+        None,
+        about="How many new features, q. Default: the number of classes less one; for numbers, as "
+        "many as are seen to explain more.",
+        title="New features, q",
+        early=True,
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    solver: str = setting(
+        "ism",
+        about="ism, or what it is measured against: stiefel, grassmann or dimension-growth.",
+        names=_solver_names,
+    )
+    engine: str = setting(
+        "auto",
+        about="closed, features, landmarks, blocks or exact; auto takes the cheapest.",
+        names=_engine_names,
+    )
+    engine_tol: float = setting(
+        1e-4,
+        about="Share of the kernel's trace that landmarks may leave out; blocks go by it, too.",
+        title="Engine tolerance",
+        gt=0,
+        lt=1,
+    )
+    tol: float | None = setting(
+        None,
+        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
+        "on until W is stationary.",
+        title="Tolerance",
+        gt=0,
+    )
+    angle_tol: float | None = setting(
+        None,
+        about="Stop only when W turns by less, too: the sine of the angle.",
+        title="Tolerance of the angle",
+        gt=0,
+    )
+    max_iter: int | None = setting(
+        None,
+        about="Stop after so many iterations. Default: 200, more for other solvers than ism.",
+        title="Iterations at most",
+        ge=1,
+    )
+    max_seconds: float | None = setting(
+        None,
+        about="Stop a fit after so many seconds, and keep the best W so far.",
+        title="Seconds at most",
+        gt=0,
+    )
+    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
+    scheduler: str | None = setting(
+        None,
+        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
+        "up`, or a cluster file such as slurm.toml. Default: here.",
+        title="Dask scheduler or cluster file",
+        flags=("--scheduler", "--cluster"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scheduler is not None:
+            registries().place_of(self.scheduler)
+        _choose("solver", self.solver, _solver_names())
+        _choose("engine", self.engine, _engine_names())
+        self.build_kernel()
+        registries().check_data(self.dataset, self.n_components)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        q = "" if self.n_components is None else f" q={self.n_components}"
+        return f"{self.dataset} {self.kernel}{q}"
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.kernel)
+
+    def build_kernel(self) -> Kernel:
+        """Return the kernel with the parameters that were given."""
+        kind = registries().KERNELS[_choose("kernel", self.kernel, _kernel_names())]
+        given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
+        given = {name: value for name, value in given.items() if value is not None}
+        allowed = [name for name in _KERNEL_PARAMETERS if name in kind.__dataclass_fields__]
+        odd = [name for name in given if name not in allowed]
+        if odd:
+            raise SettingsError(
+                f"`{odd[0]}` is no parameter of the {self.kernel} kernel, which takes "
+                f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
+            )
+        if "sigma" in given:
+            given["sigma"] = _width(given["sigma"])
+        try:
+            kernel: Kernel = kind(**given)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        return kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptSettings(Settings):
+    """What is kept as a run."""
+
+    run: str | None = setting(
+        None, about="Name to keep the run under. Default: such as wine-gaussian-q2."
+    )
+    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
+    afresh: bool = setting(
+        False,
+        about="Begin anew where an earlier run of that name was cut off.",
+        flags=("--afresh",),
+    )
+    checkpoint: float = setting(
+        1.0,
+        about="Keep how far a fit is after an iteration, but not more often than every so many "
+        "seconds; 0: after each.",
+        title="Seconds between checkpoints",
+        ge=0,
+    )
+    stall: float = setting(
+        600.0,
+        about="With --scheduler: take a cluster for lost on which no task was done for so many "
+        "seconds.",
+        title="Seconds without a task",
+        ge=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run is not None:
+            registries().check_run_name(self.run)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result: runs that are alike in it can go on from each other."""
+        return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings(Settings):
+    """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
+
+    selection: str = setting(
+        "heldout",
+        about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
+        "none: the width as it is, from the spectral start.",
+        names=lambda: [*registries().SELECTIONS, NO_SELECTION],
+    )
+    whiten: bool = setting(
+        False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
+    )
+    n_init: int = setting(
+        1,
+        about="Starts of a fit: the spectral one, and so many less one drawn at random.",
+        title="Starts",
+        ge=1,
+    )
+    continuation: bool = setting(
+        False, about="Begin with kernels of larger width.", flags=("--continuation",)
+    )
+    refine: bool = setting(
+        False,
+        about="End with steps of the second order, each some passes over all pairs of rows.",
+        flags=("--refine",),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _choose("selection", self.selection, [*registries().SELECTIONS, NO_SELECTION])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalSettings(SearchSettings, KeptSettings):
+    """A stratified cross-validation of W with an RBF support vector machine on X W."""
+
+    run: str | None = setting(
+        None,
+        about="Name to keep the run under. Default: such as wine-gaussian-q2-crossval, which the "
+        "next one of that name replaces.",
+    )
+    folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
+    first: int | None = setting(None, about="Run only the first so many of the folds.", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first is not None and self.first > self.folds:
+            raise SettingsError(
+                f"`first` is {self.first}; expected at most `folds`, which is {self.folds}"
+            )
+
+    @property
+    def numbers(self) -> range:
+        """The folds to run, counted from 1."""
+        return range(1, (self.first or self.folds) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(SearchSettings, KeptSettings):
+    """A fit of W on all rows, kept as a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(KeptSettings):
+    """Clusters of all rows and the W in which they show, kept as a run."""
+
+    # What these three are for is another thing here.
+    label: str | None = setting(
+        None,
+        about="Which label has the classes: to count, and for semisupervised to tell some of. "
+        "Default: its own.",
+        early=True,
+    )
+    n_components: int | None = setting(
+        None,
+        about="How many new features, q. Default: the number of clusters.",
+        title="New features, q",
+        early=True,
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    run: str | None = setting(
+        None, about="Name to save the run under. Default: such as wine-unsupervised-gaussian-k3."
+    )
+    paradigm: str = setting(
+        "unsupervised",
+        about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
+        early=True,
+        names=lambda: list(GUIDANCE),
+    )
+    n_clusters: int | None = setting(
+        None,
+        about="How many clusters, k. Default: the number of classes of the label.",
+        title="Clusters, k",
+        early=True,
+        flags=("--clusters", "-k"),
+        ge=1,
+    )
+    mu: float | None = setting(
+        None,
+        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
+        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
+        gt=0,
+    )
+    scores_share: float | None = setting(
+        None,
+        about=f"semisupervised: the share of rows whose class is told. Default: {SCORES_SHARE}.",
+        gt=0,
+        le=1,
+    )
+    avoid: str | None = setting(
+        None,
+        about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
+        "set's own label.",
+        early=True,
+    )
+    outer_tol: float = setting(
+        0.01,
+        about="Stop when the eigenvalues of the embedding change by less.",
+        title="Tolerance of the rounds",
+        gt=0,
+    )
+    max_outer: int = setting(20, about="Stop after so many rounds.", title="Rounds at most", ge=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _choose("paradigm", self.paradigm, list(GUIDANCE))
+        self._check_guidance()
+        if self.run_to_avoid is not None:
+            registries().check_run_name(self.run_to_avoid)
+
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        k = "" if self.n_clusters is None else f" k={self.n_clusters}"
+        return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What runs are told apart by."""
+        return (self.dataset, self.paradigm, self.kernel)
+
+    def _check_guidance(self) -> None:
+        """Raise SettingsError where something is given that the paradigm has no use for."""
+        for name in dict.fromkeys(name for taken in GUIDANCE.values() for name in taken):
+            value = getattr(self, name)
+            if value is not None and name not in GUIDANCE[self.paradigm]:
+                takers = " and ".join(kind for kind, taken in GUIDANCE.items() if name in taken)
+                raise SettingsError(
+                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
+                    "clusters take it: leave it out, or choose another paradigm"
+                )
+
+    @property
+    def run_to_avoid(self) -> str | None:
+        """The run whose clusters are to be avoided, where it is not a label."""
+        avoid = self.avoid or ""
+        return avoid.removeprefix(_RUN) if avoid.startswith(_RUN) else None
+
+
+def _choose(name: str, value: str, names: list[str]) -> str:
+    if value not in names:
+        raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
+    return value
+
+
+def _width(sigma: float | str) -> float | str:
+    if isinstance(sigma, str) and sigma in registries().WIDTHS:
+        return sigma
+    try:
+        return float(sigma)
+    except ValueError:
+        raise SettingsError(
+            f'`sigma` is {sigma!r}; expected a positive number, "root" or "median"'
+        ) from None
