@@ -16,10 +16,10 @@ from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
 from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, choose
+from ism_dask.engines import Engine, Problem, first_engine
 from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import sine
+from ism_dask.linalg.eigen import subspace_sine
 
 Array = NDArray[Any]
 
@@ -101,7 +101,7 @@ def determined(model: SupervisedIKDR) -> int:
 
 def leading_sine(V: Array, W: Array, k: int) -> float:
     """Return the sine of the largest angle between the first k columns of V and of W."""
-    return sine(V[:, :k], W[:, :k])
+    return subspace_sine(V[:, :k], W[:, :k])
 
 
 def phi_seconds(
@@ -113,7 +113,7 @@ def phi_seconds(
     # As in a fit: LAPACK on several threads waits by spinning.
     with single_threaded_blas():
         for name in engines:
-            calls[name] = _PhiAt(choose(name, problem, q), W)
+            calls[name] = _PhiAt(first_engine(name, problem, q), W)
             calls[name]()  # the first call is another's warm-up
         return {name: median_seconds(runs) for name, runs in alternating(calls, repeats).items()}
 

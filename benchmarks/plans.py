@@ -9,7 +9,7 @@ from unittest.mock import patch
 from distributed import Client
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.base import Expanded, Factored, worker_bytes
+from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine, worker_bytes
 
 
 @contextmanager
@@ -23,13 +23,13 @@ def recorded_plans(client: Client) -> Iterator[list[int]]:
     plans: list[int] = []
     held = client.scheduler_info(n_workers=-1)["workers"].values()
     workers, threads = len(held), max(worker["nthreads"] for worker in held)
-    expanded = Factored._at
+    expanded = LowRankEngine._at
 
-    def recorded(self: Factored, W: Array) -> Expanded:
+    def recorded(self: LowRankEngine, W: Array) -> EvaluationAtW:
         at = expanded(self, W)
         m = at.expansion.size
         plans.append(worker_bytes(self.problem, self.q, m, workers=workers, threads=threads))
         return at
 
-    with patch.object(Factored, "_at", recorded):
+    with patch.object(LowRankEngine, "_at", recorded):
         yield plans

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, attempt, candidates
-from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
+from ism_dask.estimators.preparation import prepare_rows
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import leading
+from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows.source import RowSource
 from storage import Dataset, ingest
 
@@ -92,19 +92,19 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
 
 def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
-    prepared = prepare(rows.X, kernel, standardize=True)
-    return prepared.drawn(kernel, engine_tol, None, q).problem(dependence(rows.y))
+    prepared = prepare_rows(rows.X, kernel, standardize=True)
+    return prepared.drawn(kernel, engine_tol, None, q).problem(target_dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:
     """Return W (d, q) of the first iteration: near enough to the last one to be like it."""
 
     def iterated(engine: Engine) -> Array:
-        start = leading(engine.phi0(), q)
-        return leading(engine.phi(start.determined).matrix, q).vectors
+        start = leading_eigenpairs(engine.phi0(), q)
+        return leading_eigenpairs(engine.phi(start.determined).matrix, q).vectors
 
     with single_threaded_blas():
-        return attempt(candidates("auto", problem, q), iterated)
+        return first_that_serves(candidate_engines("auto", problem, q), iterated)
 
 
 def turned(W: Array, seed: int) -> Array:

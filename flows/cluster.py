@@ -12,7 +12,7 @@ from flows.ingest import ingest_step
 from flows.reports.markdown import cluster_page
 from flows.runs.clustering import cluster_and_save, count_clusters
 from flows.settings.runs import ClusterSettings
-from flows.tracking.run import RETRIED, rename_run, run_flow, tracked
+from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
 from storage import open_dataset
 
 
@@ -31,7 +31,7 @@ def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
 @flow(name="cluster", flow_run_name="{settings.title}", persist_result=False)
 def cluster(settings: ClusterSettings) -> dict[str, Any]:
     """Cluster all rows of a data set and keep labels and model as a run."""
-    with tracked("cluster", settings) as run:
+    with track_run("cluster", settings) as run:
         ingest_step(settings)
         k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
         rename_run(replace(settings, n_clusters=k).title)

@@ -8,12 +8,12 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.compute.session import joined
+from flows.compute.session import joined_cluster
 from flows.ingest import begin
 from flows.reports.markdown import crossval_page
-from flows.runs.crossval import MEASURES, FoldResult, cross_fold, summarise, undertaken
+from flows.runs.crossval import MEASURES, FoldResult, cross_fold, resumable_crossval, summarise
 from flows.settings.runs import CrossvalSettings
-from flows.tracking.run import RETRIED, run_flow, tracked
+from flows.tracking.run import RETRIED, run_flow, track_run
 
 
 @task(
@@ -40,10 +40,10 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
 
     The folds run one after the other: the mathematics of each uses all cores, or the cluster.
     """
-    with tracked("crossval", settings) as run:
+    with track_run("crossval", settings) as run:
         begin(settings)
-        with undertaken(settings):
-            with joined(settings.scheduler):
+        with resumable_crossval(settings):
+            with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.numbers]
             summary = aggregate_step(settings, results)
         about = "Each fold, mean and population standard deviation"

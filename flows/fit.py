@@ -11,7 +11,7 @@ from flows.ingest import begin
 from flows.reports.markdown import fit_page
 from flows.runs.fit import fit_and_save
 from flows.settings.runs import FitSettings
-from flows.tracking.run import RETRIED, run_flow, tracked
+from flows.tracking.run import RETRIED, run_flow, track_run
 
 
 @task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRIED)
@@ -23,7 +23,7 @@ def fit_step(settings: FitSettings) -> dict[str, Any]:
 @flow(name="fit", flow_run_name="{settings.title}", persist_result=False)
 def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and keep the model as a run."""
-    with tracked("fit", settings) as run:
+    with track_run("fit", settings) as run:
         begin(settings)
         summary = fit_step(settings)
         return run.finished(summary, run.page(fit_page(summary, run.links(summary))))

@@ -12,7 +12,7 @@ from flows.reports.markdown import ingest_page
 from flows.runs.data import ensure_stored, open_labelled, store
 from flows.settings.base import DataSettings, IngestSettings
 from flows.settings.runs import Settings
-from flows.tracking.run import RETRIED, rename_run, run_flow, tracked
+from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
 
 
 @task(
@@ -30,7 +30,7 @@ def store_step(settings: IngestSettings) -> dict[str, Any]:
 @flow(name="ingest", flow_run_name="{settings.title}", persist_result=False)
 def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
-    with tracked("ingest", settings) as run:
+    with track_run("ingest", settings) as run:
         summary = store_step(settings)
         return run.finished(summary, run.page(ingest_page(summary)))
 

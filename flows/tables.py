@@ -7,18 +7,18 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.measure import plan, summarise
-from flows.paper.series import Found, Strand, follow
+from flows.paper.series import Series, SeriesResult, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import tables_page
-from flows.tracking.run import run_flow, tracked
+from flows.tracking.run import run_flow, track_run
 
 
 @task(name="strand", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
-def strand_step(strand: Strand, settings: TablesSettings, part: Part) -> Found:
+def strand_step(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure one cell of a table, or one line of a figure, as far as it is not measured yet."""
-    return follow(strand, settings, part)
+    return measure_series(strand, settings, part)
 
 
 @flow(name="tables", flow_run_name="{settings.title}", persist_result=False)
@@ -27,7 +27,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
 
     What an earlier run of that name has measured is not measured again.
     """
-    with tracked("tables", settings) as run:
+    with track_run("tables", settings) as run:
         found = [strand_step(strand, settings, part) for strand, part in plan(settings)]
         summary = summarise(settings, found)
         return run.finished(summary, run.page(tables_page(summary, run.links(summary))))

@@ -30,7 +30,7 @@ ROUNDING = 1e-6
 FAR = 0.5
 
 
-def checked(account: dict[str, Any], rows: int) -> str:
+def residual_words(account: dict[str, Any], rows: int) -> str:
     """Return the residual of a fit to so many rows, and how it was measured."""
     count = account["residual_rows"]
     against = (
@@ -41,7 +41,7 @@ def checked(account: dict[str, Any], rows: int) -> str:
     return f"{account['residual']:.2g}, true kernel, {against}"
 
 
-def engine(account: dict[str, Any]) -> str:
+def engine_words(account: dict[str, Any]) -> str:
     """Return the engine of a fit, and how far it may be off where it approximates."""
     error = account["engine_error"]
     if not error or (account["engine"] not in _APPROXIMATE and error < ROUNDING):
@@ -50,7 +50,7 @@ def engine(account: dict[str, Any]) -> str:
     return f"{account['engine']}, {within}"
 
 
-def notes(results: list[dict[str, Any]]) -> str:
+def note_words(results: list[dict[str, Any]]) -> str:
     """Return one line of what engines had to note in some folds, or nothing."""
     noted = [result for result in results if result["engine_note"]]
     if not noted:
@@ -62,18 +62,18 @@ def notes(results: list[dict[str, Any]]) -> str:
     return f"fold {', '.join(alike)}: {first}{more}"
 
 
-def ending(status: str) -> str:
+def ending_words(status: str) -> str:
     """Return how a fit ended that has not converged, and what may help, with options for names."""
     known = Status(status)
     return f"{_with_options(known.meaning)}. {_sentence(_with_options(known.advice))}"
 
 
-def advice(status: str) -> str:
+def advice_words(status: str) -> str:
     """Return what may help a fit that has not converged, by the status it ended with."""
     return _sentence(_with_options(Status(status).advice))
 
 
-def components(account: dict[str, Any]) -> str:
+def components_words(account: dict[str, Any]) -> str:
     """Return what a fit says against its number of new features, or nothing."""
     if "components_advice" in account:
         return _sentence(_with_options(account["components_advice"]))
@@ -92,7 +92,7 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def counted(number: int, what: str) -> str:
+def count_noun(number: int, what: str) -> str:
     """Return such as 1 round or 1,200 rounds."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines import Blocks, Engine, Exact, PaddedOperator
-from ism_dask.engines.lowrank.base import Factored
+from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
-from ism_dask.engines.tile_walk import Model, gradient_stripe, projected
+from ism_dask.engines.tile_walk import TileModel, gradient_stripe, project_piece
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 # How far `W^T W` of a solution may be from the identity.
 _ORTHONORMAL = 1e-10
@@ -28,7 +28,7 @@ _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
 
 
-def certified(engine: Engine, solution: Solution) -> Solution:
+def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     """Return `solution` with J in double precision, and its residual under the true kernel.
 
     Where the engine approximates, that residual is taken over all pairs of rows as far as that is
@@ -123,7 +123,7 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
             pass  # tiles may need more than landmarks did: the fit is not to be lost over that
         else:
             return true, n
-    if not isinstance(engine.double, Factored):
+    if not isinstance(engine.double, LowRankEngine):
         raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
     rows = _affordable_rows(n, q)
     true[: len(W)] += _correction(engine.double, W, rows)
@@ -135,7 +135,7 @@ def _affordable_rows(n: int, q: int) -> int:
     return min(n, most, max(least, int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))))
 
 
-def _correction(engine: Factored, W: Array, rows: int) -> Array:
+def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
     """Return an unbiased estimate of the true Phi W less what `engine` has: (d, q).
 
     Each of some random rows is held against all rows. Only the difference is estimated, which is
@@ -144,22 +144,24 @@ def _correction(engine: Factored, W: Array, rows: int) -> Array:
     problem = engine.problem
     n = problem.shards.n_rows
     rng = np.random.default_rng([problem.seed, n])
-    points = problem.shards.derive(projected, W).settled()
+    points = problem.shards.derive(project_piece, W).settled()
     sample = points.pick(np.sort(rng.choice(n, rows, replace=False)))
     moved, degrees = points.through(W.shape[1]).fold(
-        _sample_rows, sample.facts, Model(problem.kernel, problem.gamma, n)
+        _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
     true = moved + degrees[:, None] * sample.facts[-1]
     return (n / rows) * (sample.X.T @ (true - engine.moved(W, sample.X, sample.facts[0])))
 
 
-def _sample_rows(piece: Piece, facts: tuple[Array, ...], model: Model) -> tuple[Array, Array]:
+def _sample_rows(
+    piece: LoadedShard, facts: tuple[Array, ...], model: TileModel
+) -> tuple[Array, Array]:
     """Return what the rows of a piece bring to `coupling * Psi Z` and the degrees of a sample.
 
     The sample, told by its facts, is the head of a stripe whose tail is the piece.
     """
     count = len(facts[-1])
-    head, tail = Piece(0, facts[-1], facts), Piece(count, piece.X, piece.facts)
+    head, tail = LoadedShard(0, facts[-1], facts), LoadedShard(count, piece.X, piece.facts)
     both = replace(model, n_rows=count + len(piece.X))
     moved, degrees, _ = gradient_stripe(head, iter([tail]), both)
     return moved[:count], degrees[:count]

@@ -36,11 +36,10 @@ from storage.models import (
     save_model,
 )
 from storage.paths import data_folder, home, resolve_under, safe_name
-from storage.pieces import Ledger
+from storage.pieces import PieceStore
 from storage.runs import (
     RESULTS,
     Run,
-    kept_at,
     lease_path,
     list_runs,
     open_run,
@@ -48,8 +47,9 @@ from storage.runs import (
     run_folder,
     runs_folder,
     save_results,
+    saved_run_path,
 )
-from storage.verify import Kept, Problem, kept, kept_named
+from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.writing import write_dataset
 from storage.zarr_rows import ZarrRows
 
@@ -64,9 +64,8 @@ __all__ = [
     "DatasetNotFound",
     "DatasetSpec",
     "DownloadError",
-    "Kept",
-    "Ledger",
     "Model",
+    "PieceStore",
     "Problem",
     "RawData",
     "RawFile",
@@ -77,6 +76,7 @@ __all__ = [
     "Split",
     "StorageError",
     "StoredDataset",
+    "StoredItem",
     "UnfitRows",
     "UnsafeName",
     "ZarrRows",
@@ -86,9 +86,6 @@ __all__ = [
     "home",
     "ingest",
     "is_complete",
-    "kept",
-    "kept_at",
-    "kept_named",
     "lease_path",
     "list_datasets",
     "list_runs",
@@ -106,5 +103,8 @@ __all__ = [
     "safe_name",
     "save_model",
     "save_results",
+    "saved_run_path",
+    "stored_items",
+    "stored_items_named",
     "write_dataset",
 ]

@@ -33,7 +33,7 @@ _ADVICE = {
 
 
 @contextmanager
-def explained(path: Path, to: str = "write") -> Iterator[None]:
+def explain_os_errors(path: Path, to: str = "write") -> Iterator[None]:
     """Turn an OSError of the block into a StorageError with the path, free space and advice.
 
     `to` says what the block was about to do: read or write.
@@ -83,7 +83,7 @@ def write_synced(path: Path, text: str) -> None:
 def replace_synced(path: Path, text: str) -> None:
     """Put a text file in place of an earlier one, in one step and through to the disk."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-    with explained(path):
+    with explain_os_errors(path):
         try:
             write_synced(draft, text)
             draft.replace(path)
@@ -93,7 +93,7 @@ def replace_synced(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[IO[str]]:
+def lock_file(path: Path, *, wait: bool = True) -> Iterator[IO[str]]:
     """Hold the lock file `path`; without `wait`, BlockingIOError when another holds it.
 
     The kernel drops the lock when its holder dies, so no stale lock can remain.
@@ -132,7 +132,7 @@ class Workspace:
 
     def publish(self, keep: Callable[[Path], bool] | None = None) -> None:
         """Move `payload` to `target`, unless `keep(target)` says that what is there stays."""
-        with explained(self.target), _gate(self.target.parent):
+        with explain_os_errors(self.target), _gate(self.target.parent):
             # Never asked about a missing target: looking for that one would wait for this lock.
             if keep is not None and self.target.exists() and keep(self.target):
                 return
@@ -148,12 +148,12 @@ def workspace(target: Path) -> Iterator[Workspace]:
     parent = target.parent
     folder = _hidden(target)
     with ExitStack() as held:
-        with explained(target):
+        with explain_os_errors(target):
             make_folder(parent)
             with _gate(parent):
                 _sweep(parent)
                 folder.mkdir()
-                held.enter_context(locked(folder / "lock"))
+                held.enter_context(lock_file(folder / "lock"))
         try:
             yield Workspace(target, folder)
         finally:
@@ -161,18 +161,18 @@ def workspace(target: Path) -> Iterator[Workspace]:
                 _discard(folder, target)
 
 
-def settle(target: Path) -> bool:
+def exists_settled(target: Path) -> bool:
     """Return whether `target` exists.
 
     When it seems not to, a swap under way is waited for, and one whose maker died is undone.
     """
-    with explained(target, "read"):
+    with explain_os_errors(target, "read"):
         if not target.exists():
-            tidy(target.parent)
+            remove_leftovers(target.parent)
         return target.exists()
 
 
-def tidy(parent: Path) -> None:
+def remove_leftovers(parent: Path) -> None:
     """Clear away what those have left in `parent` who died while they built something there."""
     with suppress(OSError):  # in a folder that cannot be written nobody has left anything
         if parent.is_dir():
@@ -180,10 +180,10 @@ def tidy(parent: Path) -> None:
                 _sweep(parent)
 
 
-def discard(path: Path) -> None:
+def remove_folder(path: Path) -> None:
     """Remove a folder, if it is there, and at no time let a part of it be taken for the whole."""
     hidden = _hidden(path)
-    with explained(path):
+    with explain_os_errors(path):
         if not path.exists():
             return
         with _gate(path.parent):
@@ -198,7 +198,7 @@ def _hidden(target: Path) -> Path:
 
 def _gate(parent: Path) -> AbstractContextManager[object]:
     """Let one process at a time create, swap or clear workspaces in `parent`."""
-    return locked(parent / ".lock")
+    return lock_file(parent / ".lock")
 
 
 def _sweep(parent: Path) -> None:
@@ -206,7 +206,7 @@ def _sweep(parent: Path) -> None:
     for folder in parent.iterdir():
         match = _HIDDEN.fullmatch(folder.name)
         if match and folder.is_dir() and not folder.is_symlink():
-            with suppress(OSError), locked(folder / "lock", wait=False):
+            with suppress(OSError), lock_file(folder / "lock", wait=False):
                 _discard(folder, parent / match["target"])
 
 

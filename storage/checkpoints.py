@@ -10,27 +10,24 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from ism_dask.records.checkpoint import Journey, Round, Standing
+from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage.atomic import discard, explained, replace_synced, settle
+from storage.atomic import exists_settled, explain_os_errors, remove_folder, replace_synced
 from storage.errors import DamagedStore, StorageError
-from storage.manifest import damaged
+from storage.manifest import damaged_store
 from storage.paths import resolve_under
-from storage.records import check_kinds, dumps, loads, read_sealed, sealed
+from storage.records import check_field_types, dumps, loads, read_sealed, to_sealed_json
 from storage.runs import run_folder
 from storage.store import commit_group, get_array, open_checked, put_array
 
-if TYPE_CHECKING:
-    from ism_dask.records.checkpoint import Journey
-
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CHECKPOINTS, NEWEST = "checkpoints", "newest"
 _KEPT = 3
 _NUMBER = re.compile("[0-9]{8}")
@@ -56,7 +53,7 @@ class Checkpoints:
         """Return the checkpoints in the folder of a run, whether or not there are any."""
         return cls(resolve_under(run_folder(name), CHECKPOINTS))
 
-    def keep(self, asked: Mapping[str, Any], journey: Journey) -> None:
+    def keep(self, asked: Mapping[str, Any], checkpoint: Checkpoint) -> None:
         """Keep how far what was asked for has come, and let go of all but the newest.
 
         Raises
@@ -64,11 +61,8 @@ class Checkpoints:
         StorageError
             When it could not be written. What was there before still is.
         """
-        # What a fit is made of takes a while to import, which a list of runs need not wait for.
-        from storage.checkpoints import packed  # noqa: PLC0415
-
-        record, numbers = packed(journey)
-        text = dumps({"asked": asked, "journey": record})
+        record, numbers = checkpoint_to_json(checkpoint)
+        text = dumps({"asked": asked, "checkpoint": record})
         number = max([*self.numbers, self._pointed() or 0], default=0) + 1
 
         def fill(group: zarr.Group) -> str:
@@ -77,36 +71,36 @@ class Checkpoints:
 
         attributes = {"format_version": FORMAT_VERSION, "record": text}
         commit_group(self.path(number), attributes, fill)
-        replace_synced(self.folder / NEWEST, sealed({NEWEST: number}))
+        replace_synced(self.folder / NEWEST, to_sealed_json({NEWEST: number}))
         for old in self.numbers[:-_KEPT]:
-            discard(self.path(old))
+            remove_folder(self.path(old))
 
     def find(
         self, asked: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
-    ) -> Journey | None:
+    ) -> Checkpoint | None:
         """Return the newest that is whole and of what is asked, None where there is none.
 
         `tell` is called with what is wrong with newer ones.
         """
         for number in self._candidates(tell):
             try:
-                found, journey = self.read(number)
+                found, checkpoint = self.read(number)
             except DamagedStore as error:
                 tell(f"{error} The checkpoint before it is taken")
                 continue
             # As JSON has it: tuples come back as lists.
             if dumps(found) == dumps(asked):
-                return journey
+                return checkpoint
         return None
 
-    def newest(self) -> Journey | None:
+    def newest(self) -> Checkpoint | None:
         """Return the newest that is whole, whatever was asked for."""
         for number in reversed(self.numbers):
             with suppress(StorageError):
                 return self.read(number)[1]
         return None
 
-    def read(self, number: int) -> tuple[dict[str, Any], Journey]:
+    def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
         """Return what was asked for and how far it had come.
 
         Raises
@@ -114,8 +108,6 @@ class Checkpoints:
         DamagedStore
             When a file of it is missing or altered.
         """
-        from storage.checkpoints import unpacked  # noqa: PLC0415
-
         path = self.path(number)
         _, group = open_checked(path)
         try:
@@ -126,19 +118,19 @@ class Checkpoints:
                     f"ism-dask writes {FORMAT_VERSION}"
                 )
             record = loads(str(attributes["record"]))
-            journey = unpacked(record["journey"], get_array(group, _NUMBERS))
-            return dict(record["asked"]), journey
+            checkpoint = checkpoint_from_json(record["checkpoint"], get_array(group, _NUMBERS))
+            return dict(record["asked"]), checkpoint
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged(path, "zarr.json", f"not a checkpoint ({error})") from error
+            raise damaged_store(path, "zarr.json", f"not a checkpoint ({error})") from error
 
     def clear(self) -> None:
         """Forget all of it."""
-        discard(self.folder)
+        remove_folder(self.folder)
 
     @property
     def numbers(self) -> list[int]:
         """The numbers of those that are there, rising; the last is the newest."""
-        with explained(self.folder, "read"):
+        with explain_os_errors(self.folder, "read"):
             entries = self.folder.iterdir() if self.folder.is_dir() else ()
             return sorted(int(each.name) for each in entries if self.is_number(each.name))
 
@@ -173,7 +165,7 @@ class Checkpoints:
 
     def _candidates(self, tell: Callable[[str], None]) -> Iterator[int]:
         pointed = self._pointed(tell)
-        if pointed is not None and not settle(self.path(pointed)):
+        if pointed is not None and not exists_settled(self.path(pointed)):
             tell(f"{self.path(pointed)}, the newest checkpoint, is missing: an older one is taken")
         yield from reversed(self.numbers)
 
@@ -183,7 +175,8 @@ class Checkpoints:
 
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Candidate, Journey, Record, Round, Solution, Standing, State)
+    kind.__name__: kind
+    for kind in (Candidate, Checkpoint, Record, Round, Solution, OuterState, State)
 }
 _ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
 # What marks a record of these kinds, and an array: where its numbers begin, and its shape.
@@ -192,22 +185,22 @@ _KIND, _ARRAY = "kind", "array"
 Numbers = NDArray[np.float64]
 
 
-def packed(journey: Journey) -> tuple[dict[str, Any], Numbers]:
+def checkpoint_to_json(checkpoint: Checkpoint) -> tuple[dict[str, Any], Numbers]:
     """Return plain JSON, and the numbers of all arrays one after the other."""
     arrays: list[Numbers] = []
-    record = _plain(journey, arrays)
+    record = _plain(checkpoint, arrays)
     return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
 
 
-def unpacked(record: Mapping[str, Any], numbers: Numbers) -> Journey:
+def checkpoint_from_json(record: Mapping[str, Any], numbers: Numbers) -> Checkpoint:
     """Return what `packed` was given; ValueError where that is not what it is."""
     try:
-        journey = _revived(record, numbers)
+        checkpoint = _revived(record, numbers)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no journey: {error}") from error
-    if not isinstance(journey, Journey):
-        raise ValueError(f"no journey, but a {type(journey).__name__}")  # noqa: TRY004
-    return journey
+        raise ValueError(f"no checkpoint: {error}") from error
+    if not isinstance(checkpoint, Checkpoint):
+        raise ValueError(f"no checkpoint, but a {type(checkpoint).__name__}")  # noqa: TRY004
+    return checkpoint
 
 
 def _plain(value: Any, arrays: list[Numbers]) -> Any:
@@ -239,7 +232,7 @@ def _revived(value: Any, numbers: Numbers) -> Any:
     if name in _ENUMS:
         return _ENUMS[name](**given)
     made = _KINDS[name](**given)
-    check_kinds(made)
+    check_field_types(made)
     return made
 
 

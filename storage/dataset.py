@@ -10,11 +10,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.atomic import explained, settle
+from storage.atomic import exists_settled, explain_os_errors
 from storage.catalogue import DATASETS
 from storage.dataset_info import DatasetInfo, check_labels, folder_name
 from storage.errors import DatasetNotFound, StorageError
-from storage.manifest import Manifest, check_presence, damaged, read_manifest
+from storage.manifest import Manifest, check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
 from storage.store import get_array, open_checked
 from storage.zarr_rows import ZarrRows
@@ -140,7 +140,7 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
         When a file of it is missing or altered; chunks of X are checked when they are read.
     """
     path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
-    if not settle(path):
+    if not exists_settled(path):
         raise _not_stored(str(name_or_path), path)
     return _assemble(path, *open_checked(path))
 
@@ -148,7 +148,7 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
     """Return whether every file of a store is there with its length, and the data as expected."""
     try:
-        settle(path)
+        exists_settled(path)
         manifest = read_manifest(path)
         check_presence(path, manifest)
     except StorageError:
@@ -183,16 +183,18 @@ def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
     try:
         info = DatasetInfo.from_json(group.attrs.asdict())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path, "zarr.json", f"not the attributes of a data set ({error})") from error
+        raise damaged_store(
+            path, "zarr.json", f"not the attributes of a data set ({error})"
+        ) from error
     X = ZarrRows.of(path, manifest, "X")
     labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
     mean, scale = get_array(group, "mean"), get_array(group, "scale")
     if not mean.shape == scale.shape == X.shape[1:]:
-        raise damaged(path, "mean/zarr.json", f"shape {mean.shape} for {X.shape[1]} columns")
+        raise damaged_store(path, "mean/zarr.json", f"shape {mean.shape} for {X.shape[1]} columns")
     try:
         check_labels(info, labels, *X.shape)
     except StorageError as error:
-        raise damaged(path, "zarr.json", str(error)) from error
+        raise damaged_store(path, "zarr.json", str(error)) from error
     return Dataset(info, X, labels, mean, scale, manifest.data_hash, path)
 
 
@@ -216,5 +218,5 @@ def _not_stored(name: str, path: Path) -> DatasetNotFound:
 def stored_folders() -> list[Path]:
     """Return the folders of the stored data sets, damaged ones too, sorted."""
     root = datasets_folder()
-    with explained(root, "read"):
+    with explain_os_errors(root, "read"):
         return sorted(filter(_visible, root.iterdir())) if root.is_dir() else []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from storage.errors import StorageError
 from storage.paths import safe_name
-from storage.records import check_kinds
+from storage.records import check_field_types
 
 FORMAT_VERSION = 1
 
@@ -70,7 +70,7 @@ class DatasetInfo:
             values[key] = None if values[key] is None else tuple(values[key])
         values["class_names"] = {k: tuple(v) for k, v in values["class_names"].items()}
         info = cls(**values)
-        check_kinds(info)
+        check_field_types(info)
         return info
 
 

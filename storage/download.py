@@ -13,7 +13,7 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from storage.atomic import explained, sync, workspace
+from storage.atomic import explain_os_errors, sync, workspace
 from storage.errors import DownloadError, RawFileError
 from storage.paths import DATA_VARIABLE, data_folder, home, safe_name
 
@@ -58,7 +58,7 @@ def fetch(
             raise _failed(url, str(error) or type(error).__name__) from error
         if sha256 not in (None, digest):
             raise _failed(url, f"SHA-256 of what came is {digest}, expected {sha256}")
-        with explained(target):
+        with explain_os_errors(target):
             sync(work.payload)
         work.publish()
     return target
@@ -74,7 +74,7 @@ def _stream(url: str, path: Path, size_limit: int, timeout: httpx.Timeout) -> st
         client.stream("GET", url) as response,
     ):
         response.raise_for_status()
-        with explained(path), path.open("wb") as handle:
+        with explain_os_errors(path), path.open("wb") as handle:
             for piece in _with_bar(response, Path(httpx.URL(url).path).name):
                 if response.num_bytes_downloaded > size_limit:
                     raise _failed(url, f"more than {size_limit} bytes, the most expected")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.atomic import tidy
+from storage.atomic import remove_leftovers
 from storage.catalogue import DATASETS, DatasetSpec, spec_of
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
@@ -51,7 +51,7 @@ def ingest(
     spec = spec_of(name)
     split = spec.split_name(split)
     target = dataset_path(name, split)
-    tidy(target.parent)
+    remove_leftovers(target.parent)
     good = partial(is_complete, data_hash=spec.splits[split].content_sha256)
     if force or not good(target):
         _store(spec, split, target, None if force else good, progress)

@@ -12,7 +12,7 @@ from typing import Any
 from storage.atomic import sync, write_synced
 from storage.digest import sha256_file
 from storage.errors import DamagedStore
-from storage.records import loads, seal_of, sealed
+from storage.records import digest_of, loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -45,7 +45,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Return the digest of the whole manifest."""
-        return seal_of(self._body())
+        return digest_of(self._body())
 
     @property
     def total_bytes(self) -> int:
@@ -54,7 +54,7 @@ class Manifest:
 
     def to_text(self) -> str:
         """Return the manifest as JSON with its own digest, so that it vouches for itself too."""
-        return sealed(self._body())
+        return to_sealed_json(self._body())
 
     def _body(self) -> dict[str, Any]:
         files = {name: asdict(entry) for name, entry in self.files.items()}
@@ -105,7 +105,7 @@ def check_presence(root: Path, manifest: Manifest) -> None:
     for name, entry in manifest.files.items():
         found = _length(root / name)
         if found != entry.bytes:
-            raise damaged(root, name, _lengths(found, entry.bytes))
+            raise damaged_store(root, name, _lengths(found, entry.bytes))
 
 
 def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
@@ -118,9 +118,9 @@ def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> 
     """Raise DamagedStore unless `data`, None for no file, is what the manifest says."""
     found = None if data is None else len(data)
     if data is None or found != entry.bytes:
-        raise damaged(root, name, _lengths(found, entry.bytes))
+        raise damaged_store(root, name, _lengths(found, entry.bytes))
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise damaged(root, name, "its SHA-256 is not the one in the manifest")
+        raise damaged_store(root, name, "its SHA-256 is not the one in the manifest")
 
 
 def bytes_at(path: Path) -> bytes | None:
@@ -131,7 +131,7 @@ def bytes_at(path: Path) -> bytes | None:
         return None
 
 
-def damaged(root: Path, name: str, what: str) -> DamagedStore:
+def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
     """Return the error that names one bad file of a store."""
     return DamagedStore(
         f"`{name}` in {root} is damaged: {what}. "

@@ -12,12 +12,12 @@ import zarr
 from numpy.typing import NDArray
 
 from ism_dask.rows.standardise import project
-from storage.atomic import settle
+from storage.atomic import exists_settled
 from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
-from storage.manifest import bytes_at, check_bytes, damaged, read_manifest
+from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
-from storage.runs import MODEL, commit_run, kept_at, no_run, read_record, run_folder
+from storage.runs import MODEL, commit_run, no_run, read_record, run_folder, saved_run_path
 from storage.store import built_at, get_array, put_array
 
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
@@ -212,7 +212,7 @@ def load_model(name_or_path: str | Path) -> Model:
         When a file of it is missing or altered.
     """
     path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    if not settle(path):
+    if not exists_settled(path):
         raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
     group, record = read_record(path)
     try:
@@ -220,12 +220,12 @@ def load_model(name_or_path: str | Path) -> Model:
         labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
         return Model(**arrays, labels=labels, sample=_sample(group), **_revived(record))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path, "zarr.json", f"not the record of a model ({error})") from error
+        raise damaged_store(path, "zarr.json", f"not the record of a model ({error})") from error
 
 
 def _path_of(name: str) -> Path:
     """Return where the model of run `name` is, or say why there is none."""
-    path = kept_at(name)
+    path = saved_run_path(name)
     if path is None:
         raise no_run(name)
     if path.name != MODEL:

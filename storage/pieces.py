@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.atomic import discard, explained, settle, workspace, write_synced
+from storage.atomic import exists_settled, explain_os_errors, remove_folder, workspace, write_synced
 from storage.errors import DamagedStore
 from storage.paths import resolve_under
-from storage.records import dumps, read_sealed, sealed
+from storage.records import dumps, read_sealed, to_sealed_json
 from storage.runs import run_folder
 
 LEDGER = "ledger"
 
 
 @dataclass(frozen=True)
-class Ledger:
+class PieceStore:
     """What is known so far of a run that is done piece by piece.
 
     A result counts for what was asked for: where anything of that is another, it is not found.
@@ -31,15 +31,15 @@ class Ledger:
     folder: Path
 
     @classmethod
-    def of_run(cls, name: str) -> Ledger:
+    def of_run(cls, name: str) -> PieceStore:
         """Return the ledger in the folder of a run, whether or not the run is kept already."""
         return cls(resolve_under(run_folder(name), LEDGER))
 
     def keep(self, piece: str, asked: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Keep the result of a piece, whole or not at all, in place of an earlier one."""
-        text = sealed({"asked": asked, "result": result})
+        text = to_sealed_json({"asked": asked, "result": result})
         with workspace(self._path(piece)) as work:
-            with explained(self._path(piece)):
+            with explain_os_errors(self._path(piece)):
                 write_synced(work.payload, text)
             work.publish()
 
@@ -52,9 +52,9 @@ class Ledger:
             When the file was altered or cut short.
         """
         path = self._path(piece)
-        if not settle(path):
+        if not exists_settled(path):
             return None
-        found = read_entry(path)
+        found = read_piece(path)
         # As JSON has it: tuples come back as lists.
         same = dumps(found["asked"]) == dumps(asked)
         return dict(found["result"]) if same else None
@@ -66,13 +66,13 @@ class Ledger:
 
     def clear(self) -> None:
         """Forget all of it."""
-        discard(self.folder)
+        remove_folder(self.folder)
 
     def _path(self, piece: str) -> Path:
         return resolve_under(self.folder, f"{piece}.json")
 
 
-def read_entry(path: Path) -> dict[str, Any]:
+def read_piece(path: Path) -> dict[str, Any]:
     """Return what was asked for, and the result, of a file of a ledger, or raise DamagedStore."""
     try:
         found = read_sealed(path, "a result")

@@ -69,24 +69,24 @@ def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
 _SEAL = "digest"
 
 
-def seal_of(entry: Mapping[str, Any]) -> str:
+def digest_of(entry: Mapping[str, Any]) -> str:
     """Return the digest of what is to be kept."""
     return sha256(dumps(entry).encode()).hexdigest()
 
 
-def sealed(entry: Mapping[str, Any]) -> str:
+def to_sealed_json(entry: Mapping[str, Any]) -> str:
     """Return `entry` as JSON text with its digest."""
-    return dumps({**entry, _SEAL: seal_of(entry)})
+    return dumps({**entry, _SEAL: digest_of(entry)})
 
 
-def unsealed(text: str) -> dict[str, Any]:
+def from_sealed_json(text: str) -> dict[str, Any]:
     """Return what `sealed` was given; raise ValueError for any other text."""
     found = loads(text)
     if not isinstance(found, dict):
         raise ValueError(f"it holds a {type(found).__name__}, not a record")  # noqa: TRY004
     entry = {key: value for key, value in found.items() if key != _SEAL}
     try:
-        sound = text == sealed(entry)  # byte for byte, so that no flipped bit passes
+        sound = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
     except (RecursionError, StorageError) as error:
         raise ValueError(f"it is none of ours: {error}") from error
     if not sound:
@@ -100,7 +100,7 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
     A file that is not there is a FileNotFoundError.
     """
     try:
-        return unsealed(path.read_text(encoding="utf-8"))
+        return from_sealed_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise
     except (OSError, ValueError) as error:
@@ -108,7 +108,7 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
         raise DamagedStore(f"{path} is damaged: {told}.", path.name, told) from error
 
 
-def check_kinds(made: Any) -> None:
+def check_field_types(made: Any) -> None:
     """Raise ValueError for the first field of a dataclass that holds something else."""
     hints = get_type_hints(type(made))
     for each in fields(made):

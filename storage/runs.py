@@ -13,9 +13,9 @@ from typing import Any
 
 import zarr
 
-from storage.atomic import explained, settle
+from storage.atomic import exists_settled, explain_os_errors
 from storage.errors import RunNotFound, StorageError
-from storage.manifest import MANIFEST, damaged, read_manifest
+from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import dumps, loads
 from storage.store import commit_group, open_checked
@@ -87,10 +87,12 @@ def lease_path(name: str) -> Path:
     return resolve_under(run_folder(name), LEASE)
 
 
-def kept_at(name: str) -> Path | None:
+def saved_run_path(name: str) -> Path | None:
     """Return the folder of the model or results of run `name`, None where nothing is kept."""
     folder = run_folder(name)
-    found = [path for part in (MODEL, RESULTS) if settle(path := resolve_under(folder, part))]
+    found = [
+        path for part in (MODEL, RESULTS) if exists_settled(path := resolve_under(folder, part))
+    ]
     # Both are there where one replaced the other and the remains could not be removed.
     return max(found, key=_written, default=None)
 
@@ -105,7 +107,7 @@ def open_run(name: str) -> Run:
     DamagedStore
         When a file of it is missing or altered.
     """
-    path = kept_at(name)
+    path = saved_run_path(name)
     if path is None:
         raise no_run(name)
     record = read_record(path)[1]
@@ -154,7 +156,7 @@ def commit_run(
     # What was there of another kind, or was made of it, says nothing of this run.
     for other in {MODEL, RESULTS} - {part}:
         shutil.rmtree(run_folder(name) / other, ignore_errors=True)
-    with explained(target):
+    with explain_os_errors(target):
         report_path(name).unlink(missing_ok=True)
     return target
 
@@ -172,9 +174,9 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
         record: dict[str, Any] = loads(str(attributes["record"]))
         missing = [key for key in _RECORD if not isinstance(record.get(key), dict)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(path, "zarr.json", f"not the record of a run ({error})") from error
+        raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
     if missing:
-        raise damaged(path, "zarr.json", f"not the record of a run (it lacks {missing[0]!r})")
+        raise damaged_store(path, "zarr.json", f"not the record of a run (it lacks {missing[0]!r})")
     return group, record
 
 
@@ -188,7 +190,7 @@ def no_run(name: str) -> RunNotFound:
 def run_names() -> list[str]:
     """Return the names of all folders of runs, whatever is in them."""
     root = runs_folder()
-    with explained(root, "read"):
+    with explain_os_errors(root, "read"):
         entries = root.iterdir() if root.is_dir() else ()
         return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
 
@@ -197,7 +199,7 @@ def _line(name: str) -> Run | None:
     """Return a run of the list; None for a folder in which nothing is kept."""
     path = runs_folder() / name
     try:
-        kept = kept_at(name)
+        kept = saved_run_path(name)
         path = kept or path
         return open_run(name) if kept else None
     except StorageError as error:

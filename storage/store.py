@@ -17,7 +17,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
-from storage.atomic import explained, settle, workspace
+from storage.atomic import exists_settled, explain_os_errors, workspace
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
@@ -25,7 +25,7 @@ from storage.manifest import (
     check_all,
     check_bytes,
     check_presence,
-    damaged,
+    damaged_store,
     read_manifest,
     write_manifest,
 )
@@ -54,7 +54,7 @@ def commit_group(
     keep : callable, optional
         Asked under the lock; True leaves what is at `target` and drops the new group.
     """
-    with workspace(target) as work, explained(target):
+    with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
         write_manifest(work.payload, fill(group))
         work.publish(keep)
@@ -94,7 +94,7 @@ def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
     store = group.store
     if not isinstance(store, CheckedStore):
         raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
-    with blamed(store.root, name):
+    with name_damaged_store(store.root, name):
         found = _checked_array(store, name)
         return np.asarray(found[...])
 
@@ -104,7 +104,7 @@ def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
     try:
         return _open_checked(root)
     except DamagedStore:  # or replaced by a new one just now: that would be a good one
-        settle(root)
+        exists_settled(root)
         return _open_checked(root)
 
 
@@ -113,7 +113,7 @@ def _open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
     manifest = read_manifest(root)
     check_presence(root, manifest)
     check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
-    with blamed(root, "zarr.json"):
+    with name_damaged_store(root, "zarr.json"):
         store = CheckedStore(root, manifest.files)
         group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
     return manifest, group
@@ -121,12 +121,12 @@ def _open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
     """Open one array, given the manifest's entries for it."""
-    with blamed(root, name):
+    with name_damaged_store(root, name):
         return _checked_array(CheckedStore(root, files), name)
 
 
 @contextmanager
-def blamed(root: Path, name: str) -> Iterator[None]:
+def name_damaged_store(root: Path, name: str) -> Iterator[None]:
     """Turn whatever Zarr says of metadata and chunks that it cannot read into a DamagedStore."""
     try:
         yield
@@ -135,7 +135,7 @@ def blamed(root: Path, name: str) -> Iterator[None]:
     # Of codecs, shapes and types that are none of ours it says so in many ways.
     except Exception as error:
         told = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
-        raise damaged(root, name, told) from error
+        raise damaged_store(root, name, told) from error
 
 
 def _checked_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
@@ -147,7 +147,7 @@ def _checked_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
     codecs = tuple(type(each) for each in found.metadata.codecs)  # type: ignore[union-attr]
     chunks = store.count(f"{name}/") - 1
     if codecs != _CODECS or found.dtype.kind not in "biuf" or found.nchunks != chunks:
-        raise damaged(
+        raise damaged_store(
             store.root,
             f"{name}/zarr.json",
             f"shape {found.shape} of {found.dtype} in {found.nchunks} chunks by "
@@ -184,7 +184,7 @@ class CheckedStore(LocalStore):
         entry = self._files.get(key)
         if entry is None:
             if "c" in key.split("/"):
-                raise damaged(self.root, key, "the manifest does not list it")
+                raise damaged_store(self.root, key, "the manifest does not list it")
             return None
         data = await asyncio.to_thread(self._load, key, entry)
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -193,7 +193,7 @@ class CheckedStore(LocalStore):
         """Read one file and check it against its entry."""
         stamp, data = _read(self.root / key)
         if data is None:  # the store may be in the middle of being replaced
-            settle(self.root)
+            exists_settled(self.root)
             stamp, data = _read(self.root / key)
         if data is None or self._checked.get(key) != stamp:
             check_bytes(self.root, key, entry, data)

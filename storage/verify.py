@@ -7,17 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.atomic import explained, settle, tidy
+from storage.atomic import exists_settled, explain_os_errors, remove_leftovers
 from storage.catalogue import DATASETS
 from storage.checkpoints import CHECKPOINTS, NEWEST, Checkpoints
 from storage.dataset import datasets_folder, open_dataset, stored_folders
 from storage.dataset_info import folder_name
 from storage.digest import ContentDigest
 from storage.errors import DamagedStore, StorageError
-from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged, read_manifest
+from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
 from storage.models import load_model
 from storage.paths import resolve_under
-from storage.pieces import LEDGER, Ledger, read_entry
+from storage.pieces import LEDGER, PieceStore, read_piece
 from storage.records import read_sealed
 from storage.runs import (
     LEASE,
@@ -61,7 +61,7 @@ Seek = Callable[[Path, OnBytes], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredItem:
     """Something in the home that can be checked.
 
     Attributes
@@ -98,25 +98,25 @@ class Kept:
         yield from _found(self.path, _PROBLEMS[self.kind], on_bytes)
 
 
-def kept() -> list[Kept]:
+def stored_items() -> list[StoredItem]:
     """Return all that is in the home: data sets, and runs with whatever is kept of them."""
     folders = [runs_folder() / name for name in run_names()]
     for each in (datasets_folder(), *folders):
         if not each.is_symlink():
-            tidy(each)  # what a writer that has died had set aside comes back
+            remove_leftovers(each)  # what a writer that has died had set aside comes back
     runs = [each for each in folders if any(_visible(each))]
     return [
-        *(Kept("data set", path.name, path) for path in stored_folders()),
-        *(Kept("run", path.name, path) for path in runs),
+        *(StoredItem("data set", path.name, path) for path in stored_folders()),
+        *(StoredItem("run", path.name, path) for path in runs),
     ]
 
 
-def kept_named(name: str) -> list[Kept]:
+def stored_items_named(name: str) -> list[StoredItem]:
     """Return what has that name: a run, a data set, or all splits of one that are stored."""
     spec = DATASETS.get(name)
     splits = {folder_name(name, split) for split in spec.splits} if spec else set()
     names = {"data set": {name, *splits}, "run": {name}}
-    return [each for each in kept() if each.name in names[each.kind]]
+    return [each for each in stored_items() if each.name in names[each.kind]]
 
 
 def _dataset_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -155,7 +155,7 @@ def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
         if pointed is None and numbers not in ([], [1]):
             yield Problem(checkpoints.folder / NEWEST, "it is missing, but checkpoints are there")
         # By now there may be newer ones, and this one may have been let go.
-        gone = pointed is not None and not settle(checkpoints.path(pointed))
+        gone = pointed is not None and not exists_settled(checkpoints.path(pointed))
         if pointed is not None and gone and checkpoints.pointed == pointed:
             yield Problem(checkpoints.path(pointed), "the newest checkpoint is missing")
     except DamagedStore as error:
@@ -163,8 +163,8 @@ def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
 
 
 def _ledger_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    for path in Ledger(folder).entries:
-        yield from _file_problems(path, read_entry, on_bytes)
+    for path in PieceStore(folder).entries:
+        yield from _file_problems(path, read_piece, on_bytes)
     yield from _strangers(folder, lambda name: name.endswith(".json"))
 
 
@@ -248,7 +248,9 @@ def _read_values(path: Path) -> None:
         digest.add(data.X.read(start, min(start + data.X.chunk_rows, len(data.X))))
     found = digest.finish(data.labels)
     if found != data.data_hash:
-        raise damaged(path, MANIFEST, f"the values have the SHA-256 {found}, not its `data_hash`")
+        raise damaged_store(
+            path, MANIFEST, f"the values have the SHA-256 {found}, not its `data_hash`"
+        )
 
 
 def _strangers(folder: Path, known: Callable[[str], bool]) -> Iterator[Problem]:
@@ -259,7 +261,7 @@ def _strangers(folder: Path, known: Callable[[str], bool]) -> Iterator[Problem]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    with explained(folder, "read"):
+    with explain_os_errors(folder, "read"):
         entries = folder.iterdir() if folder.is_dir() else ()
         return sorted(each for each in entries if each.name[0] != ".")
 
@@ -287,4 +289,4 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _identity(root: Path) -> int | None:
     """Return what tells a folder from the one that replaces it; None for none."""
-    return root.stat().st_ino if settle(root) else None
+    return root.stat().st_ino if exists_settled(root) else None

@@ -12,8 +12,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.manifest import FileEntry, Manifest, check_all, damaged
-from storage.store import blamed, open_checked_array
+from storage.manifest import FileEntry, Manifest, check_all, damaged_store
+from storage.store import name_damaged_store, open_checked_array
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ZarrRows:
         files = {k: v for k, v in manifest.files.items() if k.startswith(f"{array}/")}
         found = open_checked_array(root, array, files)
         if found.ndim != 2 or found.chunks[1] != max(1, found.shape[1]):
-            raise damaged(
+            raise damaged_store(
                 root, f"{array}/zarr.json", f"shape {found.shape} in chunks {found.chunks}"
             )
         n, d = found.shape
@@ -91,7 +91,7 @@ class ZarrRows:
         if start == stop:
             return np.empty((0, self.shape[1]), self.dtype)
         chunks = f"{self.array}/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
-        with blamed(Path(self.root), chunks):
+        with name_damaged_store(Path(self.root), chunks):
             return np.ascontiguousarray(_open(self)[start:stop])
 
     def verify(self) -> None:

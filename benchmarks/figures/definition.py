@@ -14,7 +14,7 @@ from benchmarks import dense
 from benchmarks.fits import Fit, determined, fit, leading_sine, middle
 from benchmarks.measure import Figure, alternating, median_seconds, say, timed
 from benchmarks.rows import Labelled, first_subspace, labelled, mnist_train, problem_of, turned
-from ism_dask.engines import choose
+from ism_dask.engines import first_engine
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 
@@ -180,7 +180,7 @@ def _errors(
 
 def _error(kernel: Kernel, engine: str, tol: float, rows: Labelled, truth: _Truth) -> Figure:
     problem = problem_of(rows, kernel, tol)
-    serving = choose(engine, problem, truth.W.shape[1])
+    serving = first_engine(engine, problem, truth.W.shape[1])
     found = serving.phi(truth.W)
     runs = [timed(partial(serving.phi, turned(truth.W, seed))) for seed in range(3)]
     phi_off = float(np.linalg.norm(found.matrix - truth.phi) / np.linalg.norm(truth.phi))

@@ -12,8 +12,8 @@ from benchmarks.dense import standardised
 from benchmarks.measure import Figure, timed
 from benchmarks.rows import labelled, mnist_train, problem_of
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Problem, choose
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines import Problem, first_engine
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows import cut
 from storage import ingest
@@ -25,7 +25,7 @@ def tiles() -> Figure:
     data = ingest("mnist", "train")
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
     kernel = Gaussian("median").resolve(X[:5000])
-    problem = Problem.of(cut(X), kernel, dependence(np.asarray(data.y)[:n]))
+    problem = Problem.of(cut(X), kernel, target_dependence(np.asarray(data.y)[:n]))
     return _beside_products(problem, repeats=9, least=0.60)
 
 
@@ -43,7 +43,7 @@ def _beside_products(problem: Problem, *, repeats: int, least: float, q: int = 1
     """Compare some exact Phi at a random W (d, q) with products before and after each."""
     n, d = problem.shards.n_rows, problem.d
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
-    engine = choose("exact", problem, q)
+    engine = first_engine("exact", problem, q)
     engine.phi(W)
     runs = []
     for _ in range(repeats):

@@ -101,7 +101,7 @@ def _served() -> Iterator[None]:
     """Let a Prefect server of a home of its own answer in the block."""
     from flows.services.ports import Ports  # noqa: PLC0415
     from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
-    from flows.services.service import Telling  # noqa: PLC0415
+    from flows.services.service import StartupMessages  # noqa: PLC0415
     from flows.services.supervisor import stop_all  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ def _served() -> Iterator[None]:
             os.environ.pop("PREFECT_API_URL", None)
             prepare_environment(debug=False)
             try:
-                ensure_server(Telling(say, lambda _: nullcontext()))
+                ensure_server(StartupMessages(say, lambda _: nullcontext()))
                 yield
             finally:
                 stop_all()

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import compute, data, runs, services
-from flows.cli.options import expanded
+from flows.cli.options import with_options
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_insist, leave
 from flows.text import printable
@@ -53,7 +53,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
 )
 for _command, _example in _COMMANDS:
     _name = _command.__name__.replace("_", "-")
-    app.command(_name, epilog=f"Example: {_example}")(expanded(_command))
+    app.command(_name, epilog=f"Example: {_example}")(with_options(_command))
 
 
 def _show_version(asked: bool) -> None:

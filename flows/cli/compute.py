@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import text
-from flows.cli.launch import Work
+from flows.cli.launch import LazyFlow
 from flows.cli.output import Output
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flows.runs.lease import Lease
 
 
-_CROSSVAL = Work(plain="flows.work.folds:crossval_plain", flow="flows.crossval:run_crossval")
+_CROSSVAL = LazyFlow(plain="flows.work.folds:crossval_plain", flow="flows.crossval:run_crossval")
 
 
 def crossval(
@@ -56,13 +56,13 @@ def _show_crossval(summary: dict[str, Any], output: Output) -> None:
     unsettled = [result for result in results if not result["converged"]]
     for status in dict.fromkeys(result["status"] for result in unsettled):
         alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
-        output.say(f"not converged: fold {', '.join(alike)} {text.ending(status)}")
-    if noted := text.notes(results):
+        output.say(f"not converged: fold {', '.join(alike)} {text.ending_words(status)}")
+    if noted := text.note_words(results):
         output.say(noted)
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
-_FIT = Work(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
+_FIT = LazyFlow(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
 
 
 def fit(
@@ -85,10 +85,10 @@ def run_fit(settings: FitSettings, output: Output, *, plain: bool) -> None:
 def _show_fit(summary: dict[str, Any], output: Output) -> None:
     output.say(
         f"{summary['run']}: objective {summary['objective']:.6g}, eigengap "
-        f"{summary['eigengap']:.4g}, {text.counted(summary['iterations'], 'iteration')}, "
-        f"engine {text.engine(summary)}, {summary['seconds']:.2f} s"
+        f"{summary['eigengap']:.4g}, {text.count_noun(summary['iterations'], 'iteration')}, "
+        f"engine {text.engine_words(summary)}, {summary['seconds']:.2f} s"
     )
-    output.say(f"residual {text.checked(summary, summary['rows'])}")
+    output.say(f"residual {text.residual_words(summary, summary['rows'])}")
     if summary["engine_note"]:
         output.say(summary["engine_note"])
     pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
@@ -97,10 +97,12 @@ def _show_fit(summary: dict[str, Any], output: Output) -> None:
         for number, (value, loadings) in enumerate(pairs)
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
-    if advice := text.components(summary):
+    if advice := text.components_words(summary):
         output.say(advice)
     if not summary["converged"]:
-        output.say(f"not settled: the best W so far was kept. It {text.ending(summary['status'])}")
+        output.say(
+            f"not settled: the best W so far was kept. It {text.ending_words(summary['status'])}"
+        )
     if summary["residual"] > text.FAR:
         output.say(
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
@@ -113,7 +115,7 @@ def _loading(loading: dict[str, Any]) -> str:
     return f"{loading['feature']} {loading['weight']:+.2f}"
 
 
-_CLUSTER = Work(plain="flows.work.grouping:cluster_plain", flow="flows.cluster:run_cluster")
+_CLUSTER = LazyFlow(plain="flows.work.grouping:cluster_plain", flow="flows.cluster:run_cluster")
 
 
 def cluster(
@@ -135,12 +137,12 @@ def run_cluster(settings: ClusterSettings, output: Output, *, plain: bool) -> No
 
 def _show_clusters(summary: dict[str, Any], output: Output) -> None:
     output.say(
-        f"{summary['run']}: {text.counted(summary['n_clusters'], 'cluster')} in "
-        f"{text.counted(len(summary['rounds']), 'round')}, "
-        f"objective {summary['objective']:.6g}, engine {text.engine(summary)}, "
+        f"{summary['run']}: {text.count_noun(summary['n_clusters'], 'cluster')} in "
+        f"{text.count_noun(len(summary['rounds']), 'round')}, "
+        f"objective {summary['objective']:.6g}, engine {text.engine_words(summary)}, "
         f"{summary['seconds']:.2f} s"
     )
-    output.say(f"residual {text.checked(summary, summary['rows'])}")
+    output.say(f"residual {text.residual_words(summary, summary['rows'])}")
     if summary["engine_note"]:
         output.say(summary["engine_note"])
     sizes = [[str(number), f"{size:,}"] for number, size in enumerate(summary["sizes"])]
@@ -148,7 +150,7 @@ def _show_clusters(summary: dict[str, Any], output: Output) -> None:
     if summary["nmi"]:
         rows = [[name, f"{value:.3f}"] for name, value in summary["nmi"].items()]
         output.table(("label", "NMI"), rows, left=1)
-    if advice := text.components(summary):
+    if advice := text.components_words(summary):
         output.say(advice)
     if not summary["converged"]:
         output.say(f"not settled: the best so far was kept. {_cluster_advice(summary)}")
@@ -160,13 +162,13 @@ def _show_clusters(summary: dict[str, Any], output: Output) -> None:
 def _cluster_advice(summary: dict[str, Any]) -> str:
     """Say what may help: the rounds may not have settled, or the W that was kept, or neither."""
     settings, status = summary["settings"], summary["status"]
-    helps = [] if status == "converged" else [f"W {text.ending(status)}"]
+    helps = [] if status == "converged" else [f"W {text.ending_words(status)}"]
     if summary["rounds"][-1]["change"] >= settings["outer_tol"]:
         helps.append("Raise --max-outer or --outer-tol")
     return ". ".join(helps)
 
 
-_TABLES = Work(plain="flows.paper.running:tables_plain", flow="flows.tables:run_tables")
+_TABLES = LazyFlow(plain="flows.paper.running:tables_plain", flow="flows.tables:run_tables")
 
 
 def tables(
@@ -253,7 +255,7 @@ def resume(
 
 
 def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
-    from storage.records import check_kinds  # noqa: PLC0415
+    from storage.records import check_field_types  # noqa: PLC0415
 
     # What there is of an earlier run of that name it was allowed to replace when it began.
     given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}
@@ -261,7 +263,7 @@ def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
         given["scheduler"] = scheduler
     try:
         settings = kind(**given)
-        check_kinds(settings)
+        check_field_types(settings)
     except SettingsError:
         raise
     except (TypeError, ValueError) as error:
@@ -274,9 +276,9 @@ def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
 
 def _nothing_to_resume(name: str) -> str:
     from flows.runs.lease import list_leases  # noqa: PLC0415
-    from storage import kept_at  # noqa: PLC0415
+    from storage import saved_run_path  # noqa: PLC0415
 
-    if kept_at(name) is not None:
+    if saved_run_path(name) is not None:
         return f"the run {name!r} is complete; see `ism-dask show {name}`"
     names = ", ".join(lease.run for lease in list_leases())
     return f"no run {name!r} was cut off; {f'there are {names}' if names else 'none was'}"

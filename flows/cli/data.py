@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.launch import Work
+from flows.cli.launch import LazyFlow
 from flows.cli.output import Output
 from flows.errors import FlowError
 from flows.settings.base import IngestSettings
-from flows.text import counted
+from flows.text import count_noun
 
 
 def datasets(*, output: Output) -> None:
@@ -24,7 +24,7 @@ def datasets(*, output: Output) -> None:
     output.finish({"command": "datasets", "datasets": [entry.to_json() for entry in entries]})
 
 
-_INGEST = Work(plain="flows.work.storing:store", flow="flows.ingest:run_ingest")
+_INGEST = LazyFlow(plain="flows.work.storing:store", flow="flows.ingest:run_ingest")
 
 
 def ingest(
@@ -81,7 +81,7 @@ def check(
     with output.watched():
         checked = check_files(names or [])
     rows = [
-        [each.kept.name, each.kept.kind, each.verdict, str(each.files), size(each.bytes)]
+        [each.item.name, each.item.kind, each.verdict, str(each.files), size(each.bytes)]
         for each in checked
     ]
     if rows:
@@ -93,9 +93,9 @@ def check(
         output.say(str(problem))
     output.finish({"command": "check", "checked": [each.to_json() for each in checked]})
     if problems:
-        damaged = [each.kept.name for each in checked if each.problems]
+        damaged = [each.item.name for each in checked if each.problems]
         raise FlowError(
-            f"{counted(len(problems), 'file')} of {', '.join(damaged)} "
+            f"{count_noun(len(problems), 'file')} of {', '.join(damaged)} "
             f"{'is' if len(problems) == 1 else 'are'} damaged, the first {problems[0]}; ingest a "
             "data set again with --force, compute a run again"
         )

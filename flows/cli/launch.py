@@ -14,11 +14,11 @@ from flows.errors import FlowError
 from flows.settings.base import FlowSettings
 
 if TYPE_CHECKING:
-    from flows.services.records import Record
+    from flows.services.records import ProcessRecord
 
 
 @dataclass(frozen=True)
-class Work:
+class LazyFlow:
     """What a command does with its settings, by names that are imported when it runs.
 
     Attributes
@@ -34,19 +34,19 @@ class Work:
     def carried_out(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Do the work, showing people how far it is, and return its summary."""
         if not plain:
-            with_prefect(output)
+            connect_to_prefect(output)
         work = resolve_name(self.plain if plain else self.flow)
         with output.watched():
             summary: dict[str, Any] = work(settings)
         return summary
 
 
-def with_prefect(output: Output) -> str:
+def connect_to_prefect(output: Output) -> str:
     """Set Prefect's environment, see to it that a server answers, and return its API address."""
     from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
-    from flows.services.service import Telling  # noqa: PLC0415
+    from flows.services.service import StartupMessages  # noqa: PLC0415
 
-    def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
+    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
         server = records[0]
         return output.waiting(
             f"starting a Prefect server at {server.page}; it stays up for the next run: stop it "
@@ -57,12 +57,12 @@ def with_prefect(output: Output) -> str:
     # Of a log that a server which is away has not got, Prefect would tell on stderr.
     logging.raiseExceptions = output.debug
     try:
-        api = ensure_server(Telling(output.say, waiting))
+        api = ensure_server(StartupMessages(output.say, waiting))
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
     from flows.tracking.client import check_admitted  # noqa: PLC0415
-    from flows.tracking.outbox import settle_all  # noqa: PLC0415
+    from flows.tracking.outbox import send_receipts  # noqa: PLC0415
 
     check_admitted()
-    settle_all()
+    send_receipts()
     return api

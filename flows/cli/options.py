@@ -14,7 +14,7 @@ import typer
 from flows.errors import Interrupted
 
 
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return `command` with each parameter that is a dataclass replaced by options for its fields.
 
     The command is then called with the objects made of them.

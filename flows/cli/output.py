@@ -16,7 +16,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Column, Table
 
 from flows.interface.fields import setting
-from flows.interface.progress import TimeLeft, watching
+from flows.interface.progress import TimeLeft, watch_progress
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns
 
@@ -78,7 +78,7 @@ class Output:
         columns = bar_columns(console.width, clock)
         with (
             Progress(*columns, console=console, disable=not self.live, transient=True) as progress,
-            watching(_Bar(self, progress)),
+            watch_progress(_Bar(self, progress)),
         ):
             yield
 

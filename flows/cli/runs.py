@@ -20,7 +20,7 @@ def runs(*, output: Output) -> None:
     Damaged ones say what is wrong with them.
     """
     from flows.reports.listing import COLUMNS, cells, line  # noqa: PLC0415
-    from flows.runs.lease import list_leases, unfinished_line  # noqa: PLC0415
+    from flows.runs.lease import list_leases, unfinished_entry  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
@@ -31,7 +31,7 @@ def runs(*, output: Output) -> None:
     for each in runs:
         if each.problem:
             output.say(each.problem)
-    unfinished = [unfinished_line(lease) for lease in list_leases()]
+    unfinished = [unfinished_entry(lease) for lease in list_leases()]
     for told in unfinished:
         output.say(f"{told['name']}: {told['told']}")
     answer = {"runs": [line(each) for each in runs], "unfinished": unfinished}
@@ -52,20 +52,20 @@ def show(
     """Show what is kept of a run: figures, how far to trust them, weights, configuration."""
     from flows.reports.files import view_of  # noqa: PLC0415
     from flows.reports.listing import whole  # noqa: PLC0415
-    from flows.reports.summary import configuration, glance, subject, trust  # noqa: PLC0415
+    from flows.reports.summary import key_figures, run_settings, run_subject, trust_figures  # noqa: PLC0415
 
     view = view_of(name)
-    told = subject(view.run)
+    told = run_subject(view.run)
     output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
     output.say(told)
-    output.table(("figure", "value"), _fact_rows(glance(view.run)), left=2)
-    meant = [[fact.name, fact.value, fact.meaning] for fact in trust(view.run)]
+    output.table(("figure", "value"), _fact_rows(key_figures(view.run)), left=2)
+    meant = [[fact.name, fact.value, fact.meaning] for fact in trust_figures(view.run)]
     output.table(("how far to trust it", "", ""), meant, left=3)
     _show_cluster_sizes(view, output)
     _show_components(view, output)
     _show_folds(view, output)
     versions = " ".join(f"{name} {version}," for name, version in view.run.versions.items())
-    output.table(("setting", "value"), _fact_rows(configuration(view.run)), left=2)
+    output.table(("setting", "value"), _fact_rows(run_settings(view.run)), left=2)
     output.say(f"computed with {versions.rstrip(',')}")
     output.say(f"kept at {view.run.path}")
     output.finish({"command": "show", **whole(view)})

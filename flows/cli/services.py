@@ -12,12 +12,12 @@ import typer
 from flows.cli.output import Output
 from flows.errors import SettingsError
 from flows.services.settings import ServiceSettings
-from flows.text import counted
+from flows.text import count_noun
 
 if TYPE_CHECKING:
-    from flows.services.records import Record
-    from flows.services.service import Telling
-    from flows.services.status import Running
+    from flows.services.records import ProcessRecord
+    from flows.services.service import StartupMessages
+    from flows.services.status import RunningServices
 
 
 _TITLES = {
@@ -58,7 +58,7 @@ def up(
 def _keep_up(wishes: ServiceSettings, output: Output) -> None:
     from flows.services.supervisor import keep_up  # noqa: PLC0415
 
-    def shown(found: Running, already: bool) -> None:
+    def shown(found: RunningServices, already: bool) -> None:
         _show_services(found, already, output)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
@@ -84,9 +84,9 @@ def _stop_services(_: ServiceSettings, output: Output) -> None:
 
 
 def _list_services(_: ServiceSettings, output: Output) -> None:
-    from flows.services.status import running  # noqa: PLC0415
+    from flows.services.status import running_services  # noqa: PLC0415
 
-    found = running()
+    found = running_services()
     if found is None:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
@@ -98,7 +98,7 @@ def _list_services(_: ServiceSettings, output: Output) -> None:
     _finish_up(found, output)
 
 
-def _show_services(found: Running, already: bool, output: Output) -> None:
+def _show_services(found: RunningServices, already: bool, output: Output) -> None:
     if already:
         output.say("runs already:")
     links = found.to_json()
@@ -108,13 +108,13 @@ def _show_services(found: Running, already: bool, output: Output) -> None:
     _finish_up(found, output, already=already)
 
 
-def _finish_up(found: Running, output: Output, **more: Any) -> None:
+def _finish_up(found: RunningServices, output: Output, **more: Any) -> None:
     services = [_service_json(record) for record in _service_records()]
     answer = {"command": "up", "running": True, **found.to_json(), "services": services, **more}
     output.finish(answer)
 
 
-def _service_records() -> list[Record]:
+def _service_records() -> list[ProcessRecord]:
     from flows.services.records import recorded  # noqa: PLC0415
     from flows.services.status import NAME  # noqa: PLC0415
     from flows.services.supervisor import KINDS  # noqa: PLC0415
@@ -123,24 +123,24 @@ def _service_records() -> list[Record]:
     return [record for name in names if (record := recorded(name))]
 
 
-def _service_json(record: Record) -> dict[str, Any]:
+def _service_json(record: ProcessRecord) -> dict[str, Any]:
     from flows.services.records import log_path  # noqa: PLC0415
 
     told = {"name": record.name, "pid": record.pid, "address": record.address or None}
     return {**told, "page": record.page, "log": str(log_path(record.name))}
 
 
-def _starting(output: Output) -> Telling:
+def _starting(output: Output) -> StartupMessages:
     """Return what is told while something starts."""
     from flows.services.prefect import avoid_proxies  # noqa: PLC0415
-    from flows.services.service import Telling  # noqa: PLC0415
+    from flows.services.service import StartupMessages  # noqa: PLC0415
 
     avoid_proxies()
 
-    def waiting(records: Sequence[Record]) -> AbstractContextManager[object]:
+    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
         return output.waiting(f"starting {', '.join(record.name for record in records)} ...")
 
-    return Telling(output.say, waiting)
+    return StartupMessages(output.say, waiting)
 
 
 def check_cluster(
@@ -149,11 +149,11 @@ def check_cluster(
     output: Output,
 ) -> None:
     """Check a cluster file and show what it would start, or the workers of a running cluster."""
-    from flows.compute.base import Planned  # noqa: PLC0415
-    from flows.compute.places import place_of  # noqa: PLC0415
+    from flows.compute.base import PlannedCluster  # noqa: PLC0415
+    from flows.compute.places import cluster_place  # noqa: PLC0415
 
-    place = place_of(where)
-    show = _show_plan if isinstance(place, Planned) else _show_workers
+    place = cluster_place(where)
+    show = _show_plan if isinstance(place, PlannedCluster) else _show_workers
     facts = show(place, output)
     output.finish({"command": "check-cluster", "cluster": where, **facts})
 
@@ -166,12 +166,14 @@ def _show_plan(place: Any, output: Output) -> dict[str, Any]:
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:
-    from flows.compute.checks import VERSIONS, workers_of  # noqa: PLC0415
-    from flows.compute.session import joined_place  # noqa: PLC0415
+    from flows.compute.checks import VERSIONS, list_workers  # noqa: PLC0415
+    from flows.compute.session import joined_cluster_at  # noqa: PLC0415
 
-    with output.watched(), joined_place(place) as client:
-        address, workers = client.scheduler.address, workers_of(client)
+    with output.watched(), joined_cluster_at(place) as client:
+        address, workers = client.scheduler.address, list_workers(client)
     columns = ("worker", "threads", "memory", *VERSIONS)
     output.table(columns, [each.cells() for each in workers], left=1)
-    output.say(f"{counted(len(workers), 'worker')} at {address}, with versions that go with ours")
+    output.say(
+        f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
+    )
     return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}

@@ -19,7 +19,7 @@ _MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
 
 
 @dataclass(frozen=True)
-class Reached:
+class JoinedCluster:
     """A scheduler that can be joined.
 
     Attributes
@@ -46,7 +46,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """What a cluster would start.
 
     Attributes
@@ -62,26 +62,26 @@ class Plan:
 
 
 @runtime_checkable
-class Place(Protocol):
+class ClusterPlace(Protocol):
     """Where tiles can be computed."""
 
     def check(self) -> None:
         """Raise FlowError where something that it stands on is not installed."""
 
-    def opened(self) -> AbstractContextManager[Reached]:
+    def opened(self) -> AbstractContextManager[JoinedCluster]:
         """Start what has to be started, and end it with the block."""
 
 
 @runtime_checkable
-class Planned(Place, Protocol):
+class PlannedCluster(ClusterPlace, Protocol):
     """A place that starts something, and can tell what before it does."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Return what would be started."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class StartedCluster:
     """A cluster that we start, and end."""
 
     extra: ClassVar[str | None] = None
@@ -97,7 +97,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Adapt:
+class AdaptiveSize:
     """How many workers or jobs there are at least and at most, by how much there is to do."""
 
     minimum: int

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from flows.compute.client import on_scheduler, on_workers, sample
+from flows.compute.client import on_scheduler, on_workers, sample_workers
 from flows.errors import FlowError
 
 
-def check_seen(folder: str) -> None:
+def check_files_visible(folder: str) -> None:
     """Raise FlowError where a worker of the active cluster does not see a folder that we see."""
     from distributed import default_client  # noqa: PLC0415
 
     client = default_client()
-    for address, seen in on_workers(client, sample(client), os.path.isdir, folder).items():
+    for address, seen in on_workers(client, sample_workers(client), os.path.isdir, folder).items():
         if seen is not True:
             raise FlowError(
                 f"the worker at {address} does not see {folder}, from where it would read the "
@@ -51,7 +51,7 @@ def check_versions(client: Any) -> None:
 
 def worker_versions(client: Any) -> dict[str, Versions]:
     """Return the versions of the workers that are asked, by their addresses."""
-    asked = sample(client)
+    asked = sample_workers(client)
     found = on_workers(client, asked, _packages())
     own = on_workers(client, asked, resolve_name, _OWN_VERSION)
     return {
@@ -136,7 +136,7 @@ class Worker:
         return asdict(self)
 
 
-def workers_of(client: Any) -> list[Worker]:
+def list_workers(client: Any) -> list[Worker]:
     """Return the workers of the cluster, in the order of their addresses."""
     known = client.scheduler_info(n_workers=-1)["workers"]
     versions = worker_versions(client)

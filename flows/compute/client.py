@@ -96,7 +96,7 @@ _ASKED = 32
 _WITHIN = 60.0
 
 
-def sample(client: Any) -> list[str]:
+def sample_workers(client: Any) -> list[str]:
     """Return the addresses of the workers to ask, from all over the cluster."""
     addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
     step = -(-len(addresses) // _ASKED)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flows.compute.base import ANSWERS_WITHIN, Reached
+from flows.compute.base import ANSWERS_WITHIN, JoinedCluster
 from flows.errors import FlowError
 from flows.interface.interrupts import interrupts_held
-from flows.interface.progress import report
+from flows.interface.progress import report_progress
 from flows.services.dask import client_settings
-from flows.text import counted
+from flows.text import count_noun
 
 # They say at length, and more than once, what the one line of the error says.
 _NOISY = ("distributed", "distributed.client", "asyncio", "tornado.application")
@@ -33,7 +33,7 @@ _TLS = {
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_logs() -> Iterator[None]:
     """Keep Dask from telling, in the block, what our errors tell."""
     # Imported later it would set these levels anew.
     import distributed  # noqa: F401, PLC0415
@@ -50,7 +50,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def connected(reached: Reached) -> Iterator[Any]:
+def joined_client(reached: JoinedCluster) -> Iterator[Any]:
     """Yield a client of the scheduler, which is the active one in the block."""
     import dask  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
@@ -75,16 +75,16 @@ def connected(reached: Reached) -> Iterator[Any]:
         yield client
 
 
-def await_workers(client: Any, reached: Reached) -> None:
+def await_workers(client: Any, reached: JoinedCluster) -> None:
     """Wait for the first workers, telling whoever watches."""
     until = time.monotonic() + reached.wait
     while (running := _count(client)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
-                f"the Dask scheduler at {reached.address} has {counted(running, 'worker')}, and no "
-                f"more came within {reached.wait:g} s; {reached.none_came}"
+                f"the Dask scheduler at {reached.address} has {count_noun(running, 'worker')}, "
+                f"and no more came within {reached.wait:g} s; {reached.none_came}"
             )
-        report(0.0, f"waiting for {reached.awaited}: {running} running")
+        report_progress(0.0, f"waiting for {reached.awaited}: {running} running")
         time.sleep(_LOOKS_EVERY)
 
 
@@ -92,7 +92,7 @@ def _count(client: Any) -> int:
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
-async def _greet(reached: Reached) -> None:
+async def _greet(reached: JoinedCluster) -> None:
     from distributed import Security  # noqa: PLC0415
     from distributed.comm.core import connect  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ async def _greet(reached: Reached) -> None:
     await comm.close()
 
 
-def _why_not(reached: Reached, error: BaseException) -> str:
+def _why_not(reached: JoinedCluster, error: BaseException) -> str:
     encrypted = reached.address.startswith(_ENCRYPTED)
     if isinstance(error, TypeError) and encrypted:
         return (

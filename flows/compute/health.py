@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.compute.base import Reached
+from flows.compute.base import JoinedCluster
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of_scheduler, state_of_worker
 from flows.errors import FlowError
 from flows.interface.progress import duration
 from flows.services.records import PRIVATE
-from flows.text import counted
+from flows.text import count_noun
 from storage.atomic import replace_synced
 from storage.errors import StorageError
 
@@ -60,7 +60,7 @@ def pulse_of(client: EndableClient, within: float = _ANSWERS_WITHIN) -> Pulse | 
     return None
 
 
-def no_workers(reached: Reached) -> ClusterLost:
+def no_workers(reached: JoinedCluster) -> ClusterLost:
     """Return what to say of a cluster whose workers are gone."""
     return ClusterLost(
         f"the Dask cluster at {reached.address} lost all its workers, and none came back",
@@ -69,7 +69,7 @@ def no_workers(reached: Reached) -> ClusterLost:
 
 
 @contextmanager
-def explained(client: EndableClient, reached: Reached) -> Iterator[None]:
+def explain_loss(client: EndableClient, reached: JoinedCluster) -> Iterator[None]:
     """Raise ClusterLost, or say in one line what else became of the cluster, from an error."""
     # Only those who want a cluster wait for what it takes to talk to one.
     from distributed.client import FutureCancelledError, FuturesCancelledError  # noqa: PLC0415
@@ -102,16 +102,16 @@ def explained(client: EndableClient, reached: Reached) -> Iterator[None]:
         raise
 
 
-def _no_scheduler(reached: Reached) -> ClusterLost:
+def _no_scheduler(reached: JoinedCluster) -> ClusterLost:
     return ClusterLost(
         f"the Dask scheduler at {reached.address} was lost on the way",
         "see its log, start it and its workers again, and repeat the command",
     )
 
 
-def _killed(client: EndableClient, reached: Reached, error: Any) -> FlowError:
+def _killed(client: EndableClient, reached: JoinedCluster, error: Any) -> FlowError:
     """Tell a task that takes too much memory from workers that somebody else has ended."""
-    ended = f"one task ended {counted(error.allowed_failures + 1, 'worker')} of the Dask cluster"
+    ended = f"one task ended {count_noun(error.allowed_failures + 1, 'worker')} of the Dask cluster"
     worker = error.last_worker
     had = _over_memory(client, worker.address)
     if had is None:
@@ -124,7 +124,7 @@ def _killed(client: EndableClient, reached: Reached, error: Any) -> FlowError:
     return FlowError(
         f"{ended} at {reached.address} for want of memory: the last had taken "
         f"{had / 2**20:.0f} MiB of its {worker.memory_limit / 2**20:.0f} MiB with "
-        f"{counted(worker.nthreads, 'thread')}; give each worker more memory or fewer threads"
+        f"{count_noun(worker.nthreads, 'thread')}; give each worker more memory or fewer threads"
     )
 
 
@@ -163,7 +163,9 @@ class Watchdog:
         Where the state of a stalled cluster is kept.
     """
 
-    def __init__(self, client: EndableClient, reached: Reached, stall: float, folder: Path) -> None:
+    def __init__(
+        self, client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
+    ) -> None:
         self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
         self._every = min(_LOOKS_EVERY, stall / _LOOKS)
         self._done = -1
@@ -215,7 +217,9 @@ class Watchdog:
 
 
 @contextmanager
-def watched(client: EndableClient, reached: Reached, stall: float, folder: Path) -> Iterator[None]:
+def watch_health(
+    client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
+) -> Iterator[None]:
     """Raise ClusterLost in the block where it waits for a cluster that hangs."""
     ended = threading.Event()
     dog = Watchdog(client, reached, stall, folder)

@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from flows.compute.base import Adapt, Plan, Reached, Started, check_memory, check_numbers
+from flows.compute.base import (
+    AdaptiveSize,
+    ClusterPlan,
+    JoinedCluster,
+    StartedCluster,
+    check_memory,
+    check_numbers,
+)
 from flows.errors import FlowError
 from flows.services.dask import scheduler_environment
-from flows.text import counted
+from flows.text import count_noun
 
 # Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
 _IDLE = 3600
@@ -25,7 +32,7 @@ _SECURITY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kubernetes(Started):
+class Kubernetes(StartedCluster):
     """A DaskCluster, made for the run and deleted after it.
 
     Attributes
@@ -54,7 +61,7 @@ class Kubernetes(Started):
     package: ClassVar[str] = "dask_kubernetes"
 
     image: str
-    workers: int | Adapt
+    workers: int | AdaptiveSize
     cpu: int = 1
     memory: str = "2 GiB"
     namespace: str | None = None
@@ -66,19 +73,21 @@ class Kubernetes(Started):
     def __post_init__(self) -> None:
         check_numbers(1, cpu=self.cpu, wait=self.wait)
         check_memory(self.memory)
-        if not isinstance(self.workers, Adapt):
+        if not isinstance(self.workers, AdaptiveSize):
             check_numbers(1, workers=self.workers)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Return the DaskCluster that would be made."""
         import yaml  # noqa: PLC0415 - comes with dask
 
         spec = self.spec("ism-dask")
         text = yaml.safe_dump(spec, sort_keys=False).rstrip()
-        return Plan((f"{self._count}, by this DaskCluster:", *text.split("\n")), {"spec": spec})
+        return ClusterPlan(
+            (f"{self._count}, by this DaskCluster:", *text.split("\n")), {"spec": spec}
+        )
 
     @contextmanager
-    def opened(self) -> Iterator[Reached]:
+    def opened(self) -> Iterator[JoinedCluster]:
         """Make the DaskCluster, and delete it when the block ends."""
         from dask_kubernetes.operator import KubeCluster  # noqa: PLC0415
 
@@ -90,9 +99,9 @@ class Kubernetes(Started):
                 quiet=True,
             )
         with cluster:
-            if isinstance(self.workers, Adapt):
+            if isinstance(self.workers, AdaptiveSize):
                 cluster.adapt(minimum=self.workers.minimum, maximum=self.workers.maximum)
-            yield Reached(
+            yield JoinedCluster(
                 cluster.scheduler_address,
                 wait=self.wait,
                 awaited=f"{self._count} to start",
@@ -106,7 +115,9 @@ class Kubernetes(Started):
         spec: dict[str, Any] = make_cluster_spec(
             name,
             image=self.image,
-            n_workers=self.workers.minimum if isinstance(self.workers, Adapt) else self.workers,
+            n_workers=self.workers.minimum
+            if isinstance(self.workers, AdaptiveSize)
+            else self.workers,
             resources=self._resources(1, {}),
             env={**scheduler_environment(), **self.env},
             # Dask no longer has the commands of one word that the operator would take.
@@ -139,9 +150,9 @@ class Kubernetes(Started):
 
     @property
     def _count(self) -> str:
-        if isinstance(self.workers, Adapt):
+        if isinstance(self.workers, AdaptiveSize):
             return f"{self.workers.minimum} to {self.workers.maximum} Kubernetes workers"
-        return counted(self.workers, "Kubernetes worker")
+        return count_noun(self.workers, "Kubernetes worker")
 
 
 @contextmanager

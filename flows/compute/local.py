@@ -8,22 +8,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from flows.compute.base import (
-    Plan,
-    Reached,
-    Started,
+    ClusterPlan,
+    JoinedCluster,
+    StartedCluster,
     check_memory,
     check_numbers,
     scheduler_defaults,
 )
 from flows.interface.interrupts import interrupts_held
 from flows.services.certificates import temporary_security
-from flows.text import counted
+from flows.text import count_noun
 
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Started):
+class Local(StartedCluster):
     """Worker processes on this machine, which nobody else can reach.
 
     Attributes
@@ -48,15 +48,15 @@ class Local(Started):
         if self.memory is not None:
             check_memory(self.memory)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Return what would be started."""
         each = "its share of the memory" if self.memory is None else self.memory
         how = ", encrypted" if self.tls else ""
-        line = f"{self._count} of {counted(self.threads, 'thread')} and {each} on {HOST}{how}"
-        return Plan((line,), asdict(self))
+        line = f"{self._count} of {count_noun(self.threads, 'thread')} and {each} on {HOST}{how}"
+        return ClusterPlan((line,), asdict(self))
 
     @contextmanager
-    def opened(self) -> Iterator[Reached]:
+    def opened(self) -> Iterator[JoinedCluster]:
         """Start the processes, and end them with the block."""
         from distributed import LocalCluster  # noqa: PLC0415
 
@@ -80,7 +80,7 @@ class Local(Started):
                 )
                 opened.enter_context(cluster)
             cluster.scale(self.workers)
-            yield Reached(
+            yield JoinedCluster(
                 cluster.scheduler_address,
                 security,
                 workers=self.workers,
@@ -91,4 +91,4 @@ class Local(Started):
 
     @property
     def _count(self) -> str:
-        return counted(self.workers, "worker")
+        return count_noun(self.workers, "worker")

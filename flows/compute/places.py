@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from flows.compute.base import Place, Reached, Started
+from flows.compute.base import ClusterPlace, JoinedCluster, StartedCluster
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
 from flows.compute.slurm import Slurm
@@ -57,7 +57,7 @@ def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str =
     hints = get_type_hints(kind)
     missing = [name for name, each in fields.items() if _is_required(each) and name not in table]
     if missing:
-        expected = words(hints[missing[0]])
+        expected = listed(hints[missing[0]])
         raise TableError(f"`{within}{missing[0]}` is missing; expected {expected}")
     given = {key: _value(hints[key], item, folder, within + key) for key, item in table.items()}
     try:
@@ -68,25 +68,25 @@ def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str =
         raise TableError(f"{within}{error}" if within else str(error)) from error
 
 
-def near(name: str, names: list[str]) -> str:
+def closest_name(name: str, names: list[str]) -> str:
     """Return what to say of the name that was probably meant."""
     close = get_close_matches(name, names, n=1)
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
-def words(hint: Any) -> str:
+def listed(hint: Any) -> str:
     """Say what a value of that type is."""
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
-        keys = [f"{each.name} = {words(hints[each.name])}" for each in dataclasses.fields(hint)]
+        keys = [f"{each.name} = {listed(hints[each.name])}" for each in dataclasses.fields(hint)]
         return f"a table {{{', '.join(keys)}}}"
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
-        return f"a list, each {words(inner[0])}"
+        return f"a list, each {listed(inner[0])}"
     if origin is dict:
-        return f"a table, each value {words(inner[1])}"
+        return f"a table, each value {listed(inner[1])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(words(each) for each in inner if each is not type(None))
+        return " or ".join(listed(each) for each in inner if each is not type(None))
     return _WORDS[hint]
 
 
@@ -96,7 +96,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _unknown(at: str, key: str, names: list[str]) -> str:
-    return f"`{at}` is no key of it{near(key, names)} (expected {', '.join(names)})"
+    return f"`{at}` is no key of it{closest_name(key, names)} (expected {', '.join(names)})"
 
 
 def _value(hint: Any, value: Any, folder: Path, at: str) -> Any:
@@ -106,7 +106,7 @@ def _value(hint: Any, value: Any, folder: Path, at: str) -> Any:
         if _fits(choice, value):
             return _made(choice, value, folder, at)
     shown = "a table" if isinstance(value, dict) else repr(value)
-    raise TableError(f"`{at}` is {shown}; expected {words(hint)}")
+    raise TableError(f"`{at}` is {shown}; expected {listed(hint)}")
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -133,7 +133,7 @@ _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address(Started):
+class Address(StartedCluster):
     """A scheduler that somebody has started.
 
     Attributes
@@ -162,11 +162,11 @@ class Address(Started):
             )
 
     @contextmanager
-    def opened(self) -> Iterator[Reached]:
+    def opened(self) -> Iterator[JoinedCluster]:
         """Yield where it is; it stays when the block ends."""
         security = None if self.tls is None else self.tls.security()
         advice = f"start some with `dask worker {self.address}`"
-        yield Reached(self.address, security, wait=self.wait, none_came=advice)
+        yield JoinedCluster(self.address, security, wait=self.wait, none_came=advice)
 
 
 def is_address(text: str) -> bool:
@@ -179,22 +179,22 @@ NAME = "up"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Up(Started):
+class Up(StartedCluster):
     """The Dask cluster that `ism-dask up` keeps on this machine."""
 
     @contextmanager
-    def opened(self) -> Iterator[Reached]:
+    def opened(self) -> Iterator[JoinedCluster]:
         """Yield where it is now; it stays when the block ends."""
-        from flows.services.status import running  # noqa: PLC0415
+        from flows.services.status import running_services  # noqa: PLC0415
 
-        found = running()
+        found = running_services()
         if found is None or found.scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
         security = _security() if found.scheduler.startswith("tls://") else None
-        yield Reached(found.scheduler, security, none_came="see `ism-dask up --status`")
+        yield JoinedCluster(found.scheduler, security, none_came="see `ism-dask up --status`")
 
 
 def _security() -> Any:
@@ -217,7 +217,7 @@ KINDS: dict[str, type[Any]] = {
 _SUFFIX = ".toml"
 
 
-def place_of(scheduler: str) -> Place:
+def cluster_place(scheduler: str) -> ClusterPlace:
     """Return what `--scheduler` names, checked as far as it can be without starting anything."""
     if is_address(scheduler):
         return Address(address=scheduler)
@@ -232,14 +232,14 @@ def place_of(scheduler: str) -> Place:
     )
 
 
-def read_cluster(file: Path) -> Place:
+def read_cluster(file: Path) -> ClusterPlace:
     """Return the cluster that a file describes, or raise SettingsError naming what is wrong."""
     table = _parsed(file)
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise SettingsError(f"{file}: {_odd_kind(kind)}")
     try:
-        place: Place = read_table(KINDS[kind], table, file.parent)
+        place: ClusterPlace = read_table(KINDS[kind], table, file.parent)
         place.check()
     except TableError as error:
         raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
@@ -264,4 +264,4 @@ def _odd_kind(kind: Any) -> str:
     names = ", ".join(KINDS)
     if kind is None:
         return f"`kind` is missing; expected one of {names}"
-    return f"`kind` is {kind!r}; expected one of {names}{near(str(kind), list(KINDS))}"
+    return f"`kind` is {kind!r}; expected one of {names}{closest_name(str(kind), list(KINDS))}"

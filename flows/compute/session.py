@@ -10,14 +10,14 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.compute.base import Place, Reached
+from flows.compute.base import ClusterPlace, JoinedCluster
 from flows.compute.checks import check_versions
-from flows.compute.connection import await_workers, connected, quiet
-from flows.compute.health import ClusterLost, explained, watched
-from flows.compute.places import place_of
+from flows.compute.connection import await_workers, joined_client, quiet_logs
+from flows.compute.health import ClusterLost, explain_loss, watch_health
+from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
 from flows.errors import FlowError
-from flows.interface.progress import report
+from flows.interface.progress import report_progress
 
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
@@ -42,10 +42,10 @@ class Session:
         The active one. After `renew` it is another.
     """
 
-    reached: Reached
+    reached: JoinedCluster
     client: EndableClient
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ClusterPlace) -> None:
         self._place = place
         self._opened = ExitStack()
         self._lost = False
@@ -55,7 +55,7 @@ class Session:
     def explained(self) -> Iterator[None]:
         """Raise ClusterLost from what a lost cluster makes of the block."""
         try:
-            with explained(self.client, self.reached):
+            with explain_loss(self.client, self.reached):
                 yield
         except ClusterLost as lost:
             self._lost = lost.gone
@@ -75,7 +75,7 @@ class Session:
         from distributed import span  # noqa: PLC0415
 
         # Of one for each computation, as by default, schedulers would keep all.
-        with self.explained(), watched(self.client, self.reached, stall, folder), span(SPAN):
+        with self.explained(), watch_health(self.client, self.reached, stall, folder), span(SPAN):
             yield
 
     def renew(self) -> None:
@@ -93,7 +93,9 @@ class Session:
                     raise
             else:
                 return
-            report(0.0, f"waiting for the Dask cluster to come back, up to {_BACK_WITHIN:.0f} s")
+            report_progress(
+                0.0, f"waiting for the Dask cluster to come back, up to {_BACK_WITHIN:.0f} s"
+            )
             time.sleep(_LOOKS_EVERY)
 
     def close(self) -> None:
@@ -106,7 +108,7 @@ class Session:
     def _open(self) -> None:
         with ExitStack() as opened:
             self.reached = opened.enter_context(self._place.opened())
-            self.client = opened.enter_context(connected(self.reached))
+            self.client = opened.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
             self._opened, self._lost = opened.pop_all(), False
@@ -129,7 +131,7 @@ _JOINED: ContextVar[tuple[str, Session] | None] = ContextVar("joined", default=N
 
 
 @contextmanager
-def joined(scheduler: str | None) -> Iterator[Session | None]:
+def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     """Make the cluster that `scheduler` names the one that shards find; for None, do nothing.
 
     What was started for the block ends with it. Within the block the same name means the same
@@ -141,7 +143,7 @@ def joined(scheduler: str | None) -> Iterator[Session | None]:
     elif around is not None and around[0] == scheduler:
         yield around[1]
     else:
-        with quiet(), closing(Session(place_of(scheduler))) as session:
+        with quiet_logs(), closing(Session(cluster_place(scheduler))) as session:
             token = _JOINED.set((scheduler, session))
             try:
                 yield session
@@ -150,7 +152,7 @@ def joined(scheduler: str | None) -> Iterator[Session | None]:
 
 
 @contextmanager
-def joined_place(place: Place) -> Iterator[Any]:
+def joined_cluster_at(place: ClusterPlace) -> Iterator[Any]:
     """Yield a client of a cluster that has workers, all with versions like ours."""
-    with quiet(), closing(Session(place)) as session, session.explained():
+    with quiet_logs(), closing(Session(place)) as session, session.explained():
         yield session.client

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flows.compute.base import (
-    Adapt,
-    Plan,
-    Reached,
-    Started,
+    AdaptiveSize,
+    ClusterPlan,
+    JoinedCluster,
+    StartedCluster,
     check_memory,
     check_numbers,
     scheduler_defaults,
@@ -24,16 +24,16 @@ from flows.compute.tls import Tls, passing_tls
 from flows.errors import FlowError
 from flows.interface.interrupts import interrupts_kept
 from flows.services.records import PRIVATE
-from flows.text import counted
-from storage import paths
-from storage.atomic import explained
+from flows.text import count_noun
+from storage import home
+from storage.atomic import explain_os_errors
 
 # Looks, one a second, that find a job idle before it is ended: another would have to queue.
 _IDLE = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm(Started):
+class Slurm(StartedCluster):
     """Jobs of workers; the scheduler runs where the command does.
 
     Attributes
@@ -70,7 +70,7 @@ class Slurm(Started):
     interface: str
     cores: int
     memory: str
-    jobs: int | Adapt
+    jobs: int | AdaptiveSize
     processes: int = 1
     queue: str | None = None
     account: str | None = None
@@ -85,24 +85,24 @@ class Slurm(Started):
     def __post_init__(self) -> None:
         check_numbers(1, cores=self.cores, processes=self.processes, wait=self.wait)
         check_memory(self.memory)
-        if not isinstance(self.jobs, Adapt):
+        if not isinstance(self.jobs, AdaptiveSize):
             check_numbers(1, jobs=self.jobs)
         if self.processes > self.cores:
             raise ValueError(
                 f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
             )
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Return the script of each job, and what SLURM makes of it, where there is one."""
         script = self._script()
         said = _asked_sbatch(script)
         lines = (f"{self._count}, each by this script:", *script.rstrip().split("\n"), said or "")
-        return Plan(
+        return ClusterPlan(
             tuple(filter(None, lines)), {"jobs": self._scale, "script": script, "sbatch": said}
         )
 
     @contextmanager
-    def opened(self) -> Iterator[Reached]:
+    def opened(self) -> Iterator[JoinedCluster]:
         """Submit the jobs, and cancel them when the block ends."""
         _check_interface(self.interface)
         if _asked_sbatch(self._script()) is None:
@@ -110,10 +110,10 @@ class Slurm(Started):
                 "there is no `sbatch` on this machine; run the command where jobs are submitted, "
                 "such as a login node"
             )
-        with explained(self._shared):
+        with explain_os_errors(self._shared):
             self._shared.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         with self._certificates() as tls, scheduler_defaults(), self._cluster(tls) as cluster:
-            if isinstance(self.jobs, Adapt):
+            if isinstance(self.jobs, AdaptiveSize):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
                     maximum_jobs=self.jobs.maximum,
@@ -121,7 +121,7 @@ class Slurm(Started):
                 )
             else:
                 cluster.scale(jobs=self.jobs)
-            yield Reached(
+            yield JoinedCluster(
                 cluster.scheduler_address,
                 cluster.security,
                 wait=self.wait,
@@ -169,17 +169,17 @@ class Slurm(Started):
 
     @property
     def _shared(self) -> Path:
-        return self.shared or paths() / "slurm"
+        return self.shared or home() / "slurm"
 
     @property
     def _scale(self) -> Any:
-        return asdict(self.jobs) if isinstance(self.jobs, Adapt) else self.jobs
+        return asdict(self.jobs) if isinstance(self.jobs, AdaptiveSize) else self.jobs
 
     @property
     def _count(self) -> str:
-        if isinstance(self.jobs, Adapt):
+        if isinstance(self.jobs, AdaptiveSize):
             return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
-        return counted(self.jobs, "SLURM job")
+        return count_noun(self.jobs, "SLURM job")
 
 
 def _jobqueue() -> Any:

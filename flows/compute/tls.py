@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.services.certificates import Certificates
-from storage.atomic import explained
+from storage.atomic import explain_os_errors
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Tls:
 def passing_tls(folder: Path) -> Iterator[Tls]:
     """Yield certificates, in files below `folder`, that are gone when the block ends."""
     with ExitStack() as held:
-        with explained(folder):
+        with explain_os_errors(folder):
             own = held.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
             made = Certificates(Path(own, "made"))
             made.make()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flows.interface.progress import Part, repeated
-from ism_dask.observe.pass_progress import settled_share, watching_passes
+from flows.interface.progress import ProgressShare, repeated
+from ism_dask.observe.pass_progress import converged_share, watching_passes
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
@@ -74,7 +74,7 @@ class FitProgress:
         When it ends.
     """
 
-    def __init__(self, part: Part, stopping: Stopping) -> None:
+    def __init__(self, part: ProgressShare, stopping: Stopping) -> None:
         self._part, self._stopping = part, stopping
         self._lock = threading.Lock()
         self._told = 0.0
@@ -92,7 +92,7 @@ class FitProgress:
 
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
-        share = _ITERATIONS * settled_share(state, self._stopping)
+        share = _ITERATIONS * converged_share(state, self._stopping)
         with self._lock:
             self._objective = f", objective {state.current.objective:.6g}"
             self._tell(share, f"iteration {state.iteration}{self._objective}")
@@ -134,7 +134,7 @@ def _long_passes(last: Pass | None) -> int:
 
 
 @contextmanager
-def watched_fit(part: Part, stopping: Stopping) -> Iterator[Callable[[State], None]]:
+def watched_fit(part: ProgressShare, stopping: Stopping) -> Iterator[Callable[[State], None]]:
     """Report how far the fit in the block is; yield what it has to call after each iteration."""
     progress = FitProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):
@@ -152,7 +152,7 @@ class RoundsProgress:
         When the iterations of a round end.
     """
 
-    def __init__(self, part: Part, stopping: Stopping) -> None:
+    def __init__(self, part: ProgressShare, stopping: Stopping) -> None:
         self._part, self._stopping = part, stopping
         # A look at a round must not come after the first report of the next.
         self._lock = threading.Lock()
@@ -183,10 +183,10 @@ class RoundsProgress:
         with self._lock:
             self._fit.look()
 
-    def _enter(self, start: float, stop: float, name: str) -> Part:
+    def _enter(self, start: float, stop: float, name: str) -> ProgressShare:
         """Begin what lies between two shares of the rounds; return what it is of the work."""
         room = self._part.stop - self._part.start
-        part = Part(self._part.start + start * room, self._part.start + stop * room, name)
+        part = ProgressShare(self._part.start + start * room, self._part.start + stop * room, name)
         self._fit = FitProgress(part, self._stopping)
         return part
 
@@ -198,7 +198,7 @@ def _begun(number: int) -> float:
 
 
 @contextmanager
-def watched_rounds(part: Part, stopping: Stopping) -> Iterator[RoundsProgress]:
+def watched_rounds(part: ProgressShare, stopping: Stopping) -> Iterator[RoundsProgress]:
     """Report how far the fit in the block is, by rounds; yield what it has to call."""
     progress = RoundsProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):

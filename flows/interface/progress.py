@@ -35,7 +35,7 @@ _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
+def watch_progress(watcher: Watcher) -> Iterator[None]:
     """Let `watcher`, with those already there, be told what happens in the block."""
     token = _WATCHERS.set((*_WATCHERS.get(), watcher))
     try:
@@ -44,19 +44,19 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _WATCHERS.reset(token)
 
 
-def report(share: float, text: str) -> None:
+def report_progress(share: float, text: str) -> None:
     """Tell all watchers how far the run has come."""
     for watcher in _WATCHERS.get():
         watcher.tick(share, text)
 
 
-def link(url: str) -> None:
+def progress_link(url: str) -> None:
     """Tell all watchers where the run can be seen."""
     for watcher in _WATCHERS.get():
         watcher.linked(url)
 
 
-def note(text: str) -> None:
+def progress_note(text: str) -> None:
     """Tell all watchers what has to be said on the way."""
     for watcher in _WATCHERS.get():
         watcher.noted(text)
@@ -136,7 +136,7 @@ def repeated(call: Callable[[], None]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgressShare:
     """A part of the work that is watched, which need not know of what it is a part.
 
     Attributes
@@ -154,7 +154,7 @@ class Part:
     def report(self, share: float, text: str = "") -> None:
         """Tell all watchers how far this part has come."""
         line = ", ".join(filter(None, (self.name, text)))
-        report(self.start + share * (self.stop - self.start), line)
+        report_progress(self.start + share * (self.stop - self.start), line)
 
     @contextmanager
     def lasting(self, share: float, text: str) -> Iterator[None]:
@@ -163,16 +163,16 @@ class Part:
         with repeated(lambda: self.report(share, text)):
             yield
 
-    def until(self, share: float) -> Part:
+    def until(self, share: float) -> ProgressShare:
         """Return the part of this one that ends at `share` of it."""
-        return Part(self.start, self.start + share * (self.stop - self.start), self.name)
+        return ProgressShare(self.start, self.start + share * (self.stop - self.start), self.name)
 
-    def cut(self, count: int) -> list[Part]:
+    def cut(self, count: int) -> list[ProgressShare]:
         """Return so many parts of this one, alike and one after the other."""
         width = (self.stop - self.start) / count
         edges = [self.start + number * width for number in range(count)]
-        return [Part(edge, edge + width, self.name) for edge in edges]
+        return [ProgressShare(edge, edge + width, self.name) for edge in edges]
 
-    def named(self, name: str) -> Part:
+    def named(self, name: str) -> ProgressShare:
         """Return the same part under another name."""
-        return Part(self.start, self.stop, name)
+        return ProgressShare(self.start, self.stop, name)

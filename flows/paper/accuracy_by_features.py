@@ -8,10 +8,10 @@ from functools import partial
 
 from sklearn.svm import SVC
 
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.methods import Request, account, by_default, learned, rows_of, sampled_rows
 from flows.paper.names import ISM_PUBLISHED
-from flows.paper.series import Result, Strand
+from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 from flows.runs.data import Array, Fitted
 
@@ -36,7 +36,7 @@ _LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
 
 
 @dataclass(frozen=True)
-class FeatureLine(Strand):
+class FeatureLine(Series):
     """A line of the figure, point by point."""
 
     line: str
@@ -66,7 +66,7 @@ class FeatureLine(Strand):
         """The data set."""
         return _DATA, _SPLIT
 
-    def measure(self, step: int, part: Part) -> Result:
+    def measure(self, step: int, part: ProgressShare) -> Result:
         """Learn so many features, and judge them on rows that were not seen."""
         X, y = rows_of(_DATA, _SPLIT)
         train, test = sampled_rows(_DATA, _SPLIT, _ROWS, self.settings.seed)
@@ -78,6 +78,6 @@ class FeatureLine(Strand):
         return {"count": step, "score": float(score), **account(found)}
 
 
-def features(settings: TablesSettings) -> Iterator[Strand]:
+def features(settings: TablesSettings) -> Iterator[Series]:
     """Return the lines."""
     return (FeatureLine(line, settings) for line in _LINES)

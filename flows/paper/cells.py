@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.svm import SVC
 
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.methods import Request, account, clustered, labelled, learned, rows_of
 from flows.paper.names import (
     ALIGNED,
@@ -25,7 +25,7 @@ from flows.paper.names import (
     SUPERVISED,
     UNSUPERVISED,
 )
-from flows.paper.series import Result, Strand
+from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 from flows.runs.clustering import agreement
 from flows.runs.crossval import FoldPlan, plan_folds
@@ -40,7 +40,7 @@ _RIVAL_EFFORT = 10.0
 
 
 @dataclass(frozen=True)
-class _Cell(Strand):
+class _Cell(Series):
     """A method on a data set under a kernel.
 
     Attributes
@@ -103,7 +103,7 @@ class SupervisedCell(_Cell):
         """The folds, counted from 1."""
         return range(1, self.settings.folds + 1)
 
-    def measure(self, step: int, part: Part) -> Result:
+    def measure(self, step: int, part: ProgressShare) -> Result:
         """Learn from all but one fold, and judge by that."""
         (X, y), fold = rows_of(self.data), self._fold(step)
         train, test = fold.train, fold.test
@@ -134,7 +134,7 @@ class UnsupervisedCell(_Cell):
         """One, of all rows."""
         return (0,)
 
-    def measure(self, step: int, part: Part) -> Result:  # noqa: ARG002  there is one
+    def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
         """Find clusters in X W, or in what the reference point makes of X."""
         X, y = rows_of(self.data)
         part = part.named(self.title)
@@ -160,19 +160,19 @@ class UnsupervisedCell(_Cell):
         return found, spectral_clusters(features, self._asked.q, random_state=seed)
 
 
-def table_4(settings: TablesSettings) -> Iterator[Strand]:
+def table_4(settings: TablesSettings) -> Iterator[Series]:
     """Return ISM and its rivals."""
     methods = [name for name in settings.chosen_methods if METHODS[name].solver]
     return _cells("table-4", settings, RIVALLED, methods)
 
 
-def table_5(settings: TablesSettings) -> Iterator[Strand]:
+def table_5(settings: TablesSettings) -> Iterator[Series]:
     """Return ISM under other kernels."""
     methods = [name for name in settings.chosen_methods if name == ISM]
     return _cells("table-5", settings, OTHERS, methods)
 
 
-def references(settings: TablesSettings) -> Iterator[Strand]:
+def references(settings: TablesSettings) -> Iterator[Series]:
     """Return what does without the kernels of the tables."""
     methods = [name for name in settings.chosen_methods if not METHODS[name].solver]
     return _cells("references", settings, [""], methods)
@@ -180,7 +180,7 @@ def references(settings: TablesSettings) -> Iterator[Strand]:
 
 def _cells(
     table: str, settings: TablesSettings, kernels: Sequence[str], methods: Sequence[str]
-) -> Iterator[Strand]:
+) -> Iterator[Series]:
     kinds = {SUPERVISED: SupervisedCell, UNSUPERVISED: UnsupervisedCell}
     for data in settings.chosen_data:
         for paradigm in PARADIGMS:

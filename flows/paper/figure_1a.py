@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.interface.images import run_pictures, whole_picture
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.methods import PAPER_GAUSSIAN, rows_of
-from flows.paper.series import Result, Strand
+from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 from flows.runs.clustering import agreement
 from flows.runs.data import Array, ensure_stored, timed_fit
@@ -82,7 +82,7 @@ _SUBJECTS: Mapping[str, Callable[[Dataset, int], list[Shown]]] = {
 
 
 @dataclass(frozen=True)
-class Alternatives(Strand):
+class Alternatives(Series):
     """The pictures of a data set."""
 
     data: str
@@ -110,7 +110,7 @@ class Alternatives(Strand):
         """The data set."""
         return self.data, None
 
-    def measure(self, step: int, part: Part) -> Result:  # noqa: ARG002  there is one
+    def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
         """Find clusters, then others."""
         started = time.perf_counter()
         with part.lasting(0.0, f"alternative clusters of {self.data}"):
@@ -118,6 +118,6 @@ class Alternatives(Strand):
         return {"seconds": time.perf_counter() - started, "status": "converged", "shown": shown}
 
 
-def figure_1a(settings: TablesSettings) -> Iterator[Strand]:
+def figure_1a(settings: TablesSettings) -> Iterator[Series]:
     """Return the subjects."""
     return (Alternatives(data, settings) for data in _SUBJECTS)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.methods import Request, account, fitted, rows_of, sampled_rows
 from flows.paper.names import DELTA, METHODS, RIVALS
-from flows.paper.series import Result, Strand
+from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 
 _DATA, _SPLIT = "mnist", "train"
@@ -58,7 +58,7 @@ _LINES = (
 
 
 @dataclass(frozen=True)
-class GrowthLine(Strand):
+class GrowthLine(Series):
     """A line of the figure, point by point."""
 
     line: Line
@@ -86,7 +86,7 @@ class GrowthLine(Strand):
         """The data set."""
         return _DATA, _SPLIT
 
-    def measure(self, step: int, part: Part) -> Result:
+    def measure(self, step: int, part: ProgressShare) -> Result:
         """Fit W to so many rows."""
         X, y = rows_of(_DATA, _SPLIT)
         chosen, _ = sampled_rows(_DATA, _SPLIT, step, self.settings.seed)
@@ -103,6 +103,6 @@ class GrowthLine(Strand):
         return not self.line.linear and _GROWTH * result["seconds"] > _SECONDS
 
 
-def figure_1b(settings: TablesSettings) -> Iterator[Strand]:
+def figure_1b(settings: TablesSettings) -> Iterator[Series]:
     """Return the lines."""
     return (GrowthLine(line, settings) for line in _LINES)

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.paper.accuracy_by_features import features
 from flows.paper.cells import references, table_4, table_5
 from flows.paper.figure_1a import figure_1a
 from flows.paper.figure_1b import figure_1b
-from flows.paper.series import Found, Strand, follow, recall
+from flows.paper.series import Series, SeriesResult, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
-from flows.runs.saving import refuse_existing, versions
-from storage import RESULTS, Ledger, kept_at, open_run, save_results
+from flows.runs.saving import check_name_is_free, versions
+from storage import RESULTS, PieceStore, open_run, save_results, saved_run_path
 
 KIND = "tables"
-_PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Strand]]] = {
+_PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
     "table-4": table_4,
     "table-5": table_5,
     "references": references,
@@ -33,7 +33,7 @@ _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Strand]]] = {
 _TABLES = ("table-4", "table-5", "references")
 
 
-def plan(settings: TablesSettings) -> list[tuple[Strand, Part]]:
+def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
     """Return what there is to do, each with the part it makes of all; an error if it cannot be."""
     _refuse(settings)
     strands = _strands(settings)
@@ -43,17 +43,17 @@ def plan(settings: TablesSettings) -> list[tuple[Strand, Part]]:
             "nothing in common; choose others"
         )
     if settings.force:
-        Ledger.of_run(settings.run).clear()
+        PieceStore.of_run(settings.run).clear()
     efforts = [strand.effort * len(strand.steps) for strand in strands]
     ends = np.cumsum(efforts) / sum(efforts)
     starts = [0.0, *ends[:-1]]
     return [
-        (strand, Part(float(start), float(end), strand.title))
+        (strand, ProgressShare(float(start), float(end), strand.title))
         for strand, start, end in zip(strands, starts, ends, strict=True)
     ]
 
 
-def summarise(settings: TablesSettings, found: Sequence[Found]) -> dict[str, Any]:
+def summarise(settings: TablesSettings, found: Sequence[SeriesResult]) -> dict[str, Any]:
     """Keep what was found as a run, with all that the run knew before; return it as plain JSON."""
     known = _with_earlier(settings, found)
     cells = cells_of([each for each in known if each.part in _TABLES])
@@ -70,20 +70,20 @@ def summarise(settings: TablesSettings, found: Sequence[Found]) -> dict[str, Any
 
 def tables_plain(settings: TablesSettings) -> dict[str, Any]:
     """Do all of it without Prefect."""
-    found = [follow(strand, settings, part) for strand, part in plan(settings)]
+    found = [measure_series(strand, settings, part) for strand, part in plan(settings)]
     return summarise(settings, found)
 
 
-def _strands(settings: TablesSettings) -> list[Strand]:
+def _strands(settings: TablesSettings) -> list[Series]:
     return [strand for name in settings.chosen_parts for strand in _PARTS[name](settings)]
 
 
-def _with_earlier(settings: TablesSettings, found: Sequence[Found]) -> list[Found]:
+def _with_earlier(settings: TablesSettings, found: Sequence[SeriesResult]) -> list[SeriesResult]:
     """Return what was found now or before, in the order of the tables."""
     now = {(each.part, *each.subject.values()): each for each in found}
     every = _strands(replace(settings, parts=ALL, data=ALL, methods=ALL))
     both = (
-        now.get((strand.part, *strand.subject.values())) or recall(strand, settings)
+        now.get((strand.part, *strand.subject.values())) or read_measured(strand, settings)
         for strand in every
     )
     return [each for each in both if each is not None]
@@ -91,9 +91,9 @@ def _with_earlier(settings: TablesSettings, found: Sequence[Found]) -> list[Foun
 
 def _refuse(settings: TablesSettings) -> None:
     """Raise an error where a run of another kind would be lost, or nothing can be kept."""
-    kept = kept_at(settings.run)
+    kept = saved_run_path(settings.run)
     own = kept is not None and open_run(settings.run).kind == KIND
-    refuse_existing(settings.run, settings, RESULTS if own else "")
+    check_name_is_free(settings.run, settings, RESULTS if own else "")
     _check_extras(settings)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from flows.interface.progress import Part, note
+from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.runs.data import ensure_stored
-from storage import DamagedStore, Ledger, StorageError, dataset_path
+from storage import DamagedStore, PieceStore, StorageError, dataset_path
 
 Result = dict[str, Any]
 
@@ -29,7 +29,7 @@ _TROUBLES = (
 )
 
 
-class Strand(ABC):
+class Series(ABC):
     """Measurements of one thing: folds of a cell, points of a line, pictures of a data set.
 
     Attributes
@@ -64,7 +64,7 @@ class Strand(ABC):
         """The data set and its split."""
 
     @abstractmethod
-    def measure(self, step: int, part: Part) -> Result:
+    def measure(self, step: int, part: ProgressShare) -> Result:
         """Do a piece, a part of what is watched; `seconds` and `status` are in what it returns."""
 
     def ends_with(self, result: Result) -> bool:
@@ -84,7 +84,7 @@ class Strand(ABC):
 
 
 @dataclass(frozen=True)
-class Found:
+class SeriesResult:
     """What came of a strand.
 
     Attributes
@@ -106,7 +106,7 @@ class Found:
     problem: str = ""
 
 
-def follow(strand: Strand, settings: TablesSettings, part: Part) -> Found:
+def measure_series(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Do what is not done yet of a strand."""
     results: list[Result] = []
     problem = ""
@@ -115,11 +115,11 @@ def follow(strand: Strand, settings: TablesSettings, part: Part) -> Found:
     except _Trouble as trouble:
         # What went wrong with one is no reason to do without all others.
         problem = str(trouble)
-        note(f"{strand.title}: {problem}")
-    return Found(strand.part, strand.subject, results, len(strand.steps), problem)
+        progress_note(f"{strand.title}: {problem}")
+    return SeriesResult(strand.part, strand.subject, results, len(strand.steps), problem)
 
 
-def recall(strand: Strand, settings: TablesSettings) -> Found | None:
+def read_measured(strand: Series, settings: TablesSettings) -> SeriesResult | None:
     """Return what earlier runs have kept of a strand, None if that is nothing."""
     if not dataset_path(*strand.source).exists():
         return None
@@ -127,7 +127,9 @@ def recall(strand: Strand, settings: TablesSettings) -> Found | None:
         results = list(_Pieces(strand, settings).known())
     except _Trouble:
         return None
-    return Found(strand.part, strand.subject, results, len(strand.steps)) if results else None
+    return (
+        SeriesResult(strand.part, strand.subject, results, len(strand.steps)) if results else None
+    )
 
 
 class _Trouble(Exception):  # noqa: N818 - its message is told, not its name
@@ -149,15 +151,15 @@ def _as_trouble() -> Iterator[None]:
 class _Pieces:
     """The pieces of a strand and what is kept of them."""
 
-    def __init__(self, strand: Strand, settings: TablesSettings) -> None:
+    def __init__(self, strand: Series, settings: TablesSettings) -> None:
         self._strand, self._settings = strand, settings
-        self._ledger = Ledger.of_run(settings.run)
+        self._ledger = PieceStore.of_run(settings.run)
         with _as_trouble():
             data = ensure_stored(*strand.source)
         own = {"data_hash": data.data_hash, "version": version("ism-dask")}
         self._asked = {**settings.asked, **own}
 
-    def all(self, part: Part) -> Iterator[Result]:
+    def all(self, part: ProgressShare) -> Iterator[Result]:
         """Yield the results, measuring what is not known, until there is no use or no time."""
         strand, spent = self._strand, 0.0
         parts = part.cut(len(strand.steps))
@@ -187,7 +189,7 @@ class _Pieces:
         try:
             return self._ledger.find(self._piece(step), self._asked)
         except DamagedStore as error:
-            note(f"{error}: it is measured again")
+            progress_note(f"{error}: it is measured again")
             return None
 
     def _piece(self, step: int) -> str:

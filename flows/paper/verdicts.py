@@ -20,7 +20,7 @@ from flows.paper.names import (
     SUPERVISED,
     TIMED,
 )
-from flows.paper.series import OVER_CAP, Found, Result
+from flows.paper.series import OVER_CAP, Result, SeriesResult
 
 Cell = dict[str, Any]
 
@@ -32,7 +32,7 @@ _EQUAL, _TIMES = 1e-6, 10.0
 _ROUNDING = {True: 0.0005, False: 0.005}
 
 
-def cells_of(found: Sequence[Found]) -> list[Cell]:
+def cells_of(found: Sequence[SeriesResult]) -> list[Cell]:
     """Return the cells with what was published and what is lost, in the order of the tables."""
     cells = [_cell(each) for each in found]
     groups: dict[tuple[str, ...], list[Cell]] = {}
@@ -47,7 +47,7 @@ def cells_of(found: Sequence[Found]) -> list[Cell]:
     return cells
 
 
-def _cell(found: Found) -> Cell:
+def _cell(found: SeriesResult) -> Cell:
     subject, results = found.subject, found.results
     paradigm, data = subject["paradigm"], subject["data"]
     kernel, method = subject.get("kernel", ""), subject["method"]

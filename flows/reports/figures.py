@@ -14,7 +14,7 @@ from flows import text
 from flows.interface.images import component
 from flows.reports import plots
 from flows.reports.svg import Picture, Pixels
-from flows.reports.view import View, is_classes
+from flows.reports.view import View, are_classes
 from ism_dask.records.stopping import RESIDUAL
 
 # How many new features are shown, how many weights of each, and colours of numbers.
@@ -40,7 +40,7 @@ def accuracy(view: View) -> Figure:
     """Return the accuracy of each fold of a cross-validation."""
     results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
     drawn = plots.course(
-        f"Accuracy of {text.counted(len(results), 'fold')}, {mean:.4f} in the mean",
+        f"Accuracy of {text.count_noun(len(results), 'fold')}, {mean:.4f} in the mean",
         [(int(each["fold"]), float(each["accuracy"])) for each in results],
         ("fold", "accuracy"),
         level=(float(mean), f"mean {mean:.4f}"),
@@ -92,7 +92,7 @@ def _objective(view: View) -> Figure | None:
     if not values:
         return None
     begun = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
-    told = f"{begun}{values[-1][1]:.6g} in {text.counted(len(values), unit)}"
+    told = f"{begun}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
     drawn = plots.course(f"Objective by {unit}: {told}", values, (unit, "objective J"))
     return Figure("Convergence", f"The objective by {unit}, {told}. The best W is kept.", drawn)
 
@@ -145,12 +145,12 @@ def _scatter(view: View) -> Figure | None:
     if points.shape[1] < 2:
         known = "cluster" if view.run.kind == "cluster" else "label"
         points, names = np.column_stack([points, sample.values]), ("feature_0", known)
-    groups = (_by_class if is_classes(sample.values) else _by_number)(view, points, sample.values)
+    groups = (_by_class if are_classes(sample.values) else _by_number)(view, points, sample.values)
     count, n = len(points), int(view.metrics["rows"])
     rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
     told = f"{rows} by {names[0]} and {names[1]}"
     what = "cluster" if view.run.kind == "cluster" else "label"
-    drawn = plots.scatter(f"{told}, in {text.counted(len(groups), 'colour')}", groups, names)
+    drawn = plots.scatter(f"{told}, in {text.count_noun(len(groups), 'colour')}", groups, names)
     return Figure("Rows", f"{told}, in the colour of their {what}.", drawn)
 
 

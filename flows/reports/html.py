@@ -11,11 +11,11 @@ from flows.reports.style import STYLE
 from flows.reports.summary import (
     FOLD_COLUMNS,
     Fact,
-    configuration,
     fold_rows,
-    glance,
-    subject,
-    trust,
+    key_figures,
+    run_settings,
+    run_subject,
+    trust_figures,
 )
 from flows.reports.svg import Pixels, escape
 from flows.reports.view import View
@@ -27,14 +27,14 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _LISTED = 40
 
 
-def render(run_name: str) -> str:
+def render_run(run_name: str) -> str:
     """Return the report of a run as an HTML page, made of what is kept of it alone."""
     return page_of(View.of(run_name))
 
 
 def page_of(view: View) -> str:
     """Return the report of an opened run."""
-    name, told = escape(view.run.name), escape(subject(view.run))
+    name, told = escape(view.run.name), escape(run_subject(view.run))
     body = "\n".join(filter(None, (section(view) for section in _SECTIONS)))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -70,7 +70,7 @@ def _when(view: View) -> str:
 
 
 def _glance(view: View) -> str:
-    facts = ((escape(fact.name), escape(fact.value)) for fact in glance(view.run))
+    facts = ((escape(fact.name), escape(fact.value)) for fact in key_figures(view.run))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     return f'<dl class="glance">{cells}</dl>'
 
@@ -145,7 +145,7 @@ def _paper(view: View) -> str:
         _section(each.title, _numbers(escape(each.about), each.columns, each.rows), _list(each))
         for each in paper_tables.tables(view.metrics)
     )
-    sections = paper_tables.shown(view.metrics)
+    sections = paper_tables.figure_sections(view.metrics)
     shown = "\n".join(_section(title, _shown(drawn)) for title, drawn in sections)
     return f"{tables}\n{shown}"
 
@@ -157,7 +157,7 @@ def _list(table: paper_tables.PaperTable) -> str:
 
 
 def _trust(view: View) -> str:
-    told = "".join(map(_told, trust(view.run)))
+    told = "".join(map(_told, trust_figures(view.run)))
     return _section("How far to trust it", f'<dl class="trust">{told}</dl>') if told else ""
 
 
@@ -167,7 +167,7 @@ def _told(fact: Fact) -> str:
 
 
 def _asked(view: View) -> str:
-    asked = _pairs("What was asked for.", configuration(view.run))
+    asked = _pairs("What was asked for.", run_settings(view.run))
     facts = [Fact(name, str(version)) for name, version in view.run.versions.items()]
     versions = _pairs("What it was computed with.", facts)
     return _section("Configuration", f'<div class="columns">{asked}{versions}</div>')

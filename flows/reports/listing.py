@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.reports.summary import is_told_of, kind_of
+from flows.reports.summary import has_kind, kind_of
 from flows.reports.view import View
 from flows.text import size
 from storage import Run, picture_path
@@ -20,7 +20,7 @@ def cells(run: Run) -> list[str]:
     when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
-    if not is_told_of(run):
+    if not has_kind(run):
         return [run.name, run.kind, "", "", when, size(run.bytes)]
     kind, told = kind_of(run), run.metrics
     return [run.name, run.kind, kind.short(told), kind.headline(told), when, size(run.bytes)]

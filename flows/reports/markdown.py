@@ -7,7 +7,14 @@ from typing import Any
 
 from flows.reports import figures, paper_tables
 from flows.reports.figures import Figure
-from flows.reports.summary import FOLD_COLUMNS, Fact, fold_rows, glance, subject, trust
+from flows.reports.summary import (
+    FOLD_COLUMNS,
+    Fact,
+    fold_rows,
+    key_figures,
+    run_subject,
+    trust_figures,
+)
 from flows.reports.svg import escape
 from flows.reports.view import View
 
@@ -47,7 +54,7 @@ def tables_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     """Return a page of the paper's tables; `links` are addresses by title."""
     view = View.of(summary["run"])
     tables = [_paper_table(each) for each in paper_tables.tables(view.metrics)]
-    drawn = [figure for _, part in paper_tables.shown(view.metrics) for figure in part]
+    drawn = [figure for _, part in paper_tables.figure_sections(view.metrics) for figure in part]
     return _page(view, tables, drawn, links)
 
 
@@ -91,12 +98,12 @@ def _fitted_figures(view: View) -> list[Figure]:
 
 
 def _page(view: View, tables: Sequence[str], shown: Sequence[Figure], links: Links | None) -> str:
-    known = [(fact.name, fact.value) for fact in (*glance(view.run), *trust(view.run))]
+    known = [(fact.name, fact.value) for fact in (*key_figures(view.run), *trust_figures(view.run))]
     parts = [
         f"# {view.run.name}",
-        _words(subject(view.run)),
+        _words(run_subject(view.run)),
         _table(("", ""), known),
-        _words(_note(trust(view.run))),
+        _words(_note(trust_figures(view.run))),
         *tables,
         *_pictures(shown),
         *(f"- [{_words(title)}]({address})" for title, address in (links or {}).items()),

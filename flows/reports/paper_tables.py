@@ -142,7 +142,7 @@ def _score(value: float) -> str:
     return f"{value:.3f}"
 
 
-def shown(metrics: Mapping[str, Any]) -> Iterator[tuple[str, list[Figure]]]:
+def figure_sections(metrics: Mapping[str, Any]) -> Iterator[tuple[str, list[Figure]]]:
     """Yield the figures of the paper, with a title for each."""
     for part, (title, draw) in _FIGURES.items():
         found = _found(metrics, part)

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from flows.reports.html import render
+from flows.reports.html import render_run
 from flows.reports.listing import COLUMNS, cells
 from flows.reports.style import STYLE
 from flows.reports.svg import escape
@@ -65,7 +65,7 @@ class Pages(BaseHTTPRequestHandler):
             return HTTPStatus.FORBIDDEN, _notice(f"come to {HOST} or localhost by that name")
         name = unquote(self.path.partition("?")[0]).removeprefix("/")
         try:
-            return HTTPStatus.OK, render(safe_name(name)) if name else _index()
+            return HTTPStatus.OK, render_run(safe_name(name)) if name else _index()
         except (UnsafeName, RunNotFound) as error:
             return HTTPStatus.NOT_FOUND, _notice(str(error))
         except StorageError as error:

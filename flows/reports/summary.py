@@ -53,7 +53,7 @@ class Kind:
 
 def kind_of(run: Run) -> Kind:
     """Return how a run is told of; an error where nothing is known of how it came about."""
-    if not is_told_of(run):
+    if not has_kind(run):
         raise FlowError(
             f"{run.name!r} has no record of how it came about: it was not made by `ism-dask`, or "
             "by a later version of it"
@@ -61,22 +61,22 @@ def kind_of(run: Run) -> Kind:
     return KINDS[run.kind]
 
 
-def is_told_of(run: Run) -> bool:
+def has_kind(run: Run) -> bool:
     """Say whether a run is of a kind that is known here, with its figures."""
     return run.kind in KINDS and KINDS[run.kind].key in run.metrics
 
 
-def subject(run: Run) -> str:
+def run_subject(run: Run) -> str:
     """Return what a run was made of, in a line."""
     return kind_of(run).subject(run.metrics)
 
 
-def glance(run: Run) -> list[Fact]:
+def key_figures(run: Run) -> list[Fact]:
     """Return the figures to begin with."""
     return kind_of(run).glance(run.metrics)
 
 
-def trust(run: Run) -> list[Fact]:
+def trust_figures(run: Run) -> list[Fact]:
     """Return how W was computed and how far it can be trusted; of folds, the worst."""
     if not kind_of(run).fitted:
         return []
@@ -90,7 +90,7 @@ def trust(run: Run) -> list[Fact]:
     ]
 
 
-def configuration(run: Run) -> list[Fact]:
+def run_settings(run: Run) -> list[Fact]:
     """Return what was asked for, and the numbers that the data gave the kernel."""
     asked = {key: value for key, value in run.config.items() if key not in _UNTOLD}
     asked = {key: value for key, value in asked.items() if value is not None}
@@ -127,7 +127,7 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the account of a fit, or of the folds together."""
     results = metrics.get("results")
     if not results:
-        return {**metrics, "checked": text.checked(dict(metrics), metrics["rows"])}
+        return {**metrics, "checked": text.residual_words(dict(metrics), metrics["rows"])}
     unsettled = [each for each in results if not each["converged"]]
     worst = max(results, key=lambda each: each["residual"])
     return {
@@ -135,7 +135,7 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
         "status": unsettled[0]["status"] if unsettled else "converged",
         "engine": " and ".join(dict.fromkeys(each["engine"] for each in results)),
         "engine_error": max(each["engine_error"] for each in results),
-        "engine_note": text.notes(results),
+        "engine_note": text.note_words(results),
         "residual": worst["residual"],
         "checked": f"{worst['residual']:.2g} in the worst fold, true kernel, "
         f"{worst['residual_rows']:,} rows",
@@ -149,7 +149,7 @@ def _settled(account: Mapping[str, Any]) -> tuple[str, str]:
     kept = "The best W so far was kept."
     if status == "converged":
         return "no", f"W did, but the rounds did not. {kept}"
-    return "no", f"It {text.ending(status)}. {kept}"
+    return "no", f"It {text.ending_words(status)}. {kept}"
 
 
 def _bound(error: float) -> tuple[str, str]:
@@ -170,7 +170,7 @@ def _features(account: Mapping[str, Any]) -> list[Fact]:
     """Return whether each new feature counts; nothing of folds, whose features differ."""
     if "eigenvalues" not in account:
         return []
-    advice = text.components(dict(account))
+    advice = text.components_words(dict(account))
     told = "Each counts for J, and none outside of W would count for more."
     return [Fact("Number of new features", f"{len(account['eigenvalues'])}", advice or told)]
 
@@ -256,7 +256,7 @@ def _of_paper(_told: Mapping[str, Any]) -> str:
 
 
 def _paper_headline(told: Mapping[str, Any]) -> str:
-    return text.counted(len(told["cells"]), "cell")
+    return text.count_noun(len(told["cells"]), "cell")
 
 
 def _paper_glance(told: Mapping[str, Any]) -> list[Fact]:

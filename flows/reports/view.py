@@ -74,6 +74,6 @@ class View:
         return names[value]
 
 
-def is_classes(values: NDArray[Any]) -> bool:
+def are_classes(values: NDArray[Any]) -> bool:
     """Say whether what is known of rows is their class, not a number."""
     return values.dtype.kind in "ui"

@@ -13,7 +13,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from flows.errors import SettingsError
 from flows.interface.fit_progress import watched_rounds
 from flows.interface.images import run_pictures
-from flows.interface.progress import Part, report
+from flows.interface.progress import ProgressShare, report_progress
 from flows.runs.data import (
     Fitted,
     ensure_stored,
@@ -23,10 +23,10 @@ from flows.runs.data import (
     stopping_of,
     timed_fit,
 )
-from flows.runs.fit import told_of
+from flows.runs.fit import fit_summary
 from flows.runs.paradigms import PARADIGMS
-from flows.runs.resumable import steadily, under_way
-from flows.runs.saving import model_of
+from flows.runs.resumable import fit_on_cluster, resumable_run
+from flows.runs.saving import model_to_save
 from flows.settings.runs import ClusterSettings
 from ism_dask.estimators.clustering import ClusteringIKDR
 from storage import Dataset, open_dataset, picture_path, save_model
@@ -40,16 +40,16 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     k = count_clusters(settings, data)
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
-    report(0.0, f"cluster {settings.title}")
-    y = PARADIGMS[settings.paradigm].told(settings, data)
-    with under_way(run, KIND, settings, _identity(data, k, y)) as this:
-        fitted, model = steadily(settings, this, partial(_fitted, settings, data, k, y))
-        summary = {**_facts(settings, data, model), **told_of(fitted, settings, data)}
-        kept = model_of(model, settings, data, model.labels_, summary)
+    report_progress(0.0, f"cluster {settings.title}")
+    y = PARADIGMS[settings.paradigm].target(settings, data)
+    with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
+        fitted, model = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
+        summary = {**_facts(settings, data, model), **fit_summary(fitted, settings, data)}
+        kept = model_to_save(model, settings, data, model.labels_, summary)
         pictures = run_pictures(data, model)
         contents = {_file(name): content for name, content in pictures.items()}
         path = save_model(run, replace(kept, labels=model.labels_), contents)
-    report(1.0, f"saved {run}")
+    report_progress(1.0, f"saved {run}")
     shown = {name: str(picture_path(path, _file(name))) for name in pictures}
     return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": shown}
 
@@ -91,7 +91,7 @@ def _fitted(
 ) -> tuple[Fitted, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
-    with watched_rounds(Part(stop=0.95), stopping_of(settings)) as progress:
+    with watched_rounds(ProgressShare(stop=0.95), stopping_of(settings)) as progress:
         model = paradigm.model(
             settings,
             k,

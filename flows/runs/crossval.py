@@ -12,11 +12,11 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
-from flows.compute.session import joined
+from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.runs.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
-from flows.runs.resumable import current, steadily, under_way
+from flows.runs.resumable import current_resumable_run, fit_on_cluster, resumable_run
 from flows.runs.saving import figures, versions
 from flows.settings.runs import CrossvalSettings
 from storage import RESULTS, save_results
@@ -119,12 +119,12 @@ def plan_folds(labelled: Labelled, folds: int, seed: int) -> list[FoldPlan]:
 
 
 @contextmanager
-def undertaken(settings: CrossvalSettings) -> Iterator[None]:
+def resumable_crossval(settings: CrossvalSettings) -> Iterator[None]:
     """Let the folds of the block and their summary be a run: those that are known stay so."""
     labelled = open_labelled(settings)
     run = _name(settings, labelled)
     plan_folds(labelled, settings.folds, settings.seed)  # an error where there are too many
-    with under_way(run, KIND, settings, labelled.identity, _replaced(settings)):
+    with resumable_run(run, KIND, settings, labelled.identity, _replaced(settings)):
         yield
 
 
@@ -132,7 +132,7 @@ def run_fold(
     labelled: Labelled,
     plan: FoldPlan,
     settings: CrossvalSettings,
-    part: Part,
+    part: ProgressShare,
 ) -> FoldResult:
     """Fit W, then the classifier, to the training rows, and judge both on the held-out ones.
 
@@ -158,16 +158,16 @@ def run_fold(
 
 def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
     """Run one fold of the run that is under way, telling the watchers how far it is."""
-    labelled, this = open_labelled(settings), current()
+    labelled, this = open_labelled(settings), current_resumable_run()
     plan = plan_folds(labelled, settings.folds, settings.seed)[number - 1]
     count = len(settings.numbers)
-    part = Part((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
+    part = ProgressShare((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
     part.report(0.0)
 
     fold = partial(run_fold, labelled, plan, settings, part)
 
     def work() -> dict[str, Any]:
-        return asdict(steadily(settings, this, fold, fold=number))
+        return asdict(fit_on_cluster(settings, this, fold, fold=number))
 
     result = FoldResult(**this.piece("fold", number, work))
     part.report(1.0, f"accuracy {result.accuracy:.3f}")
@@ -178,7 +178,7 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
     """Keep what the run found, and return it as plain JSON."""
     labelled = open_labelled(settings)
     run = _name(settings, labelled)
-    current().hold.check()
+    current_resumable_run().hold.check()
     found = {
         **labelled.facts(settings),
         "folds": settings.folds,
@@ -194,8 +194,8 @@ def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
     """Run the whole cross-validation without Prefect."""
     ensure_stored(settings.dataset, settings.split)
-    with undertaken(settings):
-        with joined(settings.scheduler):
+    with resumable_crossval(settings):
+        with joined_cluster(settings.scheduler):
             results = [cross_fold(settings, number) for number in settings.numbers]
         return summarise(settings, results)
 

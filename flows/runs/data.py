@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.compute.checks import check_seen
+from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.interface.fit_progress import watched_fit
-from flows.interface.progress import Part, report
+from flows.interface.progress import ProgressShare, report_progress
 from flows.settings.base import IngestSettings
 from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
@@ -198,7 +198,7 @@ def ensure_stored(
         return open_dataset(dataset, split)
 
     def written(done: int, rows: int) -> None:
-        report(weight * done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
+        report_progress(weight * done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
 
     return ingest(dataset, split, force=force, progress=written)
 
@@ -228,7 +228,7 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
     if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
         if settings.scheduler is not None:
-            check_seen(X.root)
+            check_files_visible(X.root)
         return X if chosen is None else Picked.of(X, chosen)
     rows = X.read(0, len(X))
     return rows if chosen is None else rows[chosen]
@@ -274,7 +274,7 @@ def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
         return Fitted(model, time.perf_counter() - started)
 
 
-def fit(settings: SearchSettings, X: Any, y: Array, part: Part) -> Fitted:
+def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitted:
     """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
     selection = None if settings.selection == NO_SELECTION else settings.selection
     with watched_fit(part, stopping_of(settings)) as on_iteration:

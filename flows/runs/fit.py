@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from flows.interface.progress import Part, report
+from flows.interface.progress import ProgressShare, report_progress
 from flows.runs.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
-from flows.runs.resumable import steadily, under_way
-from flows.runs.saving import model_of
+from flows.runs.resumable import fit_on_cluster, resumable_run
+from flows.runs.saving import model_to_save
 from flows.settings.runs import FitSettings, KeptSettings
 from ism_dask.estimators.base import IKDR
 from storage import Dataset, save_model
@@ -32,18 +32,18 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a stored data set, save the model, and return a summary in JSON."""
     labelled = open_labelled(settings)
     run = settings.run or labelled.default_name(settings)
-    report(0.0, f"fit {settings.title}")
+    report_progress(0.0, f"fit {settings.title}")
 
     def work() -> Fitted:
         rows = read_rows(labelled.data.X, settings)
-        return fit(settings, rows, labelled.y, Part(stop=0.95))
+        return fit(settings, rows, labelled.y, ProgressShare(stop=0.95))
 
-    with under_way(run, KIND, settings, labelled.identity) as this:
-        fitted = steadily(settings, this, work)
+    with resumable_run(run, KIND, settings, labelled.identity) as this:
+        fitted = fit_on_cluster(settings, this, work)
         summary = _summary(settings, labelled, fitted)
-        kept = model_of(fitted.model, settings, labelled.data, labelled.y, summary)
+        kept = model_to_save(fitted.model, settings, labelled.data, labelled.y, summary)
         path = save_model(run, replace(kept, class_names=labelled.class_names))
-    report(1.0, f"saved {run}")
+    report_progress(1.0, f"saved {run}")
     return {"command": KIND, "run": run, "path": str(path), **summary}
 
 
@@ -63,11 +63,11 @@ def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading
 
 
 def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
-    account = told_of(fitted, settings, labelled.data)
+    account = fit_summary(fitted, settings, labelled.data)
     return {**labelled.facts(settings), "n_components": len(fitted.model.components_), **account}
 
 
-def told_of(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
+def fit_summary(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
     """Return what a summary says of a fitted model, whatever it was fitted to."""
     model = fitted.model
     names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))

@@ -9,18 +9,18 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.progress import Part
+from flows.interface.progress import ProgressShare
 from flows.text import size
 from storage import (
     DATASETS,
     DatasetSpec,
-    Kept,
     Problem,
     StoredDataset,
+    StoredItem,
     dataset_path,
-    kept,
-    kept_named,
     list_datasets,
+    stored_items,
+    stored_items_named,
 )
 
 
@@ -116,13 +116,13 @@ class Checked:
 
     Attributes
     ----------
-    kept : Kept
+    item : StoredItem
     files, bytes : int
         How many files have been read, and how long they are together.
     problems : tuple of Problem
     """
 
-    kept: Kept
+    item: StoredItem
     files: int
     bytes: int
     problems: tuple[Problem, ...]
@@ -135,9 +135,9 @@ class Checked:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
         return {
-            "name": self.kept.name,
-            "kind": self.kept.kind,
-            "path": str(self.kept.path),
+            "name": self.item.name,
+            "kind": self.item.kind,
+            "path": str(self.item.path),
             "files": self.files,
             "bytes": self.bytes,
             "problems": [{"path": str(each.path), "problem": each.what} for each in self.problems],
@@ -153,16 +153,16 @@ def check_files(names: Sequence[str]) -> list[Checked]:
         When there is neither a data set nor a run of a name.
     """
     named = [each for name in names for each in _named(name)]
-    sought = list(dict.fromkeys(named)) if names else kept()
+    sought = list(dict.fromkeys(named)) if names else stored_items()
     ends = [*accumulate((max(1, each.bytes) for each in sought), initial=0)]
-    parts = [Part(start / ends[-1], stop / ends[-1]) for start, stop in pairwise(ends)]
+    parts = [ProgressShare(start / ends[-1], stop / ends[-1]) for start, stop in pairwise(ends)]
     return [
         _checked(each, part.named(f"check {each.name}"))
         for each, part in zip(sought, parts, strict=True)
     ]
 
 
-def _checked(sought: Kept, part: Part) -> Checked:
+def _checked(sought: StoredItem, part: ProgressShare) -> Checked:
     whole = max(1, sought.bytes)
     files = done = 0
 
@@ -175,8 +175,8 @@ def _checked(sought: Kept, part: Part) -> Checked:
     return Checked(sought, files, done, problems)
 
 
-def _named(name: str) -> list[Kept]:
-    found = kept_named(name)
+def _named(name: str) -> list[StoredItem]:
+    found = stored_items_named(name)
     if not found:
         raise SettingsError(_unknown(name))
     return found
@@ -185,7 +185,7 @@ def _named(name: str) -> list[Kept]:
 def _unknown(name: str) -> str:
     if name in DATASETS:
         return f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
-    near = get_close_matches(name, [each.name for each in kept()])
+    near = get_close_matches(name, [each.name for each in stored_items()])
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return (
         f"neither a data set nor a run {name!r} is kept; {meant}`ism-dask datasets` and `ism-dask "

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from flows.errors import FlowError
-from flows.services.records import began, living
-from flows.text import counted
+from flows.services.records import is_alive, process_start
+from flows.text import count_noun
 from storage import (
     Checkpoints,
     DamagedStore,
@@ -26,8 +26,8 @@ from storage import (
     run_folder,
     runs_folder,
 )
-from storage.atomic import explained, locked, make_folder, replace_synced
-from storage.records import check_kinds, read_sealed, sealed
+from storage.atomic import explain_os_errors, lock_file, make_folder, replace_synced
+from storage.records import check_field_types, read_sealed, to_sealed_json
 from storage.runs import LEASE
 
 # A lease is renewed so often; that of another machine is over when it was not for so long.
@@ -68,7 +68,7 @@ class Lease:
     ended: str = ""
 
     def __post_init__(self) -> None:
-        check_kinds(self)
+        check_field_types(self)
         if not (self.pid > 0 and all(0 <= at < _LATEST for at in (self.taken, self.renewed))):
             raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
 
@@ -83,7 +83,7 @@ class Lease:
         if self.ended:
             return False
         if self.host == platform.node():
-            return living(self.pid, self.created) is not None
+            return is_alive(self.pid, self.created) is not None
         return time.time() - self.renewed < _OVER_AFTER
 
     @property
@@ -96,7 +96,7 @@ class Lease:
 
     def write(self) -> None:
         """Keep it."""
-        replace_synced(lease_path(self.run), sealed(asdict(self)))
+        replace_synced(lease_path(self.run), to_sealed_json(asdict(self)))
 
 
 def find_lease(run: str) -> Lease | None:
@@ -123,16 +123,16 @@ def list_leases() -> list[Lease]:
     return [lease for lease in leases if lease is not None]
 
 
-def unfinished_line(lease: Lease) -> dict[str, Any]:
+def unfinished_entry(lease: Lease) -> dict[str, Any]:
     """Return what there is to say of a run that is not complete, for programs and for people."""
     newest = Checkpoints.of_run(lease.run).newest()
     known = {"name": lease.run, "kind": lease.kind, "running": lease.held}
-    where = "" if newest is None else f", kept as far as {newest.told}"
+    where = "" if newest is None else f", kept as far as {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
     return {**known, "told": f"{lease.kind}, {lease.told}{where}{advice}"}
 
 
-class Hold:
+class HeldLease:
     """A run that this process holds.
 
     Parameters
@@ -191,9 +191,9 @@ class Hold:
 
 
 @contextmanager
-def leased(
+def hold_lease(
     run: str, kind: str, settings: Mapping[str, Any], begun: Callable[[], bool]
-) -> Iterator[Hold]:
+) -> Iterator[HeldLease]:
     """Hold a run in the block.
 
     Where the block raises, the lease stays behind and says how that ended, if then `begun` says
@@ -235,14 +235,14 @@ def _gate(run: str) -> Iterator[bool]:
     that the run was dropped meanwhile.
     """
     path = run_folder(run) / _LOCK
-    with locked(path) as lock:
+    with lock_file(path) as lock:
         there = False
         with suppress(FileNotFoundError):
             there = os.path.samestat(os.fstat(lock.fileno()), path.stat())
         yield there
 
 
-def _take(run: str, kind: str, settings: Mapping[str, Any]) -> Hold:
+def _take(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
     folder, now = run_folder(run), time.time()
     lease = Lease(
         run=run,
@@ -250,11 +250,11 @@ def _take(run: str, kind: str, settings: Mapping[str, Any]) -> Hold:
         settings=settings,
         host=platform.node(),
         pid=os.getpid(),
-        created=began(psutil.Process()),
+        created=process_start(psutil.Process()),
         taken=now,
         renewed=now,
     )
-    with explained(folder):
+    with explain_os_errors(folder):
         while True:
             make_folder(folder)
             with suppress(FileNotFoundError), _gate(run) as there:
@@ -262,19 +262,19 @@ def _take(run: str, kind: str, settings: Mapping[str, Any]) -> Hold:
                     before = find_lease(run)
                     _refuse_held(run, before)
                     lease.write()
-                    return Hold(lease, before)
+                    return HeldLease(lease, before)
 
 
 def _refuse_held(run: str, lease: Lease | None) -> None:
     if lease is not None and lease.held:
         raise FlowError(
             f"the run {run!r} is being computed: {lease.told}, last heard of "
-            f"{counted(round(time.time() - lease.renewed), 'second')} ago; wait for it, end that "
-            "process, or choose another name with --run"
+            f"{count_noun(round(time.time() - lease.renewed), 'second')} ago; wait for it, end "
+            "that process, or choose another name with --run"
         )
 
 
-def _beat(hold: Hold, ended: threading.Event) -> None:
+def _beat(hold: HeldLease, ended: threading.Event) -> None:
     while not ended.wait(_BEATS_EVERY):
         # Where nothing can be written, the run itself will say so.
         with suppress(OSError, StorageError):

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from flows import text
 from flows.errors import SettingsError
 from flows.runs.data import Array, label_named
-from flows.runs.saving import kept_model
+from flows.runs.saving import saved_model
 from flows.settings.runs import SCORES_SHARE
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
@@ -31,12 +31,12 @@ class Paradigm:
     ----------
     estimator : callable
         Takes the parameters that all share.
-    told : callable
+    target : callable
         Returns y for a data set, None where nothing is told.
     """
 
     estimator: Callable[..., ClusteringIKDR]
-    told: Callable[[ClusterSettings, Dataset], Any]
+    target: Callable[[ClusterSettings, Dataset], Any]
 
     def model(self, settings: ClusterSettings, k: int, **shared: Any) -> ClusteringIKDR:
         """Return the estimator of a run."""
@@ -78,7 +78,7 @@ def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     try:
         class_dependence(avoided)
     except ValueError as error:
-        groups = text.counted(len(np.unique(avoided)), "group")
+        groups = text.count_noun(len(np.unique(avoided)), "group")
         raise SettingsError(
             f"`avoid` is {settings.avoid or data.info.default_label!r}, which makes {groups} of "
             f"{len(avoided)} rows; expected 2 groups or more, and at most half as many as rows. "
@@ -98,7 +98,7 @@ def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
 
 def _clusters_of(run: str, settings: ClusterSettings, data: Dataset) -> Array:
     """Return the clusters that a run has found in these rows."""
-    model = kept_model(run)
+    model = saved_model(run)
     if model.labels is None:
         raise SettingsError(
             f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"

@@ -12,14 +12,14 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
-from flows.compute.session import Session, joined
+from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
-from flows.interface.progress import note
-from flows.runs.lease import Hold, leased
-from flows.runs.saving import refuse_existing
+from flows.interface.progress import progress_note
+from flows.runs.lease import HeldLease, hold_lease
+from flows.runs.saving import check_name_is_free
 from flows.settings.runs import KeptSettings
-from ism_dask.records.checkpoint import Journal, Journey, journaled
-from storage import Checkpoints, DamagedStore, Ledger, run_folder
+from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
+from storage import Checkpoints, DamagedStore, PieceStore, run_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
@@ -28,7 +28,9 @@ T = TypeVar("T")
 _LOSSES = 3
 
 
-def steadily(settings: KeptSettings, this: Undertaking, work: Callable[[], T], **piece: Any) -> T:
+def fit_on_cluster(
+    settings: KeptSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
+) -> T:
     """Return what `work` gives where `settings` say; it is begun again where a cluster is lost.
 
     Parameters
@@ -40,7 +42,7 @@ def steadily(settings: KeptSettings, this: Undertaking, work: Callable[[], T], *
     **piece : Any
         Which fit of the run it is, as for `Undertaking.fit`.
     """
-    with joined(settings.scheduler) as session:
+    with joined_cluster(settings.scheduler) as session:
         if session is None:
             with this.fit(**piece):
                 return work()
@@ -68,7 +70,7 @@ def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
             f"{lost.what}, the last of {losses} such losses without an iteration between them; "
             f"{lost.advice}"
         ) from lost
-    note(f"{lost.what}: joining it again, to go on from the last checkpoint")
+    progress_note(f"{lost.what}: joining it again, to go on from the last checkpoint")
     try:
         session.renew()
     except FlowError as error:
@@ -79,7 +81,7 @@ Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Undertaking:
+class ResumableRun:
     """A run that is under way.
 
     Attributes
@@ -95,28 +97,28 @@ class Undertaking:
     run: str
     asked: Mapping[str, Any]
     every: float
-    hold: Hold
+    hold: HeldLease
 
     @contextmanager
-    def fit(self, **piece: Any) -> Iterator[Keeper]:
+    def fit(self, **piece: Any) -> Iterator[CheckpointThrottle]:
         """Keep how far the fit of the block is, which goes on from where it was cut off.
 
         `piece` says which one it is, where there are several. Yields who keeps it.
         """
         asked = {**self.asked, **piece}
         checkpoints = Checkpoints.of_run(self.run)
-        known = checkpoints.find(asked, note)
+        known = checkpoints.find(asked, progress_note)
         if known is not None:
             which = "".join(f"{name} {value}, " for name, value in piece.items())
-            note(f"going on from {which}{known.told} (--afresh begins anew)")
+            progress_note(f"going on from {which}{known.progress} (--afresh begins anew)")
 
-        def keep(journey: Journey) -> None:
+        def keep(checkpoint: Checkpoint) -> None:
             self.hold.check()
-            checkpoints.keep(asked, journey)
+            checkpoints.keep(asked, checkpoint)
 
-        keeper = Keeper(keep, self.every)
+        keeper = CheckpointThrottle(keep, self.every)
         try:
-            with journaled(Journal(known, keeper.take)):
+            with saving_checkpoints(CheckpointedFit(known, keeper.take)):
                 yield keeper
         except BaseException:
             # Interrupted, or without its cluster: what is known is kept first.
@@ -126,12 +128,12 @@ class Undertaking:
 
     def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
         """Return the result of a piece of the run, which `work` makes unless it is known."""
-        ledger, asked = Ledger.of_run(self.run), {**self.asked, name: number}
+        ledger, asked = PieceStore.of_run(self.run), {**self.asked, name: number}
         found = None
         try:
             found = ledger.find(f"{name}-{number}", asked)
         except DamagedStore as error:
-            note(f"{error}: it is computed again")
+            progress_note(f"{error}: it is computed again")
         if found is None:
             found = dict(work())
             self.hold.check()
@@ -139,7 +141,7 @@ class Undertaking:
         return found
 
 
-class Keeper:
+class CheckpointThrottle:
     """Keeps what it is given, but not more often than every so many seconds.
 
     Attributes
@@ -148,15 +150,15 @@ class Keeper:
         Whether the fit has come further than it was, and that is kept.
     """
 
-    def __init__(self, keep: Callable[[Journey], None], every: float) -> None:
+    def __init__(self, keep: Callable[[Checkpoint], None], every: float) -> None:
         self._keep, self._every = keep, every
-        self._pending: Journey | None = None
+        self._pending: Checkpoint | None = None
         self._last = time.monotonic()
         self.moved = self._failed = False
 
-    def take(self, journey: Journey) -> None:
+    def take(self, checkpoint: Checkpoint) -> None:
         """Take note of how far the fit is, and keep that unless it was just done."""
-        self._pending = journey
+        self._pending = checkpoint
         if time.monotonic() - self._last >= self._every:
             self.flush()
 
@@ -177,13 +179,13 @@ class Keeper:
             self._last = time.monotonic()
 
 
-_CURRENT: ContextVar[Undertaking | None] = ContextVar("undertaking", default=None)
+_CURRENT: ContextVar[ResumableRun | None] = ContextVar("undertaking", default=None)
 
 
 @contextmanager
-def under_way(
+def resumable_run(
     run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any], replaces: str = ""
-) -> Iterator[Undertaking]:
+) -> Iterator[ResumableRun]:
     """Hold a run, which nobody else computes, and clear away what was kept of it at its end.
 
     Parameters
@@ -196,13 +198,13 @@ def under_way(
         What of an earlier run may be replaced unasked, as for `refuse_existing`.
     """
     asked = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
-    refuse_existing(run, settings, replaces)
-    with leased(run, kind, settings.to_json(), partial(_is_begun, run)) as hold:
+    check_name_is_free(run, settings, replaces)
+    with hold_lease(run, kind, settings.to_json(), partial(_is_begun, run)) as hold:
         # Another process may have held it until now, and kept what came of it.
-        refuse_existing(run, settings, replaces)
-        this = Undertaking(run, asked, settings.checkpoint, hold)
+        check_name_is_free(run, settings, replaces)
+        this = ResumableRun(run, asked, settings.checkpoint, hold)
         if hold.before is not None:
-            note(f"this run was begun before: {hold.before.told}")
+            progress_note(f"this run was begun before: {hold.before.told}")
         # Tried once more after a failure, what was begun afresh goes on.
         if settings.afresh and not hold.begins_again:
             _clear(run)
@@ -215,7 +217,7 @@ def under_way(
         _clear(run)
 
 
-def current() -> Undertaking:
+def current_resumable_run() -> ResumableRun:
     """Return the run that is under way, of which this is a step."""
     this = _CURRENT.get()
     if this is None:
@@ -225,9 +227,9 @@ def current() -> Undertaking:
 
 def _is_begun(run: str) -> bool:
     """Say whether there is anything that a later run of that name can go on from."""
-    return bool(Checkpoints.of_run(run).numbers) or Ledger.of_run(run).folder.is_dir()
+    return bool(Checkpoints.of_run(run).numbers) or PieceStore.of_run(run).folder.is_dir()
 
 
 def _clear(run: str) -> None:
     Checkpoints.of_run(run).clear()
-    Ledger.of_run(run).clear()
+    PieceStore.of_run(run).clear()

@@ -20,12 +20,12 @@ from storage import (
     RunNotFound,
     Sample,
     UnsafeName,
-    kept_at,
     load_model,
     run_folder,
     runs_folder,
+    saved_run_path,
 )
-from storage.atomic import explained, make_folder
+from storage.atomic import explain_os_errors, make_folder
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # Rows that are kept to be looked at, and that are read at a time to find them.
@@ -42,25 +42,25 @@ class Replacing(Protocol):
         """Whether it may."""
 
 
-def refuse_existing(run: str, settings: Replacing, replaces: str = "") -> None:
+def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> None:
     """Raise an error where a run of that name would be lost without `force`, or cannot be kept.
 
     A run in a folder called `replaces` may be lost.
     """
-    folder, kept = run_folder(run), kept_at(run)
+    folder, kept = run_folder(run), saved_run_path(run)
     if kept is not None and not settings.force and kept.name != replaces:
         raise FlowError(
             f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
             "another name with --run"
         )
     # What cannot be written is better known before the work than after.
-    with explained(folder):
+    with explain_os_errors(folder):
         make_folder(runs_folder())
         with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
             pass
 
 
-def kept_model(run: str) -> Model:
+def saved_model(run: str) -> Model:
     """Load the model of a run; a SettingsError where there is none of that name."""
     try:
         return load_model(run)
@@ -68,7 +68,7 @@ def kept_model(run: str) -> Model:
         raise SettingsError(str(error)) from error
 
 
-def model_of(
+def model_to_save(
     model: IKDR, settings: KeptSettings, data: Dataset, values: Array, summary: dict[str, Any]
 ) -> Model:
     """Return what is kept of a fitted model; `values` (n,) are what is known of each row."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import report
+from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
 from flows.runs.matrix_files import (
     Array,
@@ -18,7 +18,7 @@ from flows.runs.matrix_files import (
     read_matrix,
     write_matrix,
 )
-from flows.runs.saving import kept_model
+from flows.runs.saving import saved_model
 from flows.settings.choices import check_name
 from storage import Model, ZarrRows
 
@@ -43,7 +43,7 @@ def transform_rows(run: str, source: str, out: Path, split: str | None = None) -
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
     if not is_file:
         check_name(source, split)
-    model = kept_model(run)
+    model = saved_model(run)
     projected = _of_file(model, Path(source)) if is_file else _of_dataset(model, source, split)
     _check_finite(projected, source)
     write_matrix(out, projected)
@@ -78,7 +78,7 @@ def _chunks(model: Model, rows: ZarrRows) -> list[Array]:
     for start in range(0, n, step):
         stop = min(start + step, n)
         projected.append(model.transform(rows.read(start, stop)))
-        report(stop / n, f"project, {stop:,} of {n:,} rows")
+        report_progress(stop / n, f"project, {stop:,} of {n:,} rows")
     return projected
 
 

@@ -19,10 +19,10 @@ import httpx
 from flows.errors import FlowError
 from flows.services.ports import HOST, HOSTS, Ports
 from flows.services.records import PRIVATE, recorded
-from flows.services.service import Service, Telling, ensure
+from flows.services.service import Service, StartupMessages, ensure_running
 from flows.services.settings import POOL
-from storage import paths
-from storage.atomic import explained
+from storage import home
+from storage.atomic import explain_os_errors
 
 _PORT = 4200
 
@@ -81,7 +81,7 @@ class PrefectServer(Service):
 
 def prefect_environment() -> dict[str, str]:
     """Return what Prefect is to find in the environment, where the user has set nothing else."""
-    folder = os.environ.get("PREFECT_HOME") or str(paths().absolute() / "prefect")
+    folder = os.environ.get("PREFECT_HOME") or str(home().absolute() / "prefect")
     return {**_ENVIRONMENT, "PREFECT_HOME": folder}
 
 
@@ -101,15 +101,17 @@ def avoid_proxies() -> None:
         os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
 
 
-def ensure_server(telling: Telling) -> str:
+def ensure_server(telling: StartupMessages) -> str:
     """Return the API address of a server that answers, started if needed, and let Prefect use it.
 
     A server named by `PREFECT_API_URL` is used or reported, never replaced.
     """
     folder = Path(prefect_environment()["PREFECT_HOME"])
-    with explained(folder):  # Prefect makes no folder but the last, and warns where it cannot
+    with explain_os_errors(
+        folder
+    ):  # Prefect makes no folder but the last, and warns where it cannot
         folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    api = others_server() or ensure([PrefectServer()], telling)[0].address
+    api = others_server() or ensure_running([PrefectServer()], telling)[0].address
     os.environ["PREFECT_API_URL"] = api
     return api
 

@@ -17,7 +17,7 @@ import psutil
 from storage.atomic import replace_synced
 from storage.errors import DamagedStore
 from storage.paths import home
-from storage.records import check_kinds, read_sealed, sealed
+from storage.records import check_field_types, read_sealed, to_sealed_json
 
 # Every process of a service, and whatever it starts, has this in its environment.
 MARK = "ISM_DASK_SERVICE"
@@ -26,7 +26,7 @@ PRIVATE = 0o700
 
 
 @dataclass(frozen=True)
-class Record:
+class ProcessRecord:
     """A process that a command of ours has started.
 
     Attributes
@@ -55,32 +55,32 @@ class Record:
     @property
     def process(self) -> psutil.Process | None:
         """Return the process while it lives."""
-        return living(self.pid, self.created)
+        return is_alive(self.pid, self.created)
 
     def write(self) -> None:
         """Keep the record, at once and whole: others may read it now."""
-        replace_synced(record_path(self.name), sealed(asdict(self)))
+        replace_synced(record_path(self.name), to_sealed_json(asdict(self)))
 
 
-def began(process: psutil.Process) -> float:
+def process_start(process: psutil.Process) -> float:
     """Return when a process began, by a clock that nobody sets: in seconds since the boot."""
     return round(float(process.create_time() - psutil.boot_time()), 2)
 
 
-def living(pid: int, created: float) -> psutil.Process | None:
+def is_alive(pid: int, created: float) -> psutil.Process | None:
     """Return the process of that number if it is the one that began then, and while it lives."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        if began(process) == created and lives(process):
+        if process_start(process) == created and lives(process):
             return process
     return None
 
 
-def recorded(name: str) -> Record | None:
+def recorded(name: str) -> ProcessRecord | None:
     """Return the record of the service `name`, if its process still lives."""
     with suppress(OSError, DamagedStore, ValueError, TypeError):
-        record = Record(**read_sealed(record_path(name), "the record of a service"))
-        check_kinds(record)
+        record = ProcessRecord(**read_sealed(record_path(name), "the record of a service"))
+        check_field_types(record)
         return record if record.process else None
     return None
 

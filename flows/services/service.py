@@ -20,17 +20,17 @@ from flows.services.ports import Ports
 from flows.services.records import (
     MARK,
     PRIVATE,
-    Record,
-    began,
+    ProcessRecord,
     family,
     forget,
     lives,
     log_path,
     mark,
+    process_start,
     recorded,
     services_folder,
 )
-from storage.atomic import explained, locked
+from storage.atomic import explain_os_errors, lock_file
 
 _GRACE = 10.0
 _FOLDERS = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
@@ -97,7 +97,7 @@ class Service(ABC):
 
 
 @dataclass(frozen=True)
-class Telling:
+class StartupMessages:
     """What people are told of a service that starts.
 
     Attributes
@@ -109,16 +109,16 @@ class Telling:
     """
 
     tell: Callable[[str], None]
-    waiting: Callable[[Sequence[Record]], AbstractContextManager[object]]
+    waiting: Callable[[Sequence[ProcessRecord]], AbstractContextManager[object]]
 
 
-def ensure(asked: Sequence[Service], telling: Telling) -> list[Service]:
+def ensure_running(asked: Sequence[Service], telling: StartupMessages) -> list[Service]:
     """Return services that are ready, with all their options: found, or started at once."""
     ports = Ports(telling.tell)
-    with explained(services_folder()), ExitStack() as held:
+    with explain_os_errors(services_folder()), ExitStack() as held:
         services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         for service in asked:
-            held.enter_context(locked(log_path(service.name)))
+            held.enter_context(lock_file(log_path(service.name)))
         found = [_found(service) for service in asked]
         ours = [it or one.settled(ports) for it, one in zip(found, asked, strict=True)]
         if None in found:
@@ -126,14 +126,14 @@ def ensure(asked: Sequence[Service], telling: Telling) -> list[Service]:
         return ours
 
 
-def restart(service: Service, telling: Telling) -> None:
+def restart(service: Service, telling: StartupMessages) -> None:
     """End what is left of a service, and start it again with the same options."""
-    with explained(services_folder()), locked(log_path(service.name)):
-        end(service)
+    with explain_os_errors(services_folder()), lock_file(log_path(service.name)):
+        end_process(service)
         _start([service], telling, "ab")
 
 
-def launch(
+def launch_process(
     command: Sequence[str], name: str, mode: str, defaults: Mapping[str, str], **own: str
 ) -> psutil.Popen:
     """Start a process to stay; return it.
@@ -164,7 +164,7 @@ def launch(
         )
 
 
-def end(service: type[Service] | Service) -> Record | None:
+def end_process(service: type[Service] | Service) -> ProcessRecord | None:
     """End a service with all that it has started; return the record if it ran."""
     record = recorded(service.name)
     main = {record.process} - {None} if record else set()
@@ -194,7 +194,7 @@ def _found(asked: Service) -> Service | None:
     record = recorded(asked.name)
     if record is None:
         # Its process may have been killed, and have left others behind.
-        end(asked)
+        end_process(asked)
         return None
     if not asked.asks_for(record.options):
         raise FlowError(
@@ -205,7 +205,7 @@ def _found(asked: Service) -> Service | None:
     found = type(asked)(**record.options)
     if found.ready():
         return found
-    end(asked)  # it hangs
+    end_process(asked)  # it hangs
     return None
 
 
@@ -213,7 +213,7 @@ def _told(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
 
 
-def _start(services: Sequence[Service], telling: Telling, mode: str) -> None:
+def _start(services: Sequence[Service], telling: StartupMessages, mode: str) -> None:
     try:
         processes = [_launch(service, mode) for service in services]
         with telling.waiting([_record(*each) for each in zip(services, processes, strict=True)]):
@@ -221,13 +221,13 @@ def _start(services: Sequence[Service], telling: Telling, mode: str) -> None:
                 _await(process, service)
     except BaseException:
         for service in services:
-            end(service)
+            end_process(service)
         raise
 
 
 def _launch(service: Service, mode: str) -> psutil.Popen:
     marked = {MARK: mark(service.name)}
-    return launch(service.command(), service.name, mode, service.environment(), **marked)
+    return launch_process(service.command(), service.name, mode, service.environment(), **marked)
 
 
 def _paths() -> dict[str, str]:
@@ -237,9 +237,9 @@ def _paths() -> dict[str, str]:
     }
 
 
-def _record(service: Service, process: psutil.Popen) -> Record:
-    found = (service.name, process.pid, began(process), service.address, service.page)
-    record = Record(*found, options=asdict(service))
+def _record(service: Service, process: psutil.Popen) -> ProcessRecord:
+    found = (service.name, process.pid, process_start(process), service.address, service.page)
+    record = ProcessRecord(*found, options=asdict(service))
     record.write()
     return record
 

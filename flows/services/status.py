@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.services.dask import DaskScheduler
 from flows.services.prefect import PrefectServer, PrefectWorker
-from flows.services.records import Record, recorded
+from flows.services.records import ProcessRecord, recorded
 from flows.services.report_server import ReportServer
 from storage import report_path
 
@@ -16,7 +16,7 @@ NAME = "up"
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServices:
     """Where things are found on this machine; None is for what does not run.
 
     Attributes
@@ -47,7 +47,7 @@ class Running:
         return asdict(self)
 
 
-def running() -> Running | None:
+def running_services() -> RunningServices | None:
     """Return where the services of this machine are, or None if none runs."""
     kinds = (PrefectServer, DaskScheduler, ReportServer, PrefectWorker)
     found = [recorded(name) for name in (NAME, *(kind.name for kind in kinds))]
@@ -55,7 +55,7 @@ def running() -> Running | None:
         return None
     up, server, scheduler, reports, worker = found
     main = up if up and up.address else server
-    return Running(
+    return RunningServices(
         api=_address(main),
         ui=main.page if main else None,
         scheduler=_address(scheduler),
@@ -71,5 +71,5 @@ def report_url(run: str) -> str:
     return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()
 
 
-def _address(record: Record | None) -> str | None:
+def _address(record: ProcessRecord | None) -> str | None:
     return record.address if record else None

@@ -25,29 +25,29 @@ from flows.services.prefect import (
 )
 from flows.services.records import (
     PRIVATE,
-    Record,
-    began,
+    ProcessRecord,
     family,
     forget,
     lives,
     log_path,
+    process_start,
     recorded,
     services_folder,
 )
 from flows.services.report_server import ReportServer
 from flows.services.service import (
     Service,
-    Telling,
-    end,
-    ensure,
-    launch,
+    StartupMessages,
+    end_process,
+    ensure_running,
+    launch_process,
     log_end,
     restart,
     stop_processes,
 )
 from flows.services.settings import ServiceSettings
-from flows.services.status import NAME, Running, running
-from storage.atomic import explained, locked
+from flows.services.status import NAME, RunningServices, running_services
+from storage.atomic import explain_os_errors, lock_file
 
 # In the order they are begun: each may need those before it, and ends before them.
 KINDS: tuple[type[Service], ...] = (
@@ -70,7 +70,9 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def keep_up(
-    wishes: ServiceSettings, telling: Telling, shown: Callable[[Running, bool], None]
+    wishes: ServiceSettings,
+    telling: StartupMessages,
+    shown: Callable[[RunningServices, bool], None],
 ) -> None:
     """Keep all services up until somebody interrupts, then end them.
 
@@ -85,10 +87,10 @@ def keep_up(
     with _interruptible():
         members = _begin(wishes, telling)
         if members is None:
-            shown(running() or Running(), True)
+            shown(running_services() or RunningServices(), True)
             return
         try:
-            shown(running() or Running(), False)
+            shown(running_services() or RunningServices(), False)
             _look_after(members, telling)
         except KeyboardInterrupt:  # it is how this is meant to end
             with suppress(OSError):  # be it that the terminal has gone
@@ -99,21 +101,21 @@ def keep_up(
                 _end_all()
 
 
-def leave_up(wishes: ServiceSettings, telling: Telling) -> tuple[Running, bool]:
+def leave_up(wishes: ServiceSettings, telling: StartupMessages) -> tuple[RunningServices, bool]:
     """Bring all services up, leave them to a process of its own, and return as `shown` is told."""
     with _interruptible():
         if _begin(wishes, telling) is None:
-            return running() or Running(), True
+            return running_services() or RunningServices(), True
         try:
             _hand_over(wishes)
         except BaseException:
             _ignore_endings()
             stop_all()
             raise
-        return running() or Running(), False
+        return running_services() or RunningServices(), False
 
 
-def stop_all() -> list[Record]:
+def stop_all() -> list[ProcessRecord]:
     """End all services, whoever has begun them; return the records of those that ran."""
     if not services_folder().is_dir():
         return []
@@ -136,13 +138,13 @@ def _names() -> list[str]:
 @contextmanager
 def _gate() -> Iterator[None]:
     """Let one process at a time begin or end services."""
-    with explained(services_folder()):
+    with explain_os_errors(services_folder()):
         services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        with locked(log_path(NAME)):
+        with lock_file(log_path(NAME)):
             yield
 
 
-def _begin(wishes: ServiceSettings, telling: Telling) -> list[Service] | None:
+def _begin(wishes: ServiceSettings, telling: StartupMessages) -> list[Service] | None:
     """Return the services that run now, in order, or None if another process keeps them up."""
     with _gate():
         if recorded(NAME) is not None:
@@ -168,7 +170,7 @@ def _check_encrypted(wishes: ServiceSettings) -> None:
         )
 
 
-def _begun(wishes: ServiceSettings, telling: Telling) -> list[Service]:
+def _begun(wishes: ServiceSettings, telling: StartupMessages) -> list[Service]:
     others = others_server(wishes.port)
     own = [] if others else [PrefectServer(port=wishes.port)]
     if wishes.tls and recorded(DaskScheduler.name) is None:
@@ -176,7 +178,7 @@ def _begun(wishes: ServiceSettings, telling: Telling) -> list[Service]:
     dask = DaskScheduler(
         port=wishes.scheduler_port, dashboard_port=wishes.dashboard_port, tls=wishes.tls or None
     )
-    first = ensure([*own, ReportServer(port=wishes.report_port), dask], telling)
+    first = ensure_running([*own, ReportServer(port=wishes.report_port), dask], telling)
     api, scheduler = others or first[0].address, first[-1]
     check_admitted(api)
     workers = DaskWorkers(
@@ -187,20 +189,20 @@ def _begun(wishes: ServiceSettings, telling: Telling) -> list[Service]:
         memory=wishes.memory,
     )
     worker = PrefectWorker(api=api, pool=wishes.pool)
-    second = ensure([workers, worker], telling)
+    second = ensure_running([workers, worker], telling)
     _write_own(api, ui_address(api))
     return [*first, *second]
 
 
 def _write_own(address: str = "", page: str | None = None) -> None:
     """Keep the record of this process; it has an address when everything is up."""
-    Record(NAME, os.getpid(), began(psutil.Process()), address, page).write()
+    ProcessRecord(NAME, os.getpid(), process_start(psutil.Process()), address, page).write()
 
 
 def _hand_over(wishes: ServiceSettings) -> None:
     """Let another process find the services that are up, and look after them from now on."""
     forget(NAME)
-    keeper = launch(["flows.cli", "up", "--quiet", *wishes.arguments()], NAME, "wb", {})
+    keeper = launch_process(["flows.cli", "up", "--quiet", *wishes.arguments()], NAME, "wb", {})
     while lives(keeper):
         record = recorded(NAME)
         if record and record.address:
@@ -210,7 +212,7 @@ def _hand_over(wishes: ServiceSettings) -> None:
         raise FlowError(f"the process that is to look after the services ended; {log_end(NAME)}")
 
 
-def _look_after(members: list[Service], telling: Telling) -> None:
+def _look_after(members: list[Service], telling: StartupMessages) -> None:
     """Start again what ends, until somebody interrupts or it ends too often."""
     ends: dict[str, list[float]] = {service.name: [] for service in members}
     while True:
@@ -222,7 +224,7 @@ def _look_after(members: list[Service], telling: Telling) -> None:
                 _revive(service, len(recent), telling)
 
 
-def _revive(service: Service, failures: int, telling: Telling) -> None:
+def _revive(service: Service, failures: int, telling: StartupMessages) -> None:
     if failures == _RESTARTS:
         raise FlowError(
             f"the {service.title} ended for the {failures + 1}th time in short order, so all else "
@@ -259,7 +261,7 @@ def _end_all() -> None:
 def _end(kinds: Iterable[type[Service]]) -> None:
     """End services, the last begun first, and this process's part in it."""
     for kind in reversed(list(kinds)):
-        end(kind)
+        end_process(kind)
     if recorded(DaskScheduler.name) is None:
         own_certificates().remove()
     forget(NAME)

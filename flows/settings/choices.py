@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flows.compute.places import place_of
+from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
-from storage.atomic import settle
+from storage.atomic import exists_settled
 
 __all__ = [
     "ENGINES",
@@ -20,8 +20,8 @@ __all__ = [
     "check_data",
     "check_name",
     "check_run_name",
+    "cluster_place",
     "dataset_names",
-    "place_of",
 ]
 
 
@@ -38,7 +38,7 @@ def check_data(dataset: str, n_components: int | None) -> None:
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
     try:
-        stored = settle(dataset_path(safe_name(dataset, "dataset"), split))
+        stored = exists_settled(dataset_path(safe_name(dataset, "dataset"), split))
     except (LookupError, UnsafeName) as error:
         raise SettingsError(str(error)) from error
     if split is not None and dataset not in DATASETS:

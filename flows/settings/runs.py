@@ -133,7 +133,7 @@ class Settings(DataSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scheduler is not None:
-            registries().place_of(self.scheduler)
+            registries().cluster_place(self.scheduler)
         _choose("solver", self.solver, _solver_names())
         _choose("engine", self.engine, _engine_names())
         self.build_kernel()

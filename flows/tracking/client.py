@@ -28,12 +28,12 @@ _SECONDS = 20.0
 _CHANGED: dict[tuple[int, str], tuple[Settings, Settings]] = {}
 
 
-class ServerAway(FlowError):  # noqa: N818 - nothing of ours went wrong
+class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
     """The Prefect server does not answer."""
 
 
 @contextmanager
-def talking() -> Iterator[SyncPrefectClient]:
+def prefect_client() -> Iterator[SyncPrefectClient]:
     """Yield a client of the server in use; whatever shows that it is away is a ServerAway.
 
     Prefect's own would wait a minute for it: what is computed waits for nobody.
@@ -45,15 +45,19 @@ def talking() -> Iterator[SyncPrefectClient]:
         ):
             yield client
     except httpx.TransportError as error:
-        raise ServerAway(f"the Prefect server at {address()} does not answer") from error
+        raise ServerUnreachable(
+            f"the Prefect server at {server_address()} does not answer"
+        ) from error
     except httpx.HTTPStatusError as error:
         if error.response.status_code == HTTPStatus.UNAUTHORIZED:
             given = bool(PREFECT_API_AUTH_STRING.value())
-            raise FlowError(not_admitted(address(), given=given)) from error
+            raise FlowError(not_admitted(server_address(), given=given)) from error
         if not error.response.is_server_error:
             raise
         said = without_password(str(error))
-        raise ServerAway(f"the Prefect server at {address()} has trouble: {said}") from error
+        raise ServerUnreachable(
+            f"the Prefect server at {server_address()} has trouble: {said}"
+        ) from error
 
 
 @contextmanager
@@ -65,18 +69,18 @@ def without_heartbeats() -> Iterator[None]:
 
 def check_admitted() -> None:
     """Raise FlowError where the server in use wants another password than Prefect has."""
-    with talking() as client:
+    with prefect_client() as client:
         client.hello()
 
 
-def address() -> str:
+def server_address() -> str:
     """Return where the server in use answers; nothing where Prefect has one inside."""
     return without_password(PREFECT_API_URL.value() or "")
 
 
 def _connection() -> dict[str, Any]:
     """Return settings of httpx."""
-    if not address().startswith("http://"):
+    if not server_address().startswith("http://"):
         return {"timeout": _SECONDS}
     # Where no certificate is shown, none need be read to check it by: 0.04 s.
     return {"timeout": _SECONDS, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}

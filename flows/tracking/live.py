@@ -20,7 +20,7 @@ from prefect.exceptions import MissingContextError
 
 from flows.interface.interrupts import interrupt
 from flows.interface.progress import TimeLeft
-from flows.tracking.client import ServerAway, talking
+from flows.tracking.client import ServerUnreachable, prefect_client
 
 # A look takes some 30 ms of a server that may share the cores: every third second is enough ...
 _SECONDS = 3.0
@@ -28,7 +28,7 @@ _SECONDS = 3.0
 _AWAY_SECONDS = 5.0
 
 
-class Follower:
+class LiveRun:
     """A watcher that keeps a progress artifact of a flow run up to date, in a block.
 
     Parameters
@@ -67,7 +67,7 @@ class Follower:
             target=copy_context().run, args=(self._follow,), name="follower", daemon=True
         )
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> LiveRun:
         self._thread.start()
         return self
 
@@ -91,7 +91,7 @@ class Follower:
 
     def _follow(self) -> None:
         while True:
-            with suppress(ServerAway):
+            with suppress(ServerUnreachable):
                 self._follow_with_one_client()
                 return
             self._beat()
@@ -100,7 +100,7 @@ class Follower:
 
     def _follow_with_one_client(self) -> None:
         # A client of its own for each look would ask for more than the look does.
-        with talking() as client:
+        with prefect_client() as client:
             self._tag(client)
             self._look(client)
             while not self._ended.wait(_SECONDS):

@@ -22,18 +22,18 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
-from flows.services.records import PRIVATE, began, living
-from flows.tracking.client import ServerAway, address, talking
-from storage import DamagedStore, paths
-from storage.atomic import explained, replace_synced
-from storage.records import check_kinds, read_sealed, sealed
+from flows.services.records import PRIVATE, is_alive, process_start
+from flows.tracking.client import ServerUnreachable, prefect_client, server_address
+from storage import DamagedStore, home
+from storage.atomic import explain_os_errors, replace_synced
+from storage.records import check_field_types, read_sealed, to_sealed_json
 
 # Seconds after which a run of another machine that has not been heard of is over.
 _OVER_AFTER = 120.0
 
 
 @dataclass(frozen=True)
-class Page:
+class ArtifactPage:
     """What the UI shows of a run that is over, an artifact of Prefect.
 
     Attributes
@@ -53,7 +53,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Slip:
+class RunReceipt:
     """What is known here of a flow run.
 
     Attributes
@@ -83,31 +83,31 @@ class Slip:
     created: float
     ended: str = ""
     message: str = ""
-    pages: tuple[Page, ...] = ()
+    pages: tuple[ArtifactPage, ...] = ()
 
     @classmethod
-    def of(cls, run: UUID) -> Slip:
+    def of(cls, run: UUID) -> RunReceipt:
         """Return the slip of a run of this process, which begins."""
         own = psutil.Process()
-        return cls(str(run), address(), platform.node(), own.pid, began(own))
+        return cls(str(run), server_address(), platform.node(), own.pid, process_start(own))
 
     @classmethod
-    def read(cls, path: Path) -> Slip:
+    def read(cls, path: Path) -> RunReceipt:
         """Read a slip."""
         record = read_sealed(path, "what is known of a flow run")
-        slip = cls(**{**record, "pages": tuple(Page(**page) for page in record["pages"])})
-        check_kinds(slip)
+        slip = cls(**{**record, "pages": tuple(ArtifactPage(**page) for page in record["pages"])})
+        check_field_types(slip)
         return slip
 
-    def over(self, ended: StateType, message: str, *pages: Page) -> Slip:
+    def over(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
         """Return the slip of the run when it is over."""
         return replace(self, ended=ended.name, message=message, pages=pages)
 
     def keep(self) -> None:
         """Write it down."""
-        with explained(_folder()):
+        with explain_os_errors(_folder()):
             _folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        replace_synced(self._path, sealed(asdict(self)))
+        replace_synced(self._path, to_sealed_json(asdict(self)))
 
     def beat(self) -> None:
         """Show other machines that its process lives."""
@@ -116,14 +116,14 @@ class Slip:
 
     def drop(self) -> None:
         """Forget it: the server knows."""
-        with explained(self._path):
+        with explain_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
-    def hand_pages(self) -> Slip:
+    def hand_pages(self) -> RunReceipt:
         """Give the server the pages that it has not; return what is left to tell."""
         if not self.pages:
             return self
-        with talking() as client:
+        with prefect_client() as client:
             for page in self.pages:
                 client.create_artifact(ArtifactCreate(flow_run_id=UUID(self.run), **asdict(page)))
         told = replace(self, pages=())
@@ -132,7 +132,7 @@ class Slip:
 
     def tell_end(self) -> None:
         """Tell the server how the run ended, whatever it takes it for."""
-        with talking() as client:
+        with prefect_client() as client:
             _end(client, UUID(self.run), StateType[self.ended], self.message)
         self.drop()
 
@@ -140,7 +140,7 @@ class Slip:
         """See to it that the server knows of a run whose process is gone."""
         if self._alive:
             return
-        with talking() as client:
+        with prefect_client() as client:
             try:
                 run = client.read_flow_run(UUID(self.run))
             except ObjectNotFound:
@@ -152,7 +152,7 @@ class Slip:
         else:
             slip.tell_end()
 
-    def _died(self, run: FlowRun) -> Slip:
+    def _died(self, run: FlowRun) -> RunReceipt:
         """Return how a run ended that could not say it: as the server has it, if that is an end."""
         if run.state is not None and run.state.is_final():
             return self.over(run.state.type, "")
@@ -163,7 +163,7 @@ class Slip:
     @property
     def _alive(self) -> bool:
         if self.host == platform.node():
-            return living(self.pid, self.created) is not None
+            return is_alive(self.pid, self.created) is not None
         with suppress(OSError):
             return time.time() - self._path.stat().st_mtime < _OVER_AFTER
         return True  # whoever has removed it knows
@@ -173,11 +173,11 @@ class Slip:
         return _folder() / f"{self.run}.json"
 
 
-def settle_all() -> None:
+def send_receipts() -> None:
     """Tell the server in use what it has missed of the runs of this home."""
-    for slip in _slips():
-        if slip.api == address():
-            with suppress(ServerAway):
+    for slip in _receipts():
+        if slip.api == server_address():
+            with suppress(ServerUnreachable):
                 slip.settle()
 
 
@@ -189,12 +189,12 @@ def _end(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -
             client.set_task_run_state(task.id, State(type=ended), force=True)
 
 
-def _slips() -> Iterator[Slip]:
+def _receipts() -> Iterator[RunReceipt]:
     for path in sorted(_folder().glob("*.json")):
         # One that cannot be read was not written by us, or is gone by now.
         with suppress(OSError, DamagedStore, ValueError, TypeError, KeyError):
-            yield Slip.read(path)
+            yield RunReceipt.read(path)
 
 
 def _folder() -> Path:
-    return paths() / "flow-runs"
+    return home() / "flow-runs"

@@ -21,13 +21,13 @@ from prefect.utilities.urls import url_for
 
 from flows.errors import FlowError, Interrupted
 from flows.interface.interrupts import asked_to_end, interrupts_insist, leave_at_once
-from flows.interface.progress import link, note, watching
+from flows.interface.progress import progress_link, progress_note, watch_progress
 from flows.services.prefect import without_password
 from flows.services.status import report_url
 from flows.settings.base import FlowSettings
-from flows.tracking.client import ServerAway, talking, without_heartbeats
-from flows.tracking.live import Follower
-from flows.tracking.outbox import Page, Slip, settle_all
+from flows.tracking.client import ServerUnreachable, prefect_client, without_heartbeats
+from flows.tracking.live import LiveRun
+from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
 from storage import DownloadError, StorageError, report_path
 
 # For how long a run that is over waits for a server that is away, and how often it asks.
@@ -35,7 +35,7 @@ _PATIENCE, _EVERY = 180.0, 1.0
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What came of a run, for whoever started it: without its server Prefect cannot say.
 
     Attributes
@@ -48,7 +48,7 @@ class Outcome:
         What it raises.
     """
 
-    slip: Slip | None = None
+    slip: RunReceipt | None = None
     summary: dict[str, Any] | None = None
     error: Exception | None = None
 
@@ -65,10 +65,10 @@ class Outcome:
 
 
 # A flow takes and returns JSON only.
-_OUTCOME: ContextVar[Outcome | None] = ContextVar("outcome", default=None)
+_OUTCOME: ContextVar[RunOutcome | None] = ContextVar("outcome", default=None)
 
 
-class Tracked:
+class TrackedRun:
     """A flow run in the block of `tracked`.
 
     Parameters
@@ -79,7 +79,7 @@ class Tracked:
     outcome : Outcome
     """
 
-    def __init__(self, key: str, slip: Slip, follower: Follower, outcome: Outcome) -> None:
+    def __init__(self, key: str, slip: RunReceipt, follower: LiveRun, outcome: RunOutcome) -> None:
         self._key, self._slip, self._follower, self._outcome = key, slip, follower, outcome
 
     def links(self, summary: dict[str, Any]) -> dict[str, str]:
@@ -91,15 +91,15 @@ class Tracked:
         }
         return {name: url for name, url in known.items() if url}
 
-    def page(self, markdown: str) -> Page:
+    def page(self, markdown: str) -> ArtifactPage:
         """Return a page to be shown when the run has finished."""
-        return Page(self._key, "markdown", markdown)
+        return ArtifactPage(self._key, "markdown", markdown)
 
-    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> Page:
+    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
         """Return a table to be shown when the run has finished."""
-        return Page(f"{self._key}-{name}", "table", json.dumps(rows), about)
+        return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
 
-    def finished(self, summary: dict[str, Any], *pages: Page) -> dict[str, Any]:
+    def finished(self, summary: dict[str, Any], *pages: ArtifactPage) -> dict[str, Any]:
         """Show what has been done; return the summary, with where the run is shown."""
         self._outcome.summary = {**summary, "flow_run": current_run()}
         self._outcome.slip = self._kept(StateType.COMPLETED, "", *pages)
@@ -112,7 +112,7 @@ class Tracked:
         said = without_password(f"{type(error).__name__}: {error}")
         with suppress(StorageError):  # of a full disk the error itself tells
             self._outcome.slip = self._kept(StateType.FAILED, said)
-        with suppress(ServerAway), talking() as client:
+        with suppress(ServerUnreachable), prefect_client() as client:
             client.hello()
             return
         raise Abort("the Prefect server is away") from error
@@ -128,27 +128,27 @@ class Tracked:
         _tell(self._outcome)
         raise Abort(how)
 
-    def _kept(self, ended: StateType, message: str, *pages: Page) -> Slip:
+    def _kept(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
         slip = self._slip.over(ended, message, *pages)
         slip.keep()
         return slip
 
 
 @contextmanager
-def tracked(kind: str, settings: FlowSettings) -> Iterator[Tracked]:
+def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the run of the block as it goes on, and see to it that its end is known."""
-    settle_all()
+    send_receipts()
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
-    slip = Slip.of(run)
+    slip = RunReceipt.of(run)
     slip.keep()
     url = current_run()["url"]
     if url is not None:
-        link(url)
+        progress_link(url)
     tags = {*flow_run.tags, *settings.subject}
-    follower = Follower(run, key, f"{kind} {settings.title}", tags, slip.beat)
-    this = Tracked(key, slip, follower, _OUTCOME.get() or Outcome())
+    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, slip.beat)
+    this = TrackedRun(key, slip, follower, _OUTCOME.get() or RunOutcome())
     try:
-        with interrupts_insist(), follower, watching(follower):
+        with interrupts_insist(), follower, watch_progress(follower):
             yield this
     except KeyboardInterrupt:
         this.interrupted()
@@ -161,7 +161,7 @@ def tracked(kind: str, settings: FlowSettings) -> Iterator[Tracked]:
 
 def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[str, Any]:
     """Run a flow here; a server that goes away takes nothing of what has been done."""
-    outcome = Outcome()
+    outcome = RunOutcome()
     token = _OUTCOME.set(outcome)
     try:
         # A run that dies here is told of by its slip.
@@ -191,7 +191,7 @@ def artifact_key(*parts: str) -> str:
 def rename_run(name: str) -> None:
     """Give the current run a name that only its data could tell."""
     if name != flow_run.name:
-        with suppress(ServerAway), talking() as client:
+        with suppress(ServerUnreachable), prefect_client() as client:
             client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
@@ -208,34 +208,38 @@ def _report(run: str) -> str:
     return url if url.startswith("http") or report_path(run).exists() else ""
 
 
-def _handed(slip: Slip) -> Slip:
+def _handed(slip: RunReceipt) -> RunReceipt:
     """Give the server what the run has to show; leave Prefect if it stays away too long."""
     until, told = time.monotonic() + _PATIENCE, False
     while True:
         try:
             return slip.hand_pages()
-        except ServerAway as away:
+        except ServerUnreachable as away:
             if not told:
-                note(f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved")
+                progress_note(
+                    f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+                )
             told = True
             if time.monotonic() > until:
                 raise Abort(str(away)) from away
         time.sleep(_EVERY)
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: RunOutcome) -> None:
     """Tell the server what it has yet to know of a run that has left Prefect."""
     if outcome.slip is None:
         return
     try:
         outcome.slip.hand_pages().tell_end()
-    except ServerAway as away:
-        note(f"{away}: the next command that finds it there tells it how this run has ended")
+    except ServerUnreachable as away:
+        progress_note(
+            f"{away}: the next command that finds it there tells it how this run has ended"
+        )
         leave_at_once()
     outcome.slip = None
 
 
-def _forget(outcome: Outcome) -> None:
+def _forget(outcome: RunOutcome) -> None:
     if outcome.slip is not None:
         outcome.slip.drop()
 

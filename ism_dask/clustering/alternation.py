@@ -13,7 +13,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding
-from ism_dask.records.checkpoint import Journal, Round, Standing
+from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution
 from ism_dask.status import Status
 
@@ -24,7 +24,7 @@ _NULL = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Generic[_Solved_co]):
+class EmbeddedW(Generic[_Solved_co]):
     """A W and the embedding of X W.
 
     Attributes
@@ -41,16 +41,16 @@ class Pair(Generic[_Solved_co]):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Generic[_Solved_co]):
+class AlternationResult(Generic[_Solved_co]):
     """The best pair, and how it was come by."""
 
-    best: Pair[_Solved_co]
+    best: EmbeddedW[_Solved_co]
     rounds: tuple[Round, ...]
     converged: bool
     over_cap: bool = False
 
 
-class Turns(Protocol[_Solved_co]):
+class AlternationSteps(Protocol[_Solved_co]):
     """How to embed, and how to solve."""
 
     def begin(self) -> Embedding:
@@ -62,25 +62,25 @@ class Turns(Protocol[_Solved_co]):
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
 
-    def fully(self) -> Turns[_Solved_co]:
+    def fully(self) -> AlternationSteps[_Solved_co]:
         """Return the same turns, each W of which is solved for until it is stationary.
 
         Themselves, where it is in any case.
         """
 
-    def unhurried(self) -> Turns[_Solved_co]:
+    def unhurried(self) -> AlternationSteps[_Solved_co]:
         """Return the same turns, for which the time that the fit may take does not count."""
 
 
 def alternate(
-    turns: Turns[_Solved_co],
-    journal: Journal,
+    turns: AlternationSteps[_Solved_co],
+    saved_fit: CheckpointedFit,
     *,
     tol: float,
     max_outer: int,
     comparable: bool,
     on_round: Callable[[Round], None] | None = None,
-) -> Outcome[_Solved_co]:
+) -> AlternationResult[_Solved_co]:
     """Take turns until the eigenvalues of the embedding change by less than `tol`.
 
     From then on each W is solved for fully, and the turns end where the eigenvalues change by no
@@ -91,7 +91,7 @@ def alternate(
     Parameters
     ----------
     turns : Turns
-    journal : Journal
+    saved_fit : Journal
         Which may know of rounds already.
     tol : float
     max_outer : int
@@ -101,9 +101,9 @@ def alternate(
     on_round : callable, optional
         Called after each round.
     """
-    standing = journal.standing
+    standing = saved_fit.outer
     embedding = turns.begin() if standing is None else turns.embed(standing.last)
-    best: Pair[_Solved_co] | None = None
+    best: EmbeddedW[_Solved_co] | None = None
     while True:
         rounds, last = ((), None) if standing is None else (standing.rounds, standing.last)
         fully = any(each.change < tol for each in rounds)
@@ -123,7 +123,7 @@ def alternate(
             eigenvalues=tuple(embedding.values.tolist()),
             change=change,
             iterations=solution.n_iter,
-            seconds=journal.seconds,
+            seconds=saved_fit.seconds,
             last=ends,
         )
         rounds = (*rounds, done)
@@ -131,25 +131,27 @@ def alternate(
             on_round(done)
         better = standing is None or solution.objective >= standing.best.objective
         if standing is None or settled or better or not comparable:
-            best = Pair(solved, solution, embedding)
-            standing = Standing(rounds, solution, solution, last, fully)
+            best = EmbeddedW(solved, solution, embedding)
+            standing = OuterState(rounds, solution, solution, last, fully)
         else:
             standing = replace(standing, rounds=rounds, last=solution)
         if ends:
             # The best may be of a round before the fit was cut off.
-            best = _again(turns, standing) if best is None else best
-            return Outcome(best, rounds, settled and not over, over)
-        journal.rest(standing)
+            best = _restored_best(turns, standing) if best is None else best
+            return AlternationResult(best, rounds, settled and not over, over)
+        saved_fit.commit_outer(standing)
 
 
-def _again(turns: Turns[_Solved_co], standing: Standing) -> Pair[_Solved_co]:
+def _restored_best(
+    turns: AlternationSteps[_Solved_co], standing: OuterState
+) -> EmbeddedW[_Solved_co]:
     """Return the best pair, of whose round only the solutions are known."""
     # It is known to have ended in time: cut short now, it would come to another W.
     turns = turns.unhurried()
     before = standing.before
     embedding = turns.begin() if before is None else turns.embed(before)
     solved, solution = (turns.fully() if standing.fully else turns).solve(embedding, before)
-    return Pair(solved, solution, turns.embed(solution))
+    return EmbeddedW(solved, solution, turns.embed(solution))
 
 
 def _same(solution: Solution, last: Solution | None) -> bool:

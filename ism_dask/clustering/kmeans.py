@@ -22,7 +22,7 @@ _LOOKED_AT, _DIGITS = 1_000, 6
 _SAME = 1e-6
 
 
-def grouped(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tuple[Array, Array]:
+def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, the clusters numbered as they come up.
 
     Parameters
@@ -42,11 +42,11 @@ def grouped(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tup
     count = _distinct(rows, k)
     with single_threaded_loops(few):
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
-    centres = _told_apart(means.cluster_centers_)
+    centres = _merge_equal_centres(means.cluster_centers_)
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
     # k-means numbers clusters by its draws.
-    centres = centres[order_of_appearance(nearest(rows, centres), k)]
-    return centres, nearest(rows, centres)
+    centres = centres[order_of_appearance(nearest_centres(rows, centres), k)]
+    return centres, nearest_centres(rows, centres)
 
 
 def _distinct(rows: Array, k: int) -> int:
@@ -67,7 +67,7 @@ def order_of_appearance(labels: Array, k: int) -> Array:
     return np.concatenate([order, np.setdiff1d(np.arange(k), order)])
 
 
-def _told_apart(centres: Array) -> Array:
+def _merge_equal_centres(centres: Array) -> Array:
     """Return `centres` (k, d), those that differ by rounding being made equal to the first.
 
     Rows that are copies then go to the same one, by whichever way they were computed.
@@ -80,14 +80,14 @@ def _told_apart(centres: Array) -> Array:
     return merged
 
 
-def nearest(rows: Array, centres: Array) -> Array:
+def nearest_centres(rows: Array, centres: Array) -> Array:
     """Return the number of the centre (k, d) that each of `rows` (n, d) is nearest to."""
     # |a - b|^2 less what all centres have in common.
     distances = (centres**2).sum(axis=1) - 2.0 * rows @ centres.T
     return np.asarray(distances.argmin(axis=1))
 
 
-def seeded_means(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
+def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means where some rows' clusters are known.
 
     Those rows stay where they are and begin the clusters (constrained k-means, Basu and others).
@@ -104,11 +104,11 @@ def seeded_means(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
     given = np.unique(groups[known])
     centres = np.stack([rows[groups == group].mean(axis=0) for group in given])
     while len(centres) < k:
-        apart = rows - centres[nearest(rows, centres)]
+        apart = rows - centres[nearest_centres(rows, centres)]
         centres = np.vstack([centres, rows[np.linalg.norm(apart, axis=1).argmax()]])
     labels = np.full(len(rows), -1)
     for _ in range(_TURNS):
-        before, labels = labels, np.where(known, groups, nearest(rows, centres))
+        before, labels = labels, np.where(known, groups, nearest_centres(rows, centres))
         if np.array_equal(before, labels):
             break
         for cluster in np.unique(labels):

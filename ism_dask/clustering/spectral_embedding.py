@@ -18,14 +18,22 @@ import scipy.linalg
 from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.engines import ENGINES, Engine, Exact, Landmarks, Problem, attempt, candidates
-from ism_dask.engines.kernel_matvec import product, values_between
-from ism_dask.engines.lowrank.row_sums import Expansion
-from ism_dask.engines.tile_walk import projected
-from ism_dask.gamma.base import Dependence, FactorGamma
-from ism_dask.kernels import Affinity, Kernel, Values
-from ism_dask.linalg.eigen import canonical_signs, leading_by_products
-from ism_dask.rows import ROWS_PER_SHARD, Piece, Shards
+from ism_dask.engines import (
+    ENGINES,
+    Engine,
+    Exact,
+    Landmarks,
+    Problem,
+    candidate_engines,
+    first_that_serves,
+)
+from ism_dask.engines.kernel_matvec import kernel_matvec, kernel_values
+from ism_dask.engines.lowrank.row_sums import FactoredSlope
+from ism_dask.engines.tile_walk import project_piece
+from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
+from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
+from ism_dask.rows import ROWS_PER_SHARD, LoadedShard, Shards
 
 # Up to here the whole matrix is one tile.
 _DENSE = ROWS_PER_SHARD
@@ -117,8 +125,8 @@ class Graph:
         cls, shards: Shards, affinity: Affinity, engine: str, *, sample: Array, **approximation: Any
     ) -> Graph:
         """Return the graph of the rows of `shards`; see `Problem` for `approximation`."""
-        ones = Dependence(FactorGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
-        values = Values.of(affinity.whole)
+        ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
+        values = ValueAsSlope.of(affinity.whole)
         problem = Problem.of(shards, values, ones, sample=sample, **approximation)
         # An engine that serves Phi alone leaves the graph to others.
         kind = ENGINES.get(engine)
@@ -131,15 +139,15 @@ class Graph:
         W = W[: self.problem.d]
         sample = self.sample @ W
         kernel = self.affinity.between(sample)
-        points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])
+        points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
 
         def embedded(engine: Engine) -> Embedding:
             if isinstance(engine, Landmarks):
                 return _by_factor(engine, kernel, points, sample, k)
             return _by_kernel(kernel, points, k, engine.name, extended=True)
 
-        problem = replace(self.problem, kernel=Values.of(kernel))
-        return attempt(list(self._ways(problem, k)), embedded)
+        problem = replace(self.problem, kernel=ValueAsSlope.of(kernel))
+        return first_that_serves(list(self._ways(problem, k)), embedded)
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, of many rows roughly."""
@@ -153,11 +161,11 @@ class Graph:
             return _by_kernel(kernel, problem.shards, k, engine.name, extended=False)
 
         rough = replace(problem, engine_tol=max(_START_TOL, problem.engine_tol))
-        return attempt(candidates(self.engine, rough, k), embedded)
+        return first_that_serves(candidate_engines(self.engine, rough, k), embedded)
 
     def _ways(self, problem: Problem, k: int) -> Iterator[Engine]:
         """Yield the engines to try; landmarks that decline may still do roughly."""
-        for engine in candidates(self.engine, problem, k):
+        for engine in candidate_engines(self.engine, problem, k):
             yield engine
             if isinstance(engine, Landmarks) and problem.engine_tol < _ROUGH_TOL:
                 yield Landmarks(replace(problem, engine_tol=_ROUGH_TOL), k)
@@ -183,7 +191,7 @@ class FactorExtension(Extension):
     """
 
     kernel: Kernel
-    expansion: Expansion
+    expansion: FactoredSlope
     total: Array
     ballast: float
     mean: Array
@@ -196,7 +204,7 @@ class FactorExtension(Extension):
 
     def normalised(self, Z: Array) -> tuple[Array, Array]:
         """Return `D^-1/2 F` (b, m) and `D^-1/2` (b,) of Z (b, q)."""
-        F = self.expansion.columns(Z) * np.sqrt(self.expansion.slope)
+        F = self.expansion.factor(Z) * np.sqrt(self.expansion.slope)
         own = _of_a_row_with_itself(self.kernel)
         # What the factor leaves out of a row's nearness to itself is known, and keeps the degree
         # of rows that no landmark is near to away from 0.
@@ -232,7 +240,7 @@ class KernelExtension(Extension):
         """Return U and `D^-1/2`, side by side."""
         sums = np.concatenate(
             [
-                values_between(self.kernel, Z[batch], self.rows) @ self.weights
+                kernel_values(self.kernel, Z[batch], self.rows) @ self.weights
                 for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
             ]
         )
@@ -251,7 +259,7 @@ def _by_factor(
         kernel=kernel,
         expansion=expansion,
         total=total,
-        ballast=_ballast(kernel, points.n_rows),
+        ballast=_diagonal_regulariser(kernel, points.n_rows),
         mean=np.zeros(m),
         projection=np.eye(m),
     )
@@ -260,7 +268,7 @@ def _by_factor(
     values, vectors = scipy.linalg.eigh(
         gram - np.outer(sums, sums) / points.n_rows, subset_by_index=[m - found, m - 1]
     )
-    values, vectors = _known(_filled(values[::-1], k), _NULL), _filled(vectors[:, ::-1], k)
+    values, vectors = _zero_rounding(_filled(values[::-1], k), _NULL), _filled(vectors[:, ::-1], k)
     # U = B V S^-1, where S^2 are the eigenvalues.
     projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
@@ -270,12 +278,12 @@ def _by_factor(
     return Embedding(values, shards, engine.name, extension, note)
 
 
-def _gram_sums(piece: Piece, extension: FactorExtension) -> tuple[Array, Array]:
+def _gram_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
     rows, _ = extension.normalised(piece.X.astype(np.float64))
     return rows.T @ rows, rows.sum(axis=0)
 
 
-def _extended(piece: Piece, extension: Extension) -> Array:
+def _extended(piece: LoadedShard, extension: Extension) -> Array:
     return extension(piece.X)
 
 
@@ -284,14 +292,16 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
     n, dense = points.n_rows, points.n_rows <= _DENSE
     every = points.rows(np.arange(n)) if dense or extended else None
     if dense and every is not None:
-        times = partial(np.matmul, values_between(kernel, every, every))
+        times = partial(np.matmul, kernel_values(kernel, every, every))
     else:
-        times = partial(product, points, kernel)
-    ballast = _ballast(kernel, n)
+        times = partial(kernel_matvec, points, kernel)
+    ballast = _diagonal_regulariser(kernel, n)
     roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + ballast)
     tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _LEAST_TOL)
-    found = leading_by_products(partial(_normalised, times, roots), n, min(k, n - 1), tol)
-    values = _known(_filled(found.values, k), max(_NULL, _UNKNOWN * found.residual))
+    found = leading_eigenpairs_by_products(
+        partial(_normalised, times, roots), n, min(k, n - 1), tol
+    )
+    values = _zero_rounding(_filled(found.values, k), max(_NULL, _UNKNOWN * found.residual))
     U = canonical_signs(_filled(found.vectors, k)) * (values > 0)
     unsure = found.residual > tol and values.any()
     note = _UNSURE.format(found.residual) if unsure else ""
@@ -317,17 +327,17 @@ def _normalised(times: Callable[[Array], Array], roots: Array, V: Array) -> Arra
     return np.asarray(product - product.mean(axis=0))
 
 
-def _ballast(kernel: Kernel, n: int) -> float:
+def _diagonal_regulariser(kernel: Kernel, n: int) -> float:
     return _BALLAST * n * _of_a_row_with_itself(kernel)
 
 
 def _of_a_row_with_itself(kernel: Kernel) -> float:
     """Return what an affinity, which goes by distances, is at none."""
     row = np.zeros((1, 1))
-    return float(values_between(kernel, row, row)[0, 0])
+    return float(kernel_values(kernel, row, row)[0, 0])
 
 
-def _known(values: Array, share: float) -> Array:
+def _zero_rounding(values: Array, share: float) -> Array:
     """Return the eigenvalues (k,) with those that are rounding set to 0."""
     least = max(share * values.max(initial=0.0), _NOTHING)
     return np.where(values > least, values, 0.0)

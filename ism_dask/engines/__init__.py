@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import Closed
+from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import Exact
 from ism_dask.engines.lowrank.landmarks import Landmarks
-from ism_dask.engines.lowrank.monomials import Features
+from ism_dask.engines.lowrank.monomials import MonomialEngine
 from ism_dask.engines.padding import PaddedOperator
 from ism_dask.engines.random_blocks import Blocks
-from ism_dask.engines.select import ENGINES, attempt, candidates, choose
+from ism_dask.engines.select import ENGINES, candidate_engines, first_engine, first_that_serves
 
 __all__ = [
     "ENGINES",
     "Blocks",
-    "Closed",
+    "ConstantSlope",
     "DeclinedError",
     "Engine",
     "Exact",
-    "Features",
     "Landmarks",
+    "MonomialEngine",
     "PaddedOperator",
     "Problem",
-    "attempt",
-    "candidates",
-    "choose",
+    "candidate_engines",
+    "first_engine",
+    "first_that_serves",
 ]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.derivative import curvature, curvature_bytes
+from ism_dask.engines.derivative import phi_derivative, phi_derivative_bytes
 from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation
-from ism_dask.engines.rounding_error import Largest, Sizes, rounding_error
+from ism_dask.engines.rounding_error import Maximum, ProblemSize, rounding_error
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.row_space import Space
-from ism_dask.rows import Piece, Shards, task_budget
+from ism_dask.linalg.row_space import RowSpace
+from ism_dask.rows import LoadedShard, Shards, task_budget
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Problem:
     engine_tol: float = 1e-4
     sample: Array | None = field(default=None, repr=False)
     seed: int = 0
-    space: Space | None = field(default=None, repr=False)
+    space: RowSpace | None = field(default=None, repr=False)
     reach: float | None = None
 
     @classmethod
@@ -67,12 +67,12 @@ class Problem:
     @classmethod
     def attached(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
         """Return the problem of shards whose only facts are those of `gamma`."""
-        if any(term.local for _, term in kernel.terms):
+        if any(term.per_row_width for _, term in kernel.terms):
             # In double precision: a row must be no distance from itself among the anchors.
             widths = shards.in_double().derive(_inverse_widths, kernel).settled()
             shards = shards.joined(widths)
         # The anchors of local kernels have done their work: they need not travel with every task.
-        return cls(shards, kernel.carried(_nothing_of), gamma, **parameters)
+        return cls(shards, kernel.with_rows_mapped(_no_rows), gamma, **parameters)
 
     def in_double(self) -> Problem:
         """Return the same problem in double precision."""
@@ -84,9 +84,9 @@ class Problem:
         """Columns of X."""
         return self.shards.n_columns
 
-    def flat(self) -> Problem:
+    def linearised(self) -> Problem:
         """Return the problem of the start: every slope is what it is at beta = 0."""
-        return replace(self, kernel=self.kernel.flat())
+        return replace(self, kernel=self.kernel.linearised())
 
 
 class DeclinedError(ValueError):
@@ -196,16 +196,16 @@ class Engine(ABC):
         return self._rounding_errors[summed]
 
     @cached_property
-    def _sizes(self) -> Sizes:
+    def _sizes(self) -> ProblemSize:
         problem = self.problem
         reach = problem.reach
         if reach is None:
             reach = problem.shards.fold(_longest).number
         finest = 1.0
-        local = sum(term.local for _, term in problem.kernel.terms)
+        local = sum(term.per_row_width for _, term in problem.kernel.terms)
         if local:
             finest = problem.shards.through(local, fact=1).fold(_largest).number
-        return Sizes(problem.shards.n_rows, problem.d, self.q, reach, finest)
+        return ProblemSize(problem.shards.n_rows, problem.d, self.q, reach, finest)
 
     @cached_property
     def _absolute_sum(self) -> float:
@@ -259,23 +259,25 @@ class Engine(ABC):
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""
         shards, k = self.problem.shards, W.shape[1]
-        needed = curvature_bytes(shards, k) + 2 * shards.raw_bytes
+        needed = phi_derivative_bytes(shards, k) + 2 * shards.raw_bytes
         self._afford(k, needed, f"second derivatives of {shards.n_rows} rows")
-        return curvature(self.problem, W, Z)
+        return phi_derivative(self.problem, W, Z)
 
 
-def _nothing_of(rows: Array) -> Array:
+def _no_rows(rows: Array) -> Array:
     return rows[:0]
 
 
-def _inverse_widths(piece: Piece, kernel: Kernel) -> Array:
-    return 1.0 / np.column_stack([term.widths(piece.X) for _, term in kernel.terms if term.local])
+def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:
+    return 1.0 / np.column_stack(
+        [term.widths(piece.X) for _, term in kernel.terms if term.per_row_width]
+    )
 
 
-def _longest(piece: Piece) -> Largest:
+def _longest(piece: LoadedShard) -> Maximum:
     X = piece.X.astype(np.float64, copy=False)
-    return Largest(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
+    return Maximum(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
 
 
-def _largest(piece: Piece) -> Largest:
-    return Largest(float(piece.X.max()))
+def _largest(piece: LoadedShard) -> Maximum:
+    return Maximum(float(piece.X.max()))

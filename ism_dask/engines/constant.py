@@ -11,13 +11,13 @@ from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import QUIET
 from ism_dask.gamma.base import Gamma
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 # Column sums of U below this share of what they could be are rounding: Gamma is centred.
 _CENTRED = 1e-6
 
 
-class Closed(Engine):
+class ConstantSlope(Engine):
     """O(n d r) and one pass: with `S = X^T U`, Phi is `coupling * S S^T`, and degrees if any.
 
     Each term of the kernel has a slope s and rows weighted by rho (1, or the inverse widths of
@@ -41,10 +41,10 @@ class Closed(Engine):
         total = np.zeros((problem.d, problem.d))
         column = 0
         for weight, term in problem.kernel.terms:
-            local = column if term.local else None
-            column += term.local
+            local = column if term.per_row_width else None
+            column += term.per_row_width
             S, sums, size = problem.shards.fold(_factor_sums, gamma, local)
-            slope = weight * term.flat_slope
+            slope = weight * term.slope_at_zero
             total += slope * term.pairing.coupling * (S * signs) @ S.T
             if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
                 gram = problem.shards.fold(_degree_gram, gamma, local, signs * sums)
@@ -74,19 +74,19 @@ class Closed(Engine):
         return float(np.vdot(W, self._phi @ W))
 
 
-def _weighted_factor(piece: Piece, gamma: Gamma, local: int | None) -> Array:
+def _weighted_factor(piece: LoadedShard, gamma: Gamma, local: int | None) -> Array:
     U = gamma.factor(piece.facts[0])
     return U if local is None else U * piece.facts[1][:, local, None]
 
 
 @QUIET
-def _factor_sums(piece: Piece, gamma: Gamma, local: int | None) -> tuple[Array, Array, float]:
+def _factor_sums(piece: LoadedShard, gamma: Gamma, local: int | None) -> tuple[Array, Array, float]:
     U = _weighted_factor(piece, gamma, local)
     # In float64 whatever the rows: the rank of Phi0, and so the start, hangs on these digits.
     return piece.X.T.astype(np.float64) @ U, U.sum(axis=0), float(np.abs(U).sum(axis=0).max())
 
 
-def _degree_gram(piece: Piece, gamma: Gamma, local: int | None, sums: Array) -> Array:
+def _degree_gram(piece: LoadedShard, gamma: Gamma, local: int | None, sums: Array) -> Array:
     degrees = _weighted_factor(piece, gamma, local) @ sums
     return weighted_gram(piece.X, degrees)
 

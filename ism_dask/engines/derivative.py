@@ -13,10 +13,10 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.engines.tile_walk import Model, projected
+from ism_dask.engines.tile_walk import TileModel, project_piece
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import Moving
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 if TYPE_CHECKING:
     from ism_dask.engines.base import Problem
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _ROWS, _COLUMNS, _COPIES = 256, 2048, 10
 
 
-def curvature(problem: Problem, W: Array, Z: Array) -> Array:
+def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
     """Return `Phi Z + DPhi[Z] W` (d, k), the derivative of `Phi(W) W` at W (d, k) along Z (d, k).
 
     Half of what the gradient of J changes by. One pass over all pairs, O(n^2 k) time.
     """
-    points = problem.shards.derive(projected, np.hstack([W, Z])).settled()
-    model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
+    points = problem.shards.derive(project_piece, np.hstack([W, Z])).settled()
+    model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
     moved = points.through(2 * W.shape[1]).fold_pairs(_stripe, model)
     return np.asarray(points.with_rows(moved).fold(_lifted))
 
 
-def _stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Array:
+def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> Array:
     """Return what the rows of a stripe bring to each other: (n, k)."""
     total = np.zeros((model.n_rows, head.facts[-1].shape[1] // 2))
     for piece in tail:
@@ -51,7 +51,7 @@ def _stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Array:
     return total
 
 
-def curvature_bytes(shards: Shards, k: int) -> int:
+def phi_derivative_bytes(shards: Shards, k: int) -> int:
     """Return the most bytes that a task of `curvature` takes for k columns of W."""
     tile = min(_ROWS, shards.largest) * min(_COLUMNS, shards.largest)
     sums = 8 * shards.n_rows * k
@@ -59,7 +59,7 @@ def curvature_bytes(shards: Shards, k: int) -> int:
 
 
 def _between(
-    head: Piece, tail: Piece, rows: slice, columns: slice, model: Model
+    head: LoadedShard, tail: LoadedShard, rows: slice, columns: slice, model: TileModel
 ) -> tuple[Array, Array]:
     """Return what some rows of two pieces bring to each other: (b, k) and (t, k)."""
     gamma, dtype = model.gamma, head.X.dtype
@@ -76,7 +76,7 @@ def _between(
     here, there, local = np.zeros_like(left.P), np.zeros_like(right.P), 0
     for weight, term in model.kernel.terms:
         scale = None
-        if term.local:
+        if term.per_row_width:
             widths = head.facts[1][rows, local], tail.facts[1][columns, local]
             scale, local = np.multiply.outer(*widths), local + 1
         own = weight * tile
@@ -100,7 +100,7 @@ def _brought(
     pairing = term.pairing
     beta = term.beta(pairing.operands(left.P)[0], pairing.operands(right.P)[1], scale)
     psi = gamma * term.slope(beta, scale)
-    bent = gamma * term.bend(beta, scale) * pairing.change(left, right)
+    bent = gamma * term.second_derivative(beta, scale) * pairing.change(left, right)
     here = pairing.coupling * (psi @ right.Q + bent @ right.P)
     there = pairing.coupling * (psi.T @ left.Q + bent.T @ left.P)
     if pairing.degree:
@@ -113,6 +113,6 @@ def _degrees(psi: Array, bent: Array, own: Moving) -> Array:
     return psi.sum(axis=1)[:, None] * own.Q + bent.sum(axis=1)[:, None] * own.P
 
 
-def _lifted(piece: Piece) -> Array:
+def _lifted(piece: LoadedShard) -> Array:
     product = np.matmul(piece.X.T, piece.facts[-1].astype(piece.X.dtype))
     return product.astype(np.float64)

@@ -9,18 +9,18 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.constant import Closed, weighted_gram
+from ism_dask.engines.constant import ConstantSlope, weighted_gram
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import (
     QUIET,
-    Model,
+    TileModel,
     gradient_stripe,
     objective_stripe,
     phi_stripe,
-    projected,
+    project_piece,
     stripe_bytes,
 )
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 
 class Exact(Engine):
@@ -30,11 +30,11 @@ class Exact(Engine):
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
-        self._model = Model(problem.kernel, problem.gamma, problem.shards.n_rows)
+        self._model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
 
     def phi0(self) -> Array:
         """Return the matrix of the start, which has a closed form."""
-        return Closed(self.problem.flat(), self.q).phi0()
+        return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
@@ -58,7 +58,7 @@ class Exact(Engine):
         return self._evaluated(self._fold(points, objective_stripe, W)[2], W[:, :0])
 
     def _points(self, W: Array) -> Shards:
-        return self.problem.shards.derive(projected, W)
+        return self.problem.shards.derive(project_piece, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
         (k, d), n = (W.shape[1], points.n_columns), points.n_rows
@@ -68,12 +68,12 @@ class Exact(Engine):
         return points.fold_pairs(stripe, self._model, calls=calls)
 
 
-def _degree_gram(piece: Piece) -> Array:
+def _degree_gram(piece: LoadedShard) -> Array:
     return weighted_gram(piece.X, piece.facts[-1])
 
 
 @QUIET
-def _lifted(piece: Piece) -> Array:
+def _lifted(piece: LoadedShard) -> Array:
     Z, rows = piece.facts[-2:]
     inner = rows[:, :-1] + rows[:, -1:] * Z
     product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))

@@ -12,13 +12,13 @@ from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 # Rows of a tile: with a shard across it stays at a few megabytes.
 _ROWS = 256
 
 
-def values_between(kernel: Kernel, rows: Array, columns: Array) -> Array:
+def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
     """Return the values (a, b) of a kernel between projected rows (a, q) and (b, q)."""
     total: Array | None = None
     for weight, term in kernel.terms:
@@ -32,17 +32,17 @@ def values_between(kernel: Kernel, rows: Array, columns: Array) -> Array:
     return total
 
 
-def product(points: Shards, kernel: Kernel, V: Array) -> Array:
+def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
     """Return `K V` (n, k) of V (n, k), where the rows of `points` are the projected ones."""
     total = points.with_rows(V).fold_pairs(_stripe, kernel, points.n_rows)
     return np.asarray(total)
 
 
-def _stripe(head: Piece, tail: Iterator[Piece], kernel: Kernel, n_rows: int) -> Array:
+def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int) -> Array:
     total = np.zeros((n_rows, head.facts[-1].shape[1]))
     for piece in tail:
         for rows in gen_batches(len(head.X), _ROWS):
-            tile = values_between(kernel, head.X[rows], piece.X)
+            tile = kernel_values(kernel, head.X[rows], piece.X)
             _add(total, head.start + rows.start, tile, piece.facts[-1])
             if piece.start != head.start:
                 _add(total, piece.start, tile.T, head.facts[-1][rows])

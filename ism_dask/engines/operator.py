@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.row_space import Space
+from ism_dask.linalg.row_space import RowSpace
 
 # Rounding of J and Phi, as a share, that is taken for granted in double precision.
 DOUBLE_NOISE = 1e-12
@@ -53,7 +53,7 @@ class Operator(Protocol):
         """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
 
 
-def space_of(operator: Operator) -> Space | None:
+def space_of(operator: Operator) -> RowSpace | None:
     """Return the space that an operator says W lives in, None for that of its matrices."""
     return getattr(operator, "space", None)
 
@@ -64,14 +64,14 @@ def relative_residual(W: Array, product: Array) -> float:
     return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
 
 
-def finite(matrix: Array) -> Array:
+def check_finite(matrix: Array) -> Array:
     """Return `matrix`, or raise the error of a kernel that overflows."""
     if np.isfinite(matrix).all():
         return matrix
-    raise overflow()
+    raise overflow_error()
 
 
-def overflow() -> ValueError:
+def overflow_error() -> ValueError:
     """Return the error of a kernel whose values are beyond what a float holds."""
     return ValueError(
         "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "

@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine
 from ism_dask.engines.operator import Evaluation
-from ism_dask.linalg.row_space import Space
+from ism_dask.linalg.row_space import RowSpace
 
 
 class PaddedOperator:
@@ -30,7 +30,7 @@ class PaddedOperator:
     def __init__(self, engine: Engine, constant: int, *, rough: bool = False) -> None:
         self.engine = engine
         self._gradient = engine.product if rough else engine.gradient
-        whole = engine.problem.space or Space(engine.problem.d)
+        whole = engine.problem.space or RowSpace(engine.problem.d)
         self.space = whole.limited(constant)
         self._pads = self.space.n_constant > 0
 

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 # Rows of a group: with fewer BLAS slows down, with more a row has more partners than it needs.
 _GROUP_ROWS = 512
@@ -152,7 +152,7 @@ class PairDesign:
         """Return how two shards are paired."""
         return self._by_head[head][tail]
 
-    def dealt(self, piece: Piece) -> Piece:
+    def dealt(self, piece: LoadedShard) -> LoadedShard:
         """Return a piece with its rows in the order of their groups.
 
         Rows are sorted by the first number that Gamma has for them, and dealt out one by one:
@@ -163,7 +163,7 @@ class PairDesign:
         order = np.lexsort([rng.random(len(first)), first])
         groups = [order[group :: self.groups] for group in range(self.groups)]
         order = np.concatenate([half for rows in groups for half in (rows[::2], rows[1::2])])
-        return Piece(piece.start, piece.X[order], tuple(fact[order] for fact in piece.facts))
+        return LoadedShard(piece.start, piece.X[order], tuple(fact[order] for fact in piece.facts))
 
     def edges(self, rows: int) -> list[int]:
         """Return where the groups of a piece with this many rows begin and end."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
-from ism_dask.engines.tile_walk import QUIET, Area, Model, Side, Stripe, projected
+from ism_dask.engines.tile_walk import QUIET, Stripe, TileArea, TileModel, TileSide, project_piece
 from ism_dask.kernels.pairing import INNER
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 # Rows whose Gamma is made at a time where only that of a row with itself is needed.
 _ROWS = 64
@@ -39,17 +39,17 @@ class PairProblem:
         Whether the variance of J by the choice of groups is summed up, too.
     """
 
-    model: Model
+    model: TileModel
     design: PairDesign
     starts: tuple[int, ...]
     measured: bool = False
 
-    def number(self, piece: Piece) -> int:
+    def number(self, piece: LoadedShard) -> int:
         """Return the number of a shard."""
         return self.starts.index(piece.start)
 
 
-_Collect: TypeAlias = Callable[[Array, Area, Piece], None]
+_Collect: TypeAlias = Callable[[Array, TileArea, LoadedShard], None]
 
 
 class _Walk(Stripe):
@@ -68,7 +68,7 @@ class _Walk(Stripe):
 
     both_sides = False
 
-    def __init__(self, head: Piece, pairs: PairProblem, *, moves: bool = False) -> None:
+    def __init__(self, head: LoadedShard, pairs: PairProblem, *, moves: bool = False) -> None:
         rows = len(head.X)
         super().__init__(replace(head, start=0), replace(pairs.model, n_rows=rows), moves=moves)
         self.pairs, self.design, self.number = pairs, pairs.design, pairs.number(head)
@@ -76,24 +76,24 @@ class _Walk(Stripe):
         self.sums = np.zeros(pairs.design.rounds + 2)
         self.row_degrees, self.row_moved = np.zeros(rows), np.zeros_like(self.moved)
 
-    def mind_square(self, gamma: Array, area: Area) -> None:
+    def mind_square(self, gamma: Array, area: TileArea) -> None:
         """Leave out a row with itself: that pair never is a matter of chance."""
         np.fill_diagonal(gamma, 0.0)
 
     @QUIET
-    def visit_all(self, tails: Iterator[Piece], collect: _Collect | None) -> None:
+    def visit_all(self, tails: Iterator[LoadedShard], collect: _Collect | None) -> None:
         """Visit all tiles; `collect` gets `coupling * Psi / unit` of each, with its weight."""
         for tail in tails:
             number = self.pairs.number(tail)
             if number == self.design.tails[self.number][0]:
                 self._own_pairs()
-            side = Side.right(self.design.dealt(tail), self.model)
+            side = TileSide.right(self.design.dealt(tail), self.model)
             edges = self.design.edges(len(tail.X))
             for pair in self.design.between(self.number, number):
                 self._shard_pair(pair, side, edges, collect)
 
     def _shard_pair(
-        self, pair: ShardPair, side: Side, edges: list[int], collect: _Collect | None
+        self, pair: ShardPair, side: TileSide, edges: list[int], collect: _Collect | None
     ) -> None:
         weight, share = self.design.weight(pair), self.design.shifts / self.design.groups
         total = 0.0
@@ -116,7 +116,7 @@ class _Walk(Stripe):
         self.degrees[:] = 0.0
         self.moved[:] = 0.0
 
-    def _areas(self, pair: ShardPair, edges: list[int]) -> Iterator[Area]:
+    def _areas(self, pair: ShardPair, edges: list[int]) -> Iterator[TileArea]:
         """Yield the areas of two shards; a group that is its own partner has one of its own."""
         shifts, groups = self.design.shifts, self.design.groups
         for group in range(groups):
@@ -127,7 +127,7 @@ class _Walk(Stripe):
                 for left, right in [(begin, min(end, groups)), (0, end - groups)]:
                     if left < right and top < bottom and edges[left] < edges[right]:
                         square = (bottom - top) * (pair.own and begin == group)
-                        yield Area(top, bottom, edges[left], edges[right], square)
+                        yield TileArea(top, bottom, edges[left], edges[right], square)
 
     def _own_pairs(self) -> None:
         """Add what each row brings with itself."""
@@ -143,7 +143,7 @@ class _Walk(Stripe):
         Z, local = facts[-1].astype(np.float64), 0
         for weight, term in self.model.kernel.terms:
             scale = None
-            if term.local:
+            if term.per_row_width:
                 scale, local = facts[1][None, :, local] ** 2, local + 1
             beta = term.pairing.own(Z)[None]
             self.sums[0] += weight * float(np.sum(own * term.value(beta.copy(), scale)))
@@ -151,7 +151,7 @@ class _Walk(Stripe):
                 self.row_degrees += weight * (own * term.slope(beta, scale))[0]
 
 
-def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
+def _quarters(area: TileArea) -> Iterator[tuple[TileArea, float]]:
     """Yield the quarters of an area, with the signs of a contrast.
 
     What a row brings whatever its partners are cancels in it: the rest is a matter of chance.
@@ -162,17 +162,19 @@ def _quarters(area: Area) -> Iterator[tuple[Area, float]]:
         for j, (left, right) in enumerate(pairwise(columns)):
             if top < bottom and left < right:
                 square = (bottom - top) * bool(area.square and i == j)
-                yield Area(top, bottom, left, right, square), 1.0 if i == j else -1.0
+                yield TileArea(top, bottom, left, right, square), 1.0 if i == j else -1.0
 
 
 @QUIET
-def phi_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem, W: Array) -> Partial:
+def phi_part(
+    head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem, W: Array
+) -> Partial:
     """Return what the rows of a shard add to Phi (d, d), and the sums of their walk."""
     head = _pointed(pairs.design.dealt(head), W)
     P = np.zeros_like(head.X)
     product = np.empty((max(np.diff(pairs.design.edges(len(P)))), P.shape[1]), P.dtype)
 
-    def collect(M: Array, area: Area, tail: Piece) -> None:
+    def collect(M: Array, area: TileArea, tail: LoadedShard) -> None:
         rows = product[: len(M)]
         np.matmul(M, tail.X[area.columns], out=rows)
         P[area.rows] += rows
@@ -185,7 +187,7 @@ def phi_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem, W: Array) 
 
 
 @QUIET
-def product_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Partial:
+def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
     """Return what the rows of a shard add to Phi W (d, k), and the sums of their walk.
 
     The rows of the tails are the projected ones.
@@ -197,12 +199,12 @@ def product_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Par
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 
-def value_part(head: Piece, tails: Iterator[Piece], pairs: PairProblem) -> Partial:
+def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
     """Return the sums of the walk of a shard; all rows are the projected ones."""
     walk = _Walk(pairs.design.dealt(head), pairs)
     walk.visit_all(tails, None)
     return None, walk.sums
 
 
-def _pointed(piece: Piece, W: Array) -> Piece:
-    return replace(piece, facts=(*piece.facts, projected(piece, W)))
+def _pointed(piece: LoadedShard, W: Array) -> LoadedShard:
+    return replace(piece, facts=(*piece.facts, project_piece(piece, W)))

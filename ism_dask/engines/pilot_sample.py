@@ -15,7 +15,7 @@ from ism_dask._types import Array
 from ism_dask.engines.base import Problem
 from ism_dask.engines.tile_walk import QUIET
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.kernels.base import conic_sum, filled
+from ism_dask.kernels.base import conic_sum, full_like
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.rows import Shards
 
@@ -39,7 +39,7 @@ class Tangent(PointwiseKernel):
         return self.rate
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """The rate."""
         return self.rate
 
@@ -48,9 +48,11 @@ class Tangent(PointwiseKernel):
         value = np.multiply(beta, self.rate, out=out)
         return np.add(value, self.constant, out=value)
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return ones."""
-        return filled(beta, 1.0, out)
+        return full_like(beta, 1.0, out)
 
 
 Tangents: TypeAlias = tuple[Tangent, ...]
@@ -113,7 +115,7 @@ class Pilot:
 
     def __init__(self, problem: Problem) -> None:
         self.kernel = problem.kernel
-        rows = problem.shards.pick(_some(problem.shards))
+        rows = problem.shards.pick(_spaced_rows(problem.shards))
         self._X, self._rows = rows.X.astype(np.float64), rows
         gamma, dtype = problem.gamma, np.dtype(np.float64)
         sides = gamma.as_rows(rows.facts[0], dtype), gamma.as_columns(rows.facts[0], dtype)
@@ -177,14 +179,14 @@ class Pilot:
         Z, local, betas = self._X @ W, 0, []
         for weight, term in kernel.terms:
             scale = None
-            if term.local:
+            if term.per_row_width:
                 widths = self._rows.facts[1][:, local]
                 scale, local = np.multiply.outer(widths, widths), local + 1
             betas.append((weight, term, term.beta(*term.pairing.operands(Z), scale), scale))
         return betas
 
 
-def _some(shards: Shards) -> Array:
+def _spaced_rows(shards: Shards) -> Array:
     """Return the numbers of some rows, evenly spaced in shards that are evenly spaced."""
     count = len(shards.parts)
     chosen = np.unique(np.linspace(0, count - 1, min(count, _SHARDS)).astype(int))

@@ -11,17 +11,17 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.constant import Closed
+from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
-from ism_dask.engines.tile_walk import Model, projected, stripe_bytes
+from ism_dask.engines.tile_walk import TileModel, project_piece, stripe_bytes
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum
-from ism_dask.linalg.eigen import leading
-from ism_dask.rows import Piece, Shards, cut
+from ism_dask.linalg.eigen import leading_eigenpairs
+from ism_dask.rows import LoadedShard, Shards, cut
 
 # What random pairs may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
 # standard error at 1e-4.
@@ -40,7 +40,7 @@ _FEW_ROWS, _FEW_BYTES = 16_384, 64 * 2**20
 _FROM_ROWS = 10_000
 
 
-class _Plan:
+class _PairPlan:
     """Which pairs of rows are summed, and what is known without them: the same for all W.
 
     The tangent, a kernel that is linear in beta, is summed over all pairs in closed form. Random
@@ -65,12 +65,12 @@ class _Plan:
     @cached_property
     def flat_phi(self) -> Array:
         """The matrix of the start, over all pairs of rows."""
-        return Closed(self._problem.flat(), self._q).phi0()
+        return ConstantSlope(self._problem.linearised(), self._q).phi0()
 
     @cached_property
     def _start(self) -> Array:
         # The few rows of the pilot may have outliers, and a start that follows these.
-        return leading(self.flat_phi, min(self._q, len(self.flat_phi) - 1)).vectors
+        return leading_eigenpairs(self.flat_phi, min(self._q, len(self.flat_phi) - 1)).vectors
 
     @cached_property
     def _tangent(self) -> Tangents:
@@ -106,7 +106,7 @@ class _Plan:
         problem = self._problem
         if self.tangent is None:
             return np.zeros((problem.d, problem.d)), 0.0
-        phi = Closed(replace(problem, kernel=self.tangent), self._q).phi0()
+        phi = ConstantSlope(replace(problem, kernel=self.tangent), self._q).phi0()
         gamma = problem.gamma
         total = gamma.signs @ problem.shards.fold(_factor_sums, gamma) ** 2
         return phi, float(total) * sum(each.constant for each in self._tangent)
@@ -117,7 +117,7 @@ class _Plan:
         shards, terms = problem.shards, list(problem.kernel.terms)
         if self.tangent is not None:
             terms += [(-weight, term) for weight, term in self.tangent.terms]
-        model = Model(conic_sum(terms), problem.gamma, shards.n_rows)
+        model = TileModel(conic_sum(terms), problem.gamma, shards.n_rows)
         return PairProblem(model, self.design, shards.bounds[:-1], measured)
 
 
@@ -129,7 +129,7 @@ class Blocks(Engine):
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
-        self._plan = _Plan(problem, q)
+        self._plan = _PairPlan(problem, q)
         self._measured = False
         self._last: Array | None = None
         self._is_sample = False
@@ -153,7 +153,7 @@ class Blocks(Engine):
             return None
         if self._plan.needed(self._last) <= _SHORT * self.partners:
             return None
-        return self._by(_Plan(self.problem, self.q, _FINER * self.partners))
+        return self._by(_PairPlan(self.problem, self.q, _FINER * self.partners))
 
     def resolution(self, W: Array) -> float:
         """Return the residual at W (d, q) that random pairs, or rows, cause by themselves."""
@@ -176,7 +176,7 @@ class Blocks(Engine):
             rows = min(max(rows, _FEW_ROWS // _MANY), _FEW_ROWS)
             if shards.n_rows < 2 * rows:
                 return None
-            fewer = _sampled(shards, rows, self.problem.seed)
+            fewer = _sampled_problem(shards, rows, self.problem.seed)
         coarse = type(self)(replace(self.problem, shards=fewer), self.q)
         coarse._is_sample = True  # one of this class
         return coarse
@@ -185,11 +185,11 @@ class Blocks(Engine):
         """Return an engine of other pairs, twice as many, with at most `most` partners."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
         partners = max(self.partners, min(_MORE * self.partners, most))
-        other = self._by(_Plan(problem, self.q, partners))
+        other = self._by(_PairPlan(problem, self.q, partners))
         other._measured = True  # one of this class
         return other
 
-    def _by(self, plan: _Plan) -> Blocks:
+    def _by(self, plan: _PairPlan) -> Blocks:
         other = self._like(self.problem)
         other._plan = plan  # one of this class
         return other
@@ -220,14 +220,14 @@ class Blocks(Engine):
 
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
-        points = self.problem.shards.derive(projected, W).settled()
+        points = self.problem.shards.derive(project_piece, W).settled()
         tails, measured = points.through(W.shape[1]), self._measured
         matrix, sums = self._walked(product_part, points, tails, measured=measured)
         return self._estimated(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = self.problem.shards.derive(projected, W).settled().through(W.shape[1])
+        points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
         _, sums = self._walked(value_part, points, points, measured=True)
         return self._estimated(W, W[:, :0], sums, measured=True)
 
@@ -250,21 +250,21 @@ class Blocks(Engine):
             return evaluation
         error = self._plan.design.standard_error(sums) if measured else np.inf
         share = error / abs(J) if J else np.inf
-        return replace(evaluation, bound=_unknown, standard_error=share)
+        return replace(evaluation, bound=_unknown_error, standard_error=share)
 
     def _afford_task(self, heads: Shards, tails: Shards, k: int) -> None:
         """Refuse, before the first tile, tasks that would not fit."""
         rows, size, d = heads.largest, heads.dtype.itemsize, heads.n_columns
         # The head as it comes and dealt, its part of Phi; two tails as they come and dealt.
         pieces = size * rows * (3 * d + 4 * tails.n_columns)
-        model = Model(self.problem.kernel, self.problem.gamma, heads.n_rows)
+        model = TileModel(self.problem.kernel, self.problem.gamma, heads.n_rows)
         tiles = stripe_bytes(rows, replace(model, n_rows=2 * rows), 0, k, size)
         raw = heads.raw_bytes + tails.raw_bytes * min(tails.handed or 1, len(tails.parts))
         needed = pieces + tiles + raw + 3 * 8 * d * max(d, k)
         self._afford(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
 
 
-def _sampled(shards: Shards, count: int, seed: int) -> Shards:
+def _sampled_problem(shards: Shards, count: int, seed: int) -> Shards:
     """Return some of the rows, with their facts, in the memory of this process."""
     rng = np.random.default_rng(seed)
     piece = shards.pick(np.sort(rng.choice(shards.n_rows, count, replace=False)))
@@ -274,10 +274,10 @@ def _sampled(shards: Shards, count: int, seed: int) -> Shards:
     return sampled
 
 
-def _factor_sums(piece: Piece, gamma: Gamma) -> Array:
+def _factor_sums(piece: LoadedShard, gamma: Gamma) -> Array:
     return np.asarray(gamma.factor(piece.facts[0]).sum(axis=0))
 
 
-def _unknown() -> float:
+def _unknown_error() -> float:
     """Return the bound where nothing is known of J: estimates have a standard error instead."""
     return np.inf

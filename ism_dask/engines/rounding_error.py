@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import overflow
+from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE, HARMLESS, SHORT
 
@@ -27,18 +27,18 @@ _LEAST_BETA = 1e-280
 _STANDARDISED, _OF_GAMMA, _OF_VALUE = 4, 64, 16
 
 
-class Largest:
+class Maximum:
     """A number of some rows; the sum of two is the larger one."""
 
     def __init__(self, number: float) -> None:
         self.number = number
 
-    def __add__(self, other: Largest) -> Largest:
-        return Largest(max(self.number, other.number))
+    def __add__(self, other: Maximum) -> Maximum:
+        return Maximum(max(self.number, other.number))
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProblemSize:
     """What rounding errors grow with.
 
     Attributes
@@ -77,7 +77,7 @@ class _Extremes:
         beta = max(largest, _LEAST_BETA) * _POINTS
         if term.pairing is not DISTANCE:
             beta = np.append(beta, -beta)
-        scale = np.ones_like(beta) if term.local else None
+        scale = np.ones_like(beta) if term.per_row_width else None
         with np.errstate(over="ignore", invalid="ignore"):
             value = np.abs(term.value(beta.copy(), scale))
             slope = np.abs(term.slope(beta.copy(), scale))
@@ -86,7 +86,7 @@ class _Extremes:
 
 
 def rounding_error(
-    kernel: Kernel, sizes: Sizes, unit: float, sums: int, *, factored: bool
+    kernel: Kernel, sizes: ProblemSize, unit: float, sums: int, *, factored: bool
 ) -> float:
     """Return what, times the sum of |Gamma|, bounds the error of J by rounding.
 
@@ -110,22 +110,22 @@ def rounding_error(
     return total
 
 
-def _factored_size(term: PointwiseKernel, sizes: Sizes) -> float:
+def _factored_size(term: PointwiseKernel, sizes: ProblemSize) -> float:
     """Return a bound on what a pair brings to J, each of its summands being taken as positive."""
     constant, rate = term.value_by_slope or (0.0, 0.0)
     beta = abs(constant) + 4 * abs(rate) * sizes.reach**2
-    return sizes.q * abs(term.amplitude) * largest_shape(term, sizes) * beta
+    return sizes.q * abs(term.amplitude) * largest_unit_slope(term, sizes) * beta
 
 
-def largest_shape(term: PointwiseKernel, sizes: Sizes) -> float:
+def largest_unit_slope(term: PointwiseKernel, sizes: ProblemSize) -> float:
     """Return a bound on the shape of a row with itself: no other pair has a larger one."""
     at = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.reach**2)
     with np.errstate(over="ignore"):
-        scale = np.full((1, 1), sizes.finest**2) if term.local else None
-        return float(abs(term.shape(at, scale)[0, 0]))
+        scale = np.full((1, 1), sizes.finest**2) if term.per_row_width else None
+        return float(abs(term.unit_slope(at, scale)[0, 0]))
 
 
-def _term_error(term: PointwiseKernel, sizes: Sizes, unit: float) -> tuple[float, float]:
+def _term_error(term: PointwiseKernel, sizes: ProblemSize, unit: float) -> tuple[float, float]:
     """Return bounds on the error of f and on f, for any pair of rows."""
     # Of a projected row: each entry is a sum of d products, of rows that were standardised.
     moved = (2 * sizes.d + _STANDARDISED) * np.sqrt(sizes.q) * unit * sizes.reach
@@ -135,12 +135,12 @@ def _term_error(term: PointwiseKernel, sizes: Sizes, unit: float) -> tuple[float
         beta = 2 * sizes.reach * moved + terms * unit * sizes.reach**2
         error = extremes.slope * beta
     else:
-        finest = sizes.finest if term.local else 1.0
+        finest = sizes.finest if term.per_row_width else 1.0
         extremes = _Extremes.of(term, (2 * sizes.reach * finest) ** 2)
         # Squared lengths cancel, but no further than the kernel can tell: see `Distance.beta`.
         cancelled = 2 * unit * min(HARMLESS * term.resolution, 4 * terms * sizes.reach**2)
         shares = terms * unit * 2 / SHORT
-        if term.local:
+        if term.per_row_width:
             shares += 4 * moved * finest + _OF_VALUE * unit
         error = 2 * moved * finest * extremes.by_distance
         error += cancelled * extremes.slope + shares * extremes.by_share
@@ -163,7 +163,7 @@ def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
     dtype : numpy.dtype
     """
     size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
-    loss = max(_loss(term, size, sample) for _, term in kernel.terms)
+    loss = max(_digits_lost(term, size, sample) for _, term in kernel.terms)
     if float(np.finfo(np.float64).eps) * loss >= 1.0:
         _refuse_constant(kernel, size, dtype)
     eps, least, most = (float(each) for each in _limits(dtype))
@@ -183,11 +183,11 @@ def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
     """
     beta = np.array([[0.0, size]])
     with np.errstate(over="ignore"):
-        scales = [np.ones_like(beta) if term.local else None for _, term in kernel.terms]
+        scales = [np.ones_like(beta) if term.per_row_width else None for _, term in kernel.terms]
         pairs = zip(kernel.terms, scales, strict=True)
         values = [term.value(beta.copy(), scale).astype(dtype) for (_, term), scale in pairs]
     if not np.isfinite(values).all():
-        raise overflow()
+        raise overflow_error()
     names = " and ".join(term.title for _, term in kernel.terms)
     raise ValueError(
         f"{names} is all but constant over these rows: its values differ by less than rounding. "
@@ -195,12 +195,12 @@ def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
     )
 
 
-def _loss(term: PointwiseKernel, size: float, sample: Array) -> float:
+def _digits_lost(term: PointwiseKernel, size: float, sample: Array) -> float:
     """Return how many times its own precision f loses, between rows of squared length `size`."""
     if term.constant_slope or not size > 0:
         return 1.0
     scale = None
-    if term.local:
+    if term.per_row_width:
         widths = term.widths(sample[:_TYPICAL_ROWS])
         scale = np.full((1, 1), 1.0 / float(np.median(widths)) ** 2)
     # What differs in one direction of X.

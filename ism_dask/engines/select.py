@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from ism_dask._validation import one_of
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import Closed
+from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import Exact
 from ism_dask.engines.lowrank.landmarks import Landmarks
-from ism_dask.engines.lowrank.monomials import Features
+from ism_dask.engines.lowrank.monomials import MonomialEngine
 from ism_dask.engines.random_blocks import Blocks
 
 _Result = TypeVar("_Result")
@@ -18,16 +18,16 @@ _Result = TypeVar("_Result")
 
 # From cheap to dear: "auto" takes the first that serves and is advised.
 ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine for engine in (Closed, Features, Landmarks, Blocks, Exact)
+    engine.name: engine for engine in (ConstantSlope, MonomialEngine, Landmarks, Blocks, Exact)
 }
 
 
-def choose(name: str, problem: Problem, q: int) -> Engine:
+def first_engine(name: str, problem: Problem, q: int) -> Engine:
     """Return the first of the `candidates`."""
-    return candidates(name, problem, q)[0]
+    return candidate_engines(name, problem, q)[0]
 
 
-def candidates(name: str, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
     """Return the engine called `name` for q columns of W, or with "auto" those to `attempt`.
 
     These are, from cheap to dear, the ones that serve the problem and are advised for it. Where W
@@ -45,7 +45,7 @@ def candidates(name: str, problem: Problem, q: int, *, climbs: bool = False) -> 
     return [ENGINES[name](problem, q)]
 
 
-def attempt(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:
+def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:
     """Return `work(engine)` of the first engine that does not decline on the way.
 
     The work begins anew with each: what one engine has of J cannot be held against another's. The

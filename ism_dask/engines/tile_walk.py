@@ -17,7 +17,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 # Elementwise work happens on blocks that stay in a core's second-level cache ...
 _BLOCK = 512
@@ -31,11 +31,11 @@ _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
 # A kernel that overflows is told once, by the solver, and not by every task.
 QUIET = np.errstate(over="ignore", invalid="ignore")
 
-Partial: TypeAlias = tuple[Array | None, Array, float]
+StripeSums: TypeAlias = tuple[Array | None, Array, float]
 
 
 @dataclass(frozen=True)
-class Model:
+class TileModel:
     """The small things that a stripe needs: they travel with the task."""
 
     kernel: Kernel
@@ -50,14 +50,14 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Side:
+class TileSide:
     """A piece with what its rows bring to every tile.
 
     `gamma` is what Gamma makes of its facts; for each term of the kernel, `operands` holds the
     factors of beta and `inverse_widths` the (b,) inverse widths, None for terms without.
     """
 
-    piece: Piece
+    piece: LoadedShard
     gamma: Array
     operands: tuple[Array, ...]
     inverse_widths: tuple[Array | None, ...]
@@ -73,26 +73,26 @@ class Side:
         return np.hstack([self.piece.facts[-1], self.ones])
 
     @classmethod
-    def left(cls, piece: Piece, model: Model) -> Side:
+    def left(cls, piece: LoadedShard, model: TileModel) -> TileSide:
         """Return the piece as rows of tiles."""
         return cls._of(piece, model, model.gamma.as_rows(piece.facts[0], piece.X.dtype), 0)
 
     @classmethod
-    def right(cls, piece: Piece, model: Model) -> Side:
+    def right(cls, piece: LoadedShard, model: TileModel) -> TileSide:
         """Return the piece as columns of tiles."""
         return cls._of(piece, model, model.gamma.as_columns(piece.facts[0], piece.X.dtype), 1)
 
     @classmethod
-    def _of(cls, piece: Piece, model: Model, gamma: Array, side: int) -> Side:
+    def _of(cls, piece: LoadedShard, model: TileModel, gamma: Array, side: int) -> TileSide:
         terms = [term for _, term in model.kernel.terms]
         pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
-        local = iter(_inverse_widths(piece) if any(term.local for term in terms) else ())
-        widths = tuple(next(local) if term.local else None for term in terms)
+        local = iter(_inverse_widths(piece) if any(term.per_row_width for term in terms) else ())
+        widths = tuple(next(local) if term.per_row_width else None for term in terms)
         return cls(piece, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
 
 
 @dataclass(frozen=True)
-class Area:
+class TileArea:
     """Rows `top:bottom` of the head against columns `left:right` of the tail.
 
     The first `square` columns are on the diagonal: they are the rows themselves.
@@ -124,12 +124,12 @@ class Area:
         """Its columns in the tail."""
         return slice(self.left, self.right)
 
-    def blocks(self) -> Iterator[Area]:
+    def blocks(self) -> Iterator[TileArea]:
         """Cut into blocks that fit the cache."""
         edge = self.left + self.square
         for top in range(self.top, self.bottom, _BLOCK):
             for left in range(self.left, self.right, _BLOCK):
-                yield Area(
+                yield TileArea(
                     top,
                     min(top + _BLOCK, self.bottom),
                     left,
@@ -137,7 +137,7 @@ class Area:
                     min(max(edge - left, 0), _BLOCK),
                 )
 
-    def within(self, M: Array, group: Area) -> Array:
+    def within(self, M: Array, group: TileArea) -> Array:
         """Return the part of M, which belongs to `group`, that is this block."""
         return M[
             self.top - group.top : self.bottom - group.top,
@@ -152,7 +152,7 @@ class _Buffers:
         self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
         self._wide = np.empty(0, dtype)
 
-    def block(self, which: int, area: Area) -> Array:
+    def block(self, which: int, area: TileArea) -> Array:
         return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
 
     def wide(self, height: int, width: int) -> Array:
@@ -161,7 +161,7 @@ class _Buffers:
         return self._wide[: height * width].reshape(height, width)
 
 
-_Collect: TypeAlias = Callable[[Array, Area, Piece], None]
+_Collect: TypeAlias = Callable[[Array, TileArea, LoadedShard], None]
 
 
 class Stripe:
@@ -185,10 +185,10 @@ class Stripe:
 
     both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums, too
 
-    def __init__(self, head: Piece, model: Model, *, moves: bool = False) -> None:
+    def __init__(self, head: LoadedShard, model: TileModel, *, moves: bool = False) -> None:
         self.model = model
         self.head = head
-        self.left = Side.left(head, model)
+        self.left = TileSide.left(head, model)
         self.buffers = _Buffers(head.X.dtype)
         self.moves = moves
         self.degrees = np.zeros(model.n_rows)
@@ -196,27 +196,27 @@ class Stripe:
         self.objective = 0.0
 
     @QUIET
-    def walk(self, tail: Iterator[Piece], collect: _Collect | None) -> None:
+    def walk(self, tail: Iterator[LoadedShard], collect: _Collect | None) -> None:
         """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
-            right = Side.right(piece, self.model)
+            right = TileSide.right(piece, self.model)
             for area in _groups(self.head, piece, _BLOCK if collect is None else _DIAGONAL_GROUP):
                 M = self.visit(right, area, wanted=collect is not None)
                 if collect and M is not None:
                     collect(M, area, piece)
 
-    def visit(self, right: Side, area: Area, *, wanted: bool) -> Array | None:
+    def visit(self, right: TileSide, area: TileArea, *, wanted: bool) -> Array | None:
         """Sum an area up, and return `coupling * Psi / unit` of it where that is wanted."""
         M = self.buffers.wide(area.height, area.width) if wanted else None
         for block in area.blocks():
             self._block(right, block, None if M is None else block.within(M, area))
         return M
 
-    def mind_square(self, gamma: Array, area: Area) -> None:
+    def mind_square(self, gamma: Array, area: TileArea) -> None:
         """Halve Gamma on the diagonal, where a pair of rows is seen twice."""
         gamma[:, : area.square] *= 0.5
 
-    def _block(self, right: Side, area: Area, into: Array | None) -> None:
+    def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
         """Add one block of every term to the sums, and to `into` where there is one."""
         gamma = self.model.gamma.tile(
             self.left.gamma[area.rows],
@@ -233,14 +233,14 @@ class Stripe:
                 scale,
                 out=self.buffers.block(1, area),
             )
-            if term.value_per_shape is None:
+            if term.value_per_unit_slope is None:
                 value = term.value(beta, scale, out=self.buffers.block(2, area))
                 value *= gamma
                 sums = (value @ right.ones[area.columns]).astype(np.float64)
                 self.objective += 2 * weight * float(sums.sum())
                 if into is None and not self.moves:
                     continue
-            shape = term.shape(beta, scale, out=beta)
+            shape = term.unit_slope(beta, scale, out=beta)
             tile = np.multiply(shape, gamma, out=shape)
             if area.square and term.pairing.degree:
                 self._drop_diagonal(tile, weight, term, area)
@@ -252,10 +252,10 @@ class Stripe:
                 into += (weight * _factor(term) / self.model.unit) * tile
 
     def _gather(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: Area, right: Side
+        self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea, right: TileSide
     ) -> None:
         """Add what `tile` (Gamma times the shape) says of J, of the degrees and of Phi W."""
-        ratio, degree = term.value_per_shape, weight * term.amplitude * term.pairing.degree
+        ratio, degree = term.value_per_unit_slope, weight * term.amplitude * term.pairing.degree
         if ratio is None and not degree and not self.moves:
             return
         columns = right.moving if self.moves else right.ones
@@ -275,7 +275,9 @@ class Stripe:
         self.moved[rows] += factor * sums[:, :-1]
         self.degrees[rows] += degree * sums[:, -1]
 
-    def _drop_diagonal(self, tile: Array, weight: float, term: PointwiseKernel, area: Area) -> None:
+    def _drop_diagonal(
+        self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea
+    ) -> None:
         """Zero the pairs of a row with itself, whose part in J alone is not nothing.
 
         In Phi they cancel exactly, `x_i - x_i` being 0; in single precision, with a kernel that
@@ -283,8 +285,8 @@ class Stripe:
         """
         both = np.arange(max(area.top, area.left), min(area.bottom, area.right))
         own = both - area.top, both - area.left
-        if term.value_per_shape is not None:
-            self.objective += 2 * weight * term.value_per_shape * float(tile[own].sum())
+        if term.value_per_unit_slope is not None:
+            self.objective += 2 * weight * term.value_per_unit_slope * float(tile[own].sum())
         tile[own] = 0.0
 
 
@@ -301,12 +303,12 @@ def _by_strips(tile: Array, columns: Array) -> Array:
     return product
 
 
-def _inverse_widths(piece: Piece) -> Array:
+def _inverse_widths(piece: LoadedShard) -> Array:
     """Return the (l, b) inverse widths of the rows, in the precision of the tiles."""
     return np.asarray(piece.facts[1].T.astype(piece.X.dtype))
 
 
-def _scale(rows: Array | None, columns: Array | None, area: Area) -> Array | None:
+def _scale(rows: Array | None, columns: Array | None, area: TileArea) -> Array | None:
     if rows is None or columns is None:
         return None
     return np.multiply.outer(rows[area.rows], columns[area.columns])
@@ -316,28 +318,28 @@ def _factor(term: PointwiseKernel) -> float:
     return term.amplitude * term.pairing.coupling
 
 
-def _groups(head: Piece, tail: Piece, diagonal_size: int) -> Iterator[Area]:
+def _groups(head: LoadedShard, tail: LoadedShard, diagonal_size: int) -> Iterator[TileArea]:
     """Cut head x tail into groups of rows; on the diagonal, its upper triangle."""
     diagonal = head.start == tail.start
     size = diagonal_size if diagonal else _GROUP
     height, width = len(head.X), len(tail.X)
     for top in range(0, height, size):
         bottom = min(top + size, height)
-        yield Area(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
+        yield TileArea(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
 
 
-def projected(piece: Piece, W: Array) -> Array:
+def project_piece(piece: LoadedShard, W: Array) -> Array:
     """Return Z (b, k), the rows of a piece times W, in their own precision."""
     return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
 @QUIET
-def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
     """Return the half of `X^T (coupling Psi) X` (d, d) of a stripe, its degrees (n,) and J."""
     P = np.zeros_like(head.X)
     product = np.empty((_GROUP, head.X.shape[1]), head.X.dtype)
 
-    def collect(M: Array, area: Area, piece: Piece) -> None:
+    def collect(M: Array, area: TileArea, piece: LoadedShard) -> None:
         rows = product[: len(M)]
         np.matmul(M, piece.X[area.columns], out=rows)
         P[area.rows] += rows
@@ -349,21 +351,25 @@ def phi_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
     return cross, stripe.degrees, stripe.objective
 
 
-def gradient_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> tuple[Array, Array, float]:
+def gradient_stripe(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
     stripe = Stripe(head, model, moves=True)
     stripe.walk(tail, None)
     return stripe.moved, stripe.degrees, stripe.objective
 
 
-def objective_stripe(head: Piece, tail: Iterator[Piece], model: Model) -> Partial:
+def objective_stripe(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> StripeSums:
     """Return J of a stripe, and the degrees that came along."""
     stripe = Stripe(head, model)
     stripe.walk(tail, None)
     return None, stripe.degrees, stripe.objective
 
 
-def stripe_bytes(rows: int, model: Model, d: int, k: int, itemsize: int) -> int:
+def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:
     """Return the most bytes that a stripe takes beside the raw shards handed to it.
 
     `rows` is the size of the largest shard, k the columns of W.

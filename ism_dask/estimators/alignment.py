@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from ism_dask._types import Array
-from ism_dask.engines.kernel_matvec import values_between
-from ism_dask.estimators.preparation import prepare
+from ism_dask.engines.kernel_matvec import kernel_values
+from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 
 # Rows that agreement is measured on; more are sampled. A matrix of them is one tile.
@@ -63,7 +63,7 @@ def aligned_sum(
     if not known:
         raise ValueError("`kernels` is empty; expected one kernel or more")
     rows, labels = _sampled(np.asarray(X), np.asarray(y), random_state)
-    of_y = _gamma(dependence(labels, target))
+    of_y = _gamma(target_dependence(labels, target))
     pairs = [_agreement(kernel, rows, of_y, standardize=standardize) for kernel in known]
     alignments = np.array([alignment for alignment, _ in pairs])
     if alignments.max() <= 0:
@@ -103,15 +103,15 @@ def _agreement(
     kernel: Kernel, rows: Array, of_y: Array, *, standardize: bool
 ) -> tuple[float, float]:
     """Return the centred alignment of a kernel with Gamma, and the norm of its centred matrix."""
-    if any(term.local for _, term in kernel.terms):
+    if any(term.per_row_width for _, term in kernel.terms):
         raise ValueError(
             f"`kernels` has {type(kernel).__name__}, whose widths are each row's own; expected "
             "kernels with one width for all rows"
         )
-    prepared = prepare(rows, kernel, standardize=standardize)
+    prepared = prepare_rows(rows, kernel, standardize=standardize)
     points = prepared.shards.in_double().rows(np.arange(len(rows)))
-    resolved = kernel.carried(prepared.lower_rows).resolve(points)
-    K = values_between(resolved, points, points)
+    resolved = kernel.with_rows_mapped(prepared.lower_rows).resolve(points)
+    K = kernel_values(resolved, points, points)
     K -= K.mean(axis=0)
     K -= K.mean(axis=1, keepdims=True)
     size = float(np.linalg.norm(K))

@@ -8,7 +8,7 @@ from typing import Any
 from ism_dask._validation import positive
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.partial_targets import centred_labels
-from ism_dask.gamma.from_embedding import Avoided, Guide
+from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide
 from ism_dask.kernels import Kernel
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
@@ -111,5 +111,5 @@ class AlternativeIKDR(GuidedIKDR):
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> Guide:
-        return Avoided(centred_labels(y, n), positive("`mu`", self.mu))
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
+        return AvoidGuide(centred_labels(y, n), positive("`mu`", self.mu))

@@ -19,14 +19,14 @@ from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs
-from ism_dask.observe.fit_events import Plan, fit_watcher
+from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import ANGLE, RESIDUAL
 from ism_dask.rows import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import as_solver
-from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import ComponentsWarning, Status
 
 
@@ -51,7 +51,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         `width` are the columns of what it returns in the precision of X, None for whole numbers.
         """
-        X = rows_of(X)
+        X = row_source(X)
         if is_dask(X):
             self._check_lazy(X)
             kind = np.float32 if X.dtype == np.float32 else np.float64
@@ -161,8 +161,8 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         return f"{residual}, {turned} and {change}"
 
     @property
-    def _search(self) -> Search:
-        return Search(
+    def _search(self) -> MultistartSearch:
+        return MultistartSearch(
             engine=self.engine,
             stopping=self.plan.iterations,
             solver=as_solver(self.solver),
@@ -170,10 +170,10 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         )
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> FitPlan:
         """What a fit goes by, as progress bars are told of it."""
         asked = self.tol, self.angle_tol, self.max_iter, self.max_seconds
-        return Plan(type(self).__name__, as_solver(self.solver).stopping(*asked))
+        return FitPlan(type(self).__name__, as_solver(self.solver).stopping(*asked))
 
     def _tell(self, state: State) -> None:
         fit_watcher().on_iteration(state)
@@ -246,7 +246,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             )
 
 
-def rows_of(X: Any) -> Any:
+def row_source(X: Any) -> Any:
     """Return the rows of an opened data set, and anything else as it is."""
     rows = getattr(X, "X", None)
     return rows if rows is not None and is_row_source(rows) else X

@@ -18,23 +18,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ism_dask._types import Array
 from ism_dask._validation import is_whole, positive, whole
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.clustering.alternation import Outcome, alternate
-from ism_dask.clustering.kmeans import grouped, nearest, order_of_appearance
+from ism_dask.clustering.alternation import AlternationResult, alternate
+from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Engine, Problem
-from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.preparation import Drawn, Prepared, prepare, row_order
-from ism_dask.gamma.base import FactorGamma
-from ism_dask.gamma.from_embedding import Clusters, Guide, unit_rows
+from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows, row_order
+from ism_dask.gamma.base import ThinGamma
+from ism_dask.gamma.from_embedding import ClusterGuide, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.observe.fit_events import Plan, announced, fit_watcher
-from ism_dask.records.checkpoint import Journal, Round, journal_of_fit
+from ism_dask.observe.fit_events import FitPlan, announce, fit_watcher
+from ism_dask.records.checkpoint import CheckpointedFit, Round, current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import Stopping
 from ism_dask.rows import Shards, is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
-from ism_dask.solvers.ism import resumed
+from ism_dask.solvers.ism import restart_from
 from ism_dask.status import Status, components_advice
 
 # Where none is given.
@@ -89,7 +89,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.on_round = on_round
 
     @abstractmethod
-    def _guide(self, y: Any, n: int) -> Guide:
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
         """Return what is known of the n rows."""
 
     def predict(self, X: Any) -> Any:
@@ -108,15 +108,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _fit_clusters(self, X: Any, y: Any) -> Self:
         self._check_parameters()
-        X = self._validated_rows(rows_of(X))
+        X = self._validated_rows(row_source(X))
         n = int(X.shape[0])
         self._check_clusters(n)
         # Where nothing is known of the rows there are clusters all the same.
-        guide = Clusters() if y is None else self._guide(y, n)
+        guide = ClusterGuide() if y is None else self._guide(y, n)
         order = row_order(X, guide.known)
         if order is not None:
             X, guide = X[order], guide.taken(order)
-        with announced(self.plan), single_threaded_blas():
+        with announce(self.plan), single_threaded_blas():
             outcome = self._learn_clusters(X, guide)
             self._keep_labels(outcome.best.embedding, guide, order)
         solution = replace(outcome.best.solution, status=self.status_)
@@ -134,20 +134,20 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             )
         return self
 
-    def _learn_clusters(self, X: Any, guide: Guide) -> Outcome[Engine]:
+    def _learn_clusters(self, X: Any, guide: EmbeddingGuide) -> AlternationResult[Engine]:
         kernel = as_kernel(self.kernel)
-        prepared = prepare(X, kernel, standardize=self.standardize)
+        prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = self._count(self.n_components, self.n_clusters, prepared)
         # The width of all columns, as the affinity has it: narrower kernels split clusters.
         d = self.n_features_in_
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
-        affinity = Affinity.of(kernel.carried(prepared.lower_rows), drawn.sample)
+        affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), drawn.sample)
         graph = Graph.of(drawn.shards, affinity, self.engine, **drawn.parameters)
-        journal = journal_of_fit()
-        work = _Work(self, drawn=drawn, graph=graph, guide=guide, q=q, journal=journal)
+        saved_fit = current_fit()
+        work = _Work(self, drawn=drawn, graph=graph, guide=guide, q=q, saved_fit=saved_fit)
         outcome = alternate(
             work,
-            journal,
+            saved_fit,
             tol=self.outer_tol,
             max_outer=self.max_outer,
             comparable=guide.steady,
@@ -158,7 +158,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self._keep_engine(best.solved, best.solution)
         if self.tol is None and best.solution.status is Status.TOLERANCE:
             self.tolerance_ = _ROUND_TOL  # a round before the last ones, which go on to the end
-        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
+        self.kernel_ = drawn.kernel.with_rows_mapped(prepared.lift_rows)
         self.rounds_ = outcome.rounds
         self.converged_ = self.converged_ and outcome.converged
         if outcome.over_cap:
@@ -167,7 +167,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return outcome
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> FitPlan:
         """What a fit goes by: the iterations of each round, and the rounds."""
         rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
         return replace(super().plan, rounds=rounds)
@@ -187,7 +187,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.affinity_ = embedding.extension.kernel
         self.engine_note_ = "; ".join(filter(None, [self.engine_note_, embedding.note]))
 
-    def _keep_labels(self, embedding: Embedding, guide: Guide, order: Array | None) -> None:
+    def _keep_labels(
+        self, embedding: Embedding, guide: EmbeddingGuide, order: Array | None
+    ) -> None:
         """Cluster the embedding of the rows, which were taken in some order (n,)."""
         U = embedding.shards.gathered()[:, :-1]
         order = np.arange(len(U)) if order is None else order
@@ -195,16 +197,16 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.embedding_[order] = U
         self.embedding_eigenvalues_ = embedding.values
         labels = np.empty(len(U), dtype=np.intp)
-        self.cluster_centers_, labels[order] = self._cluster(unit_rows(U), guide)
+        self.cluster_centers_, labels[order] = self._cluster(normalise_rows(U), guide)
         self._number(labels, guide)
 
-    def _cluster(self, rows: Array, guide: Guide) -> tuple[Array, Array]:  # noqa: ARG002
+    def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:  # noqa: ARG002
         """Return centres (k, k) and clusters (n,) of rows (n, k) of the embedding."""
         seed = _SEED if self.random_state is None else self.random_state
         starts = None if isinstance(self.n_init, str) else self.n_init
-        return grouped(rows, self.n_clusters, seed=seed, starts=starts)
+        return kmeans(rows, self.n_clusters, seed=seed, starts=starts)
 
-    def _number(self, labels: Array, guide: Guide) -> None:  # noqa: ARG002
+    def _number(self, labels: Array, guide: EmbeddingGuide) -> None:  # noqa: ARG002
         """Give the clusters (n,) numbers in the order in which they appear among the rows."""
         numbers = order_of_appearance(labels, self.n_clusters)
         self.cluster_centers_ = self.cluster_centers_[numbers]
@@ -218,7 +220,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         for start in range(0, len(X), _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
             embedded = self._extension(project(X[batch], *self._projection))
-            labels[batch] = nearest(unit_rows(embedded[:, :-1]), self.cluster_centers_)
+            labels[batch] = nearest_centres(normalise_rows(embedded[:, :-1]), self.cluster_centers_)
         return labels
 
     def _validated_rows(self, X: Any) -> Any:
@@ -309,14 +311,14 @@ class _Work:
         self,
         model: ClusteringIKDR,
         *,
-        drawn: Drawn,
+        drawn: FitRows,
         graph: Graph,
-        guide: Guide,
+        guide: EmbeddingGuide,
         q: int,
-        journal: Journal,
+        saved_fit: CheckpointedFit,
     ) -> None:
         self._model, self._drawn = model, drawn
-        self._graph, self._guide, self._q, self._journal = graph, guide, q, journal
+        self._graph, self._guide, self._q, self._journal = graph, guide, q, saved_fit
         self._capped = True
         self._tol: float | None = _ROUND_TOL if model.tol is None else model.tol
 
@@ -331,7 +333,7 @@ class _Work:
     def solve(self, embedding: Embedding, last: Solution | None) -> tuple[Engine, Solution]:
         """Return W under an embedding, from the last one on."""
         gamma, known = self._guide.gamma(embedding.shards)
-        return self._solved(gamma, known, None if last is None else resumed(last))
+        return self._solved(gamma, known, None if last is None else restart_from(last))
 
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
@@ -353,7 +355,7 @@ class _Work:
         return other
 
     def _solved(
-        self, gamma: FactorGamma, known: Shards, state: State | None
+        self, gamma: ThinGamma, known: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
         drawn = self._drawn
         shards = drawn.shards.sharing(known)

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.utils import check_X_y
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import attempt, candidates
-from ism_dask.estimators.preparation import prepare
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines import candidate_engines, first_that_serves
+from ism_dask.estimators.preparation import prepare_rows
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 
 
@@ -71,12 +71,12 @@ def hsic(
     )
     with single_threaded_blas():
         given = as_kernel(kernel)
-        prepared = prepare(X, given, standardize=standardize)
+        prepared = prepare_rows(X, given, standardize=standardize)
         q = X.shape[1]
         drawn = prepared.drawn(given, engine_tol, random_state, q)
-        problem = drawn.problem(dependence(y, target))
+        problem = drawn.problem(target_dependence(y, target))
         everything = np.eye(problem.d)
-        engines = candidates(engine, problem, problem.d)
-        J = attempt(engines, lambda chosen: chosen.double.value(everything))
+        engines = candidate_engines(engine, problem, problem.d)
+        J = first_that_serves(engines, lambda chosen: chosen.double.value(everything))
     value = J.objective / (len(X) - 1) ** 2
     return (value, J.error) if return_error else value

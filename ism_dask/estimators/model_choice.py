@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ism_dask.estimators.preparation import Drawn
+from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows import on_this_machine
-from ism_dask.solvers.ism import started
+from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.width_selection import (
     LEAST_ROWS,
-    Choice,
+    SelectionProblem,
     Trial,
-    adds,
-    select,
+    adds_information,
+    try_widths,
     useful_features,
 )
 from ism_dask.status import components_advice
@@ -28,7 +28,7 @@ _MOST_FEATURES = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Beginning:
+class FitStart:
     """What a fit begins with.
 
     Attributes
@@ -44,10 +44,10 @@ class Beginning:
         What it tried, the best first.
     """
 
-    drawn: Drawn
+    drawn: FitRows
     q: int
     state: State | None = None
-    choice: Choice | None = None
+    choice: SelectionProblem | None = None
     trials: tuple[Trial, ...] = ()
 
     @property
@@ -60,11 +60,11 @@ class Beginning:
         """What makes the steps uphill longer from a W that was chosen, or None where none was."""
         return None if self.choice is None else self.choice.evidence.precondition
 
-    def selected(self, dependence: Dependence, multiples: Sequence[float]) -> Beginning:
+    def selected(self, dependence: Dependence, multiples: Sequence[float]) -> FitStart:
         """Return the beginning with the width and the W that a selection prefers."""
         return self._by(self.drawn.choice(dependence, self.q, multiples))
 
-    def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> Beginning:
+    def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> FitStart:
         """Return the beginning with as many features as let neighbours explain more, up to `most`.
 
         It begins with one.
@@ -75,25 +75,25 @@ class Beginning:
         for q in range(2, min(most, _MOST_FEATURES) + 1):
             plain = self._of(q)
             more = plain._by(replace(choice, q=q, kernel=plain.drawn.kernel))
-            if not adds(more.trials[0], best.trials[0]):
+            if not adds_information(more.trials[0], best.trials[0]):
                 break
             best = more
         return best
 
-    def _by(self, choice: Choice) -> Beginning:
+    def _by(self, choice: SelectionProblem) -> FitStart:
         """Return the beginning with what a selection makes of `choice`."""
         with on_this_machine():
-            trials = tuple(select(choice, self.drawn.seed))
+            trials = tuple(try_widths(choice, self.drawn.seed))
         best = trials[0]
         return replace(
             self,
             drawn=self.drawn.with_kernel(self.drawn.kernel.widened(best.width)),
-            state=started(best.W),
+            state=state_at(best.W),
             choice=choice,
             trials=trials,
         )
 
-    def _of(self, q: int) -> Beginning:
+    def _of(self, q: int) -> FitStart:
         """Return the plain beginning with another number of features."""
         kernel = self.drawn.kernel.widened(float(np.sqrt(q / self.q)))
         return replace(self, q=q, drawn=self.drawn.with_kernel(kernel))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
-from ism_dask.gamma.targets import standardised
+from ism_dask.gamma.targets import standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _NONE_KNOWN = "Rows of which nothing is known get NaN"
@@ -22,7 +22,7 @@ _NONE_KNOWN = "Rows of which nothing is known get NaN"
 
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels less the share of each class: (n, c)."""
-    labels = _one_a_row(_told(y, n, "Each row needs a label to avoid"))
+    labels = _one_a_row(_target_array(y, n, "Each row needs a label to avoid"))
     missing = int(unknown_rows(labels).sum())
     if missing:
         raise ValueError(
@@ -33,7 +33,7 @@ def centred_labels(y: Any, n: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class PartialScores:
     """Scores of some rows.
 
     Attributes
@@ -51,17 +51,17 @@ class Known:
     groups: Array | None = None
     classes: Array | None = None
 
-    def taken(self, order: Array) -> Known:
+    def taken(self, order: Array) -> PartialScores:
         """Return the same for rows in another order (n,)."""
         groups = None if self.groups is None else self.groups[order]
         return replace(self, scores=self.scores[order], groups=groups)
 
 
-def partial_scores(y: Any, n: int, target: str) -> Known:
+def partial_scores(y: Any, n: int, target: str) -> PartialScores:
     """Return what is known of n rows by y, where `target` says what y are."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
-    given = _told(y, n, _NONE_KNOWN)
+    given = _target_array(y, n, _NONE_KNOWN)
     missing = unknown_rows(given)
     if missing.all():
         raise ValueError(
@@ -71,10 +71,10 @@ def partial_scores(y: Any, n: int, target: str) -> Known:
     values = given[~missing]
     if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
         return _classes(_one_a_row(given), missing)
-    return Known(_spread(_standardised(values), ~missing))
+    return PartialScores(_spread(_standardised(values), ~missing))
 
 
-def _classes(given: Array, missing: Array) -> Known:
+def _classes(given: Array, missing: Array) -> PartialScores:
     """Return labels (n,) of some rows; -1 is none, as elsewhere in scikit-learn."""
     unlabelled = missing.copy()
     if given.dtype.kind in "ifO":
@@ -87,7 +87,7 @@ def _classes(given: Array, missing: Array) -> Known:
     known = class_dependence(given[~unlabelled])
     groups = np.full(len(given), -1)
     groups[~unlabelled] = known.facts[:, 0]
-    return Known(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
+    return PartialScores(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
 
 
 def _centred_one_hot(known: Dependence) -> Array:
@@ -106,7 +106,7 @@ def _standardised(values: Array) -> Array:
             f"`y` has a column of scores that are all equal (column {constant[0]}, where "
             f"{len(numbers)} rows have {numbers[0, constant[0]]:g}); leave it out"
         )
-    return standardised(numbers)
+    return standardise_target(numbers)
 
 
 def is_continuous(values: Array) -> bool:
@@ -145,7 +145,7 @@ def unknown_rows(given: Array) -> Array:
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
-def _told(y: Any, n: int, advice: str) -> Array:
+def _target_array(y: Any, n: int, advice: str) -> Array:
     """Return y as an array (n,) or (n, t), t > 1; errors of its length end with `advice`."""
     given = as_array(y)
     if given.ndim == 0 or len(given) != n:

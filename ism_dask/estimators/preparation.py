@@ -18,13 +18,13 @@ from ism_dask.engines.rounding_error import needs_double
 from ism_dask.estimators.partial_targets import as_array
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import whitened_by
-from ism_dask.linalg.row_space import Space, axes_outside
-from ism_dask.rows import Piece, Shards, cut, is_dask
+from ism_dask.linalg.eigen import whitening_transform
+from ism_dask.linalg.row_space import RowSpace, axes_outside
+from ism_dask.rows import LoadedShard, Shards, cut, is_dask
 from ism_dask.rows.source import is_row_source
-from ism_dask.rows.standardise import Affine
-from ism_dask.solvers.starts import Evidence
-from ism_dask.solvers.width_selection import SELECTION_ROWS, Choice
+from ism_dask.rows.standardise import Standardisation
+from ism_dask.solvers.starts import SampledRows
+from ism_dask.solvers.width_selection import SELECTION_ROWS, SelectionProblem
 
 # Pairwise distances are looked at on this many rows; more are sampled.
 SAMPLE_ROWS = 5000
@@ -94,7 +94,7 @@ class Prepared:
     """
 
     shards: Shards
-    affine: Affine
+    affine: Standardisation
     origin: Array
     basis: Array | None = None
     whitening: Array | None = None
@@ -158,27 +158,27 @@ class Prepared:
         W is orthonormal there: `W^T Sigma W = I` in terms of the columns.
         """
         covariance = self.shards.in_double().fold(_gram) / self.shards.n_rows
-        whitening = whitened_by(covariance, _WHITENING_RIDGE)
+        whitening = whitening_transform(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
     def share(self, q: int) -> float:
         """Return how many of the columns that vary W (d, q) leaves: q / d."""
         return min(q / np.count_nonzero(self.affine.kept), 1.0)
 
-    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> Drawn:
+    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> FitRows:
         """Return what a fit of W (d, q) needs beside Gamma."""
         chosen, seed = _chosen(self.shards.n_rows, random_state or 0)
         sample = self.shards.in_double().rows(chosen)
-        resolved = kernel.carried(self.lower_rows).resolve(sample, self.share(q))
+        resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
-        return Drawn(
+        return FitRows(
             kernel=resolved,
             shards=self.shards.in_double() if double else self.shards,
             engine_tol=engine_tol,
             chosen=chosen,
             sample=sample,
             seed=seed,
-            space=Space(self.n_varying, self.n_constant, self.basis),
+            space=RowSpace(self.n_varying, self.n_constant, self.basis),
         )
 
 
@@ -205,7 +205,7 @@ def _seed_of(number: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class FitRows:
     """What a fit takes from its rows.
 
     Attributes
@@ -231,9 +231,9 @@ class Drawn:
     chosen: Array
     sample: Array
     seed: int
-    space: Space
+    space: RowSpace
 
-    def with_kernel(self, kernel: Kernel) -> Drawn:
+    def with_kernel(self, kernel: Kernel) -> FitRows:
         """Return the same with another kernel, which may need other precision."""
         double = needs_double(kernel, self.sample, self.shards.dtype)
         return replace(
@@ -244,7 +244,7 @@ class Drawn:
         """Return the problem of all rows with what is known of them."""
         return Problem.of(self.shards, self.kernel, dependence, **self.parameters)
 
-    def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> Choice:
+    def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> SelectionProblem:
         """Return up to 2,000 of the rows, to choose among multiples of the width and starts."""
         picked = np.arange(len(self.chosen))
         if len(picked) > SELECTION_ROWS:
@@ -255,13 +255,13 @@ class Drawn:
         known = dependence.part(self.chosen[picked])
         X = self.sample[picked]
         classes = None if dependence.classes is None else known.facts[:, 0]
-        evidence = Evidence.of(X, known.gamma.factor(known.facts), classes)
+        evidence = SampledRows.of(X, known.gamma.factor(known.facts), classes)
         rows = X.astype(self.shards.dtype)
 
         def problem(part: Array, kernel: Kernel) -> Problem:
             return Problem.of(cut(rows[part]), kernel, known.part(part))
 
-        return Choice(evidence, self.kernel, problem, q, widths)
+        return SelectionProblem(evidence, self.kernel, problem, q, widths)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class Drawn:
         }
 
 
-def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
+def prepare_rows(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d).
 
     Rows that are not to be standardised are still centred where the kernel cannot tell: distances
@@ -287,7 +287,7 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
         _check_size(affine)
         moved = all(term.pairing.degree for _, term in kernel.terms)
         origin = affine.mean if moved else origin
-        affine = Affine(origin, np.ones_like(origin), affine.kept | (not moved))
+        affine = Standardisation(origin, np.ones_like(origin), affine.kept | (not moved))
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
@@ -301,7 +301,7 @@ def prepare(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
     return Prepared(once.backed_by(shards), affine, origin)
 
 
-def _check_size(affine: Affine) -> None:
+def _check_size(affine: Standardisation) -> None:
     """Raise a ValueError for columns whose squares are beyond what a float holds."""
     size = float(affine.scale[affine.kept].max(initial=0.0))
     if size and not 1 / _LARGE < size < _LARGE:
@@ -311,7 +311,7 @@ def _check_size(affine: Affine) -> None:
         )
 
 
-def _in_row_space(shards: Shards, affine: Affine, origin: Array) -> Prepared:
+def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Prepared:
     """Return rows (n, d), d > n, as coordinates in the space that they span."""
     rows = shards.in_double().rows(np.arange(shards.n_rows))
     Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
@@ -346,7 +346,7 @@ class _Columns:
         )
 
 
-def _statistics(raw: Shards) -> Affine:
+def _statistics(raw: Shards) -> Standardisation:
     """Return mean and population deviation in one pass over the rows, sums in float64."""
     columns: _Columns = raw.in_double().fold(_columns)
     finite = np.isfinite(columns.low) & np.isfinite(columns.high)
@@ -362,25 +362,27 @@ def _statistics(raw: Shards) -> Affine:
     return _affine(columns)
 
 
-def _scaled_statistics(raw: Shards, size: Array) -> Affine:
+def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     """Return the statistics of columns whose squares would leave the range of float64."""
     # Powers of two round nothing.
     unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
-    whole = Affine(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
+    whole = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
     affine = _affine(raw.in_double().standardised(whole).fold(_columns))
-    return Affine(affine.mean * unit, np.where(affine.kept, affine.scale * unit, 1.0), affine.kept)
+    return Standardisation(
+        affine.mean * unit, np.where(affine.kept, affine.scale * unit, 1.0), affine.kept
+    )
 
 
-def _affine(columns: _Columns) -> Affine:
+def _affine(columns: _Columns) -> Standardisation:
     n, mean, variance = columns.count, columns.mean, columns.squares / columns.count
     # A constant column has a variance of rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
     kept = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
-    return Affine(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
+    return Standardisation(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # an error names the columns, once for all rows
-def _columns(piece: Piece) -> _Columns:
+def _columns(piece: LoadedShard) -> _Columns:
     n, X = len(piece.X), piece.X
     low, high = X.min(axis=0), X.max(axis=0)
     mean = X.mean(axis=0)
@@ -391,5 +393,5 @@ def _columns(piece: Piece) -> _Columns:
     return _Columns(n, mean, squares, low, high)
 
 
-def _gram(piece: Piece) -> Array:
+def _gram(piece: LoadedShard) -> Array:
     return np.asarray(piece.X.T @ piece.X)

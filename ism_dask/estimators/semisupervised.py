@@ -8,10 +8,10 @@ from typing import Any
 
 from ism_dask._types import Array
 from ism_dask._validation import positive
-from ism_dask.clustering.kmeans import seeded_means
+from ism_dask.clustering.kmeans import seeded_kmeans
 from ism_dask.estimators.clustering import GuidedIKDR
-from ism_dask.estimators.partial_targets import Known, partial_scores
-from ism_dask.gamma.from_embedding import Guide, Scores
+from ism_dask.estimators.partial_targets import PartialScores, partial_scores
+from ism_dask.gamma.from_embedding import EmbeddingGuide, ScoreGuide
 from ism_dask.kernels import Kernel
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
@@ -122,18 +122,18 @@ class SemiSupervisedIKDR(GuidedIKDR):
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> Guide:
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
         known = partial_scores(y, n, self.target)
-        return _Told(known.scores, positive("`mu`", self.mu), known)
+        return _KnownScores(known.scores, positive("`mu`", self.mu), known)
 
-    def _cluster(self, rows: Array, guide: Guide) -> tuple[Array, Array]:
+    def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:
         """Return centres and clusters of the rows; those of a class keep together."""
         known = _classes_of(guide, self.n_clusters)
         if known is None or known.groups is None:
             return super()._cluster(rows, guide)
-        return seeded_means(rows, known.groups, self.n_clusters)
+        return seeded_kmeans(rows, known.groups, self.n_clusters)
 
-    def _number(self, labels: Array, guide: Guide) -> None:
+    def _number(self, labels: Array, guide: EmbeddingGuide) -> None:
         """Give the clusters of a class its number."""
         self.__dict__.pop("classes_", None)
         known = _classes_of(guide, self.n_clusters)
@@ -143,20 +143,20 @@ class SemiSupervisedIKDR(GuidedIKDR):
             self.classes_, self.labels_ = known.classes, labels
 
 
-def _classes_of(guide: Guide, n_clusters: int) -> Known | None:
+def _classes_of(guide: EmbeddingGuide, n_clusters: int) -> PartialScores | None:
     """Return the classes that a guide knows, if there is a cluster for each."""
-    scores = guide.scores if isinstance(guide, _Told) else None
+    scores = guide.scores if isinstance(guide, _KnownScores) else None
     if scores is None or scores.classes is None or len(scores.classes) > n_clusters:
         return None
     return scores
 
 
 @dataclass(frozen=True, eq=False)
-class _Told(Scores):
+class _KnownScores(ScoreGuide):
     """Scores, and the classes they stand for if they do."""
 
-    scores: Known
+    scores: PartialScores
 
-    def taken(self, order: Array) -> _Told:
+    def taken(self, order: Array) -> _KnownScores:
         """Return the same for rows in another order (n,)."""
         return replace(self, Y=self.Y[order], scores=self.scores.taken(order))

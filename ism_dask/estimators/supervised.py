@@ -19,20 +19,20 @@ from sklearn.utils.validation import (
 from ism_dask._types import Array
 from ism_dask._validation import one_of, whole, yes_or_no
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.estimators.base import IKDR, rows_of
-from ism_dask.estimators.model_choice import Beginning
+from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.partial_targets import as_array
-from ism_dask.estimators.preparation import Prepared, prepare, row_order
+from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.observe.fit_events import announced
-from ism_dask.records.checkpoint import journal_of_fit
+from ism_dask.observe.fit_events import announce
+from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows import is_dask
 from ism_dask.rows.source import is_row_source
-from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
 
 # Kinds of numbers, and of labels, that scikit-learn would pass on as they are if they are finite.
@@ -243,15 +243,15 @@ class SupervisedIKDR(IKDR):
         The estimator itself.
         """
         self.__dict__.pop("classes_", None)
-        X, y = self._validated(rows_of(X), y)
+        X, y = self._validated(row_source(X), y)
         order = row_order(X, y)
         if order is not None:
             X, y = X[order], y[order]
-        known = dependence(y, self.target)
+        known = target_dependence(y, self.target)
         if known.classes is not None:
             self.classes_ = known.classes
         self._check_parameters()
-        with announced(self.plan), single_threaded_blas():
+        with announce(self.plan), single_threaded_blas():
             solution, advice = self._learn(X, known)
         self._warn_of_ending(solution, advice)
         return self
@@ -260,7 +260,7 @@ class SupervisedIKDR(IKDR):
         """Return the solution for validated rows X (n, d), and what is to be said against q."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
-        prepared = prepare(X, kernel, standardize=self.standardize)
+        prepared = prepare_rows(X, kernel, standardize=self.standardize)
         if self.whiten:
             prepared = prepared.whitened()
         beginning = self._beginning(prepared, kernel, dependence)
@@ -271,16 +271,16 @@ class SupervisedIKDR(IKDR):
         search = replace(search, stopping=stopping, precondition=beginning.precondition)
         if search.climbs and self.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_STEPS_UPHILL))
-        engine, solution = search.run(problem, q, beginning.state, journal=journal_of_fit())
+        engine, solution = search.run(problem, q, beginning.state, saved_fit=current_fit())
         self._keep(solution, prepared)
         # Rows in a kernel are in the features of the user.
-        self.kernel_ = drawn.kernel.carried(prepared.lift_rows)
+        self.kernel_ = drawn.kernel.with_rows_mapped(prepared.lift_rows)
         self._keep_engine(engine, solution)
         self.target_remainder_ = dependence.remainder
         self.selection_ = beginning.trials
         return solution, beginning.advice(solution)
 
-    def _beginning(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> Beginning:
+    def _beginning(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> FitStart:
         """Return the number of new features, the width and the W that the fit begins with."""
         if dependence.classes is None:
             default = dependence.columns
@@ -288,7 +288,7 @@ class SupervisedIKDR(IKDR):
             default = max(len(dependence.classes) - 1, 1)
         q = self._count(self.n_components, default, prepared)
         drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
-        plain = Beginning(drawn, q)
+        plain = FitStart(drawn, q)
         if self.selection is None or not kernel.multiples or not plain.can_select:
             return plain
         if self.n_components not in (None, "auto") or dependence.classes is not None:
@@ -296,7 +296,7 @@ class SupervisedIKDR(IKDR):
         return plain.grown(dependence, kernel.multiples, prepared.n_varying - 1)
 
     @property
-    def _search(self) -> Search:
+    def _search(self) -> MultistartSearch:
         return replace(
             super()._search,
             n_init=self.n_init,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.gamma.from_embedding import Clusters, Guide
+from ism_dask.gamma.from_embedding import ClusterGuide, EmbeddingGuide
 
 
 class UnsupervisedIKDR(ClusteringIKDR):
@@ -84,5 +84,5 @@ n_features_in_, feature_names_in_
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> Guide:  # noqa: ARG002  scikit-learn may hand one over
-        return Clusters()
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002  scikit-learn may hand one over
+        return ClusterGuide()

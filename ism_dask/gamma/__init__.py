@@ -1,6 +1,6 @@
 """Gamma, the dependence that W is to bring out: from classes, numbers or an embedding."""
 
-from ism_dask.gamma.base import Dependence, FactorGamma, Gamma
+from ism_dask.gamma.base import Dependence, Gamma, ThinGamma
 from ism_dask.gamma.classes import ClassGamma, class_dependence
 
-__all__ = ["ClassGamma", "Dependence", "FactorGamma", "Gamma", "class_dependence"]
+__all__ = ["ClassGamma", "Dependence", "Gamma", "ThinGamma", "class_dependence"]

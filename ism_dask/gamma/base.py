@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 Rows: TypeAlias = Array | slice
 
@@ -32,7 +32,7 @@ class Gamma(ABC):
         """How many numbers a row brings to a tile at most."""
 
     @property
-    def definite(self) -> bool:
+    def is_psd(self) -> bool:
         """Whether it is positive semi-definite, so that J is a criterion of dependence."""
         return True
 
@@ -79,7 +79,7 @@ class Gamma(ABC):
 
 
 @dataclass(frozen=True)
-class FactorGamma(Gamma):
+class ThinGamma(Gamma):
     """`U diag(signs) U^T`, the facts of a row being its row of U.
 
     Attributes
@@ -96,7 +96,7 @@ class FactorGamma(Gamma):
         return self.weights
 
     @property
-    def definite(self) -> bool:
+    def is_psd(self) -> bool:
         """Whether no weight is negative."""
         return bool((self.weights >= 0).all())
 
@@ -126,7 +126,7 @@ class FactorGamma(Gamma):
         """Return the facts themselves, which are V as well."""
         return facts
 
-    def part(self, facts: Array) -> tuple[FactorGamma, Array]:
+    def part(self, facts: Array) -> tuple[ThinGamma, Array]:
         """Return that of some rows: U less its mean over them."""
         return self, facts - facts.mean(axis=0)
 
@@ -169,5 +169,5 @@ class Dependence:
         return replace(self, gamma=gamma, facts=facts)
 
 
-def _column_squares(piece: Piece) -> Array:
+def _column_squares(piece: LoadedShard) -> Array:
     return np.einsum("ij,ij->j", piece.X, piece.X).astype(np.float64)

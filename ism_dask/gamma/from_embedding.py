@@ -12,14 +12,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import FactorGamma
-from ism_dask.rows import Piece, Shards
+from ism_dask.gamma.base import ThinGamma
+from ism_dask.rows import LoadedShard, Shards
 
 # What keeps the regression of scores on an embedding defined where few rows have scores.
 _RIDGE = 1e-2
 
 
-class Guide(ABC):
+class EmbeddingGuide(ABC):
     """A way to build Gamma. Every embedding is told by `Embedding.shards`.
 
     Attributes
@@ -31,10 +31,10 @@ class Guide(ABC):
     steady: ClassVar[bool] = False
 
     @abstractmethod
-    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with what it knows of their rows as the last fact."""
 
-    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards] | None:
+    def first(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
         """Return the Gamma of a W to begin with, None to begin with an embedding of all of X."""
         return None
 
@@ -48,19 +48,19 @@ class Guide(ABC):
         return self
 
 
-class Clusters(Guide):
+class ClusterGuide(EmbeddingGuide):
     """Nothing is known: `Gamma = U U^T`, U being centred, with columns of length 1."""
 
     steady = True
 
-    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma and U."""
         rows = embedded.derive(_embedding).settled()
-        return FactorGamma(np.ones(_width(embedded))), rows
+        return ThinGamma(np.ones(_width(embedded))), rows
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Guide):
+class ScoreGuide(EmbeddingGuide):
     """`Gamma = Omega + mu H Y Y^T H` of scores Y, which some rows may lack.
 
     For these they are told by a regression of the others' on the embedding, row by row of unit
@@ -86,7 +86,7 @@ class Scores(Guide):
         """Return the same guide for rows in another order (n,)."""
         return replace(self, Y=self.Y[order])
 
-    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and `D^-1/2 U` and the centred scores side by side."""
         scored = embedded.with_rows(self.Y)
         gram, cross = scored.fold(_regression_sums)
@@ -95,11 +95,11 @@ class Scores(Guide):
         rows = scored.derive(_completed, weights).settled()
         mean = rows.fold(_last_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return FactorGamma(signs), rows.derive(_centred, mean).settled()
+        return ThinGamma(signs), rows.derive(_centred, mean).settled()
 
 
 @dataclass(frozen=True, eq=False)
-class Avoided(Guide):
+class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` of one-hot labels Y to avoid.
 
     Attributes
@@ -121,7 +121,7 @@ class Avoided(Guide):
         """Return the same guide for rows in another order (n,)."""
         return replace(self, Y=self.Y[order])
 
-    def gamma(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and `D^-1/2 U` and `H Y` side by side."""
         rows = embedded.with_rows(self.Y).derive(_both).settled()
         k = _width(embedded)
@@ -129,16 +129,16 @@ class Avoided(Guide):
         # Of length 0 is the embedding of rows that are all apart: it says nothing.
         weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
         avoided = self.mu / squares[k:].sum()
-        return FactorGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
+        return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
 
-    def first(self, embedded: Shards) -> tuple[FactorGamma, Shards]:
+    def first(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return the part to stay away from alone.
 
         Begun with the clusters of X, the rounds would stay on the labels that they should leave.
         """
         weight = self.mu / float((self.Y**2).sum())
         rows = embedded.with_rows(self.Y).derive(_last).settled()
-        return FactorGamma(np.full(self.Y.shape[1], -weight)), rows
+        return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
 
 
 def _width(embedded: Shards) -> int:
@@ -146,7 +146,7 @@ def _width(embedded: Shards) -> int:
     return embedded.pick(np.arange(1)).facts[-1].shape[1] - 1
 
 
-def _embedding(piece: Piece) -> Array:
+def _embedding(piece: LoadedShard) -> Array:
     return piece.facts[-1][:, :-1].copy()
 
 
@@ -155,47 +155,47 @@ def _omega(rows: Array) -> Array:
     return rows[:, :-1] * rows[:, -1:]
 
 
-def _regression_sums(piece: Piece) -> tuple[Array, Array]:
+def _regression_sums(piece: LoadedShard) -> tuple[Array, Array]:
     rows, Y = piece.facts[-2:]
     known = np.isfinite(Y).all(axis=1)
     sides = _sides(rows[known])
     return sides.T @ sides, sides.T @ Y[known]
 
 
-def _completed(piece: Piece, weights: Array) -> Array:
+def _completed(piece: LoadedShard, weights: Array) -> Array:
     rows, Y = piece.facts[-2:]
     known = np.isfinite(Y).all(axis=1)[:, None]
     return np.column_stack([_omega(rows), np.where(known, Y, _sides(rows) @ weights)])
 
 
-def _centred(piece: Piece, mean: Array) -> Array:
+def _centred(piece: LoadedShard, mean: Array) -> Array:
     rows = piece.facts[-1].copy()
     rows[:, -len(mean) :] -= mean
     return rows
 
 
-def _last_sums(piece: Piece) -> Array:
+def _last_sums(piece: LoadedShard) -> Array:
     return np.asarray(piece.facts[-1].sum(axis=0))
 
 
-def _last_squares(piece: Piece) -> Array:
+def _last_squares(piece: LoadedShard) -> Array:
     return np.einsum("ij,ij->j", piece.facts[-1], piece.facts[-1])
 
 
-def _both(piece: Piece) -> Array:
+def _both(piece: LoadedShard) -> Array:
     return np.column_stack([_omega(piece.facts[-2]), piece.facts[-1]])
 
 
-def _last(piece: Piece) -> Array:
+def _last(piece: LoadedShard) -> Array:
     return np.asarray(piece.facts[-1].copy())
 
 
 def _sides(rows: Array) -> Array:
     """Return 1 and the row of U, of unit length, for each row of U and `D^-1/2`."""
-    return np.column_stack([np.ones(len(rows)), unit_rows(rows[:, :-1])])
+    return np.column_stack([np.ones(len(rows)), normalise_rows(rows[:, :-1])])
 
 
-def unit_rows(U: Array) -> Array:
+def normalise_rows(U: Array) -> Array:
     """Return the rows of U (b, k) with length 1, those of zeros as they are."""
     lengths = np.linalg.norm(U, axis=1, keepdims=True)
     return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
 from ism_dask._validation import one_of
-from ism_dask.gamma.base import Dependence, FactorGamma
+from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels.widths import median_distance
 
@@ -30,8 +30,8 @@ _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 def linear_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
-    U = standardised(y)
-    return Dependence(FactorGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
+    U = standardise_target(y)
+    return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
 def gaussian_dependence(y: Array) -> Dependence:
@@ -48,11 +48,11 @@ def multiscale_dependence(y: Array) -> Dependence:
 
 
 def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
-    points = standardised(y)
+    points = standardise_target(y)
     median = median_distance(_thinned(points), "the median width of the kernel of `y`")
     factor, remainder = _gaussian_factor(points / median, widths)
     factor -= factor.mean(axis=0)
-    gamma = FactorGamma(np.ones(factor.shape[1]))
+    gamma = ThinGamma(np.ones(factor.shape[1]))
     return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 
@@ -95,7 +95,7 @@ TARGETS: dict[str, Callable[[Array], Dependence]] = {
 }
 
 
-def dependence(y: Array, target: str = "auto") -> Dependence:
+def target_dependence(y: Array, target: str = "auto") -> Dependence:
     """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
 
     "auto" takes labels and few whole numbers as classes, one other number for each row as
@@ -123,7 +123,7 @@ def _automatic(y: Array) -> str:
     return "classes"
 
 
-def standardised(y: Array) -> Array:
+def standardise_target(y: Array) -> Array:
     """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and deviation 1."""
     columns = _numbers(y)
     constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)

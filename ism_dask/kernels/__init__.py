@@ -1,7 +1,7 @@
 """The ISM family of kernels, their conic sums, and the registry of their names."""
 
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.graph_kernel import Affinity, Values
+from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
 from ism_dask.kernels.library import (
     KERNELS,
     WIDTHS,
@@ -31,6 +31,6 @@ __all__ = [
     "Polynomial",
     "RelativeGaussian",
     "Squared",
-    "Values",
+    "ValueAsSlope",
     "as_kernel",
 ]

@@ -36,7 +36,7 @@ class Kernel(ABC):
         """
 
     @abstractmethod
-    def carried(self, lift: Callable[[Array], Array]) -> Kernel:
+    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> Kernel:
         """Return the kernel with the rows it keeps, if any, replaced by `lift` of them."""
 
     def widened(self, factor: float) -> Kernel:
@@ -49,9 +49,9 @@ class Kernel(ABC):
         own = {term.multiples for _, term in self.terms}
         return own.pop() if len(own) == 1 else ()
 
-    def flat(self) -> Kernel:
+    def linearised(self) -> Kernel:
         """Return the kernel whose slope is the constant that the start uses."""
-        return conic_sum([(weight, term.flattened()) for weight, term in self.terms])
+        return conic_sum([(weight, term.linearised()) for weight, term in self.terms])
 
     def __add__(self, other: object) -> Kernel:
         if not isinstance(other, Kernel):
@@ -74,7 +74,7 @@ class PointwiseKernel(Kernel):
     ----------
     pairing : Pairing
         How beta is made.
-    local : bool
+    per_row_width : bool
         Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
     amplitude : float
         The constant of `f' = amplitude * shape`, which tiles apply once and not to each entry.
@@ -83,7 +83,7 @@ class PointwiseKernel(Kernel):
         from the same sums as Phi.
     constant_slope : bool
         Whether f' does not depend on beta, so that Phi does not depend on W.
-    definite : bool
+    slope_is_psd : bool
         Whether the matrix of `shape` is positive semi-definite on any rows, so that landmarks
         can stand for it.
     roundings : int
@@ -92,9 +92,9 @@ class PointwiseKernel(Kernel):
     """
 
     pairing: ClassVar[Pairing]
-    local: ClassVar[bool] = False
+    per_row_width: ClassVar[bool] = False
     constant_slope: ClassVar[bool] = False
-    definite: ClassVar[bool] = False
+    slope_is_psd: ClassVar[bool] = False
     roundings: ClassVar[int] = 64
 
     @abstractmethod
@@ -102,7 +102,9 @@ class PointwiseKernel(Kernel):
         """Return f(beta), elementwise; `out` may be beta itself."""
 
     @abstractmethod
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `f'(beta) / amplitude`, elementwise; `out` may be beta itself."""
 
     @property
@@ -112,20 +114,20 @@ class PointwiseKernel(Kernel):
 
     def slope(self, beta: Array, scale: Array | None = None) -> Array:
         """Return f'(beta), elementwise."""
-        return self.amplitude * self.shape(beta, scale)
+        return self.amplitude * self.unit_slope(beta, scale)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return f''(beta), elementwise: zeros, where the slope is constant."""
         if self.constant_slope:
             return np.zeros_like(beta)
         raise NotImplementedError(
-            f"{type(self).__name__} has no `bend`, the second derivative of f, which steps of the "
-            "second order need: define it, or do without `refine` and the solver 'grassmann'"
+            f"{type(self).__name__} has no `second_derivative` of f, which steps of the second "
+            "order need: define it, or do without `refine` and the solver 'grassmann'"
         )
 
     @property
     @abstractmethod
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """f'(0) without `scale`, or the sign of f' beside 0 where f'(0) = 0."""
 
     @property
@@ -134,7 +136,7 @@ class PointwiseKernel(Kernel):
         return None
 
     @property
-    def value_per_shape(self) -> float | None:
+    def value_per_unit_slope(self) -> float | None:
         """The c of `f = c shape`, or None: tiles then need not make f as well."""
         constant, rate = self.value_by_slope or (None, None)
         return constant * self.amplitude if constant is not None and rate == 0 else None
@@ -147,7 +149,7 @@ class PointwiseKernel(Kernel):
         not matter.
         """
         zero = np.zeros((1, 1))
-        scale = np.ones((1, 1)) if self.local else None
+        scale = np.ones((1, 1)) if self.per_row_width else None
         size, slope = abs(self.value(zero.copy(), scale)), abs(self.slope(zero.copy(), scale))
         return float(size[0, 0] / slope[0, 0]) if size > 0 and slope > 0 else np.inf
 
@@ -174,7 +176,7 @@ class PointwiseKernel(Kernel):
 
     def features(self, q: int) -> Monomials | None:
         """Return the map of q columns of Z whose products are `shape`, if a finite one is."""
-        return Monomials(q, 0, 1.0) if self.constant_slope and not self.local else None
+        return Monomials(q, 0, 1.0) if self.constant_slope and not self.per_row_width else None
 
     @property
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
@@ -185,7 +187,7 @@ class PointwiseKernel(Kernel):
         """Return itself: nothing depends on the data."""
         return self
 
-    def carried(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
+    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
         """Return itself: it keeps no rows."""
         return self
 
@@ -202,19 +204,19 @@ class PointwiseKernel(Kernel):
         """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""
         raise TypeError(f"{type(self).__name__} has one width for all rows")
 
-    def flattened(self) -> PointwiseKernel:
+    def linearised(self) -> PointwiseKernel:
         """Return the kernel with this one's slope at zero everywhere."""
-        return self if self.constant_slope else Flat(self)
+        return self if self.constant_slope else Linearised(self)
 
 
 @dataclass(frozen=True)
-class Flat(PointwiseKernel):
+class Linearised(PointwiseKernel):
     """The first-order Taylor polynomial at beta = 0 of another kernel: the start's kernel."""
 
     base: PointwiseKernel
 
     constant_slope = True
-    definite = True
+    slope_is_psd = True
     value_by_slope = (0.0, 1.0)
 
     @property
@@ -223,14 +225,14 @@ class Flat(PointwiseKernel):
         return self.base.pairing
 
     @property
-    def local(self) -> bool:  # type: ignore[override]
+    def per_row_width(self) -> bool:  # type: ignore[override]
         """That of the base."""
-        return self.base.local
+        return self.base.per_row_width
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """That of the base."""
-        return self.base.flat_slope
+        return self.base.slope_at_zero
 
     def widths(self, rows: Array) -> Array:
         """Return the widths of the base."""
@@ -238,17 +240,19 @@ class Flat(PointwiseKernel):
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return beta times the slope."""
-        value = np.multiply(beta, self.flat_slope, out=out)
+        value = np.multiply(beta, self.slope_at_zero, out=out)
         return value if scale is None else np.multiply(value, scale, out=value)
 
     @property
     def amplitude(self) -> float:
         """The slope."""
-        return self.flat_slope
+        return self.slope_at_zero
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `scale`, or ones."""
-        return filled(beta, 1.0 if scale is None else scale, out)
+        return full_like(beta, 1.0 if scale is None else scale, out)
 
 
 @dataclass(frozen=True)
@@ -266,9 +270,9 @@ class ConicSum(Kernel):
         """Return the sum of the resolved kernels."""
         return ConicSum(tuple((weight, term.resolve(sample, share)) for weight, term in self.parts))
 
-    def carried(self, lift: Callable[[Array], Array]) -> ConicSum:
+    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> ConicSum:
         """Return the sum of the carried kernels."""
-        return ConicSum(tuple((weight, term.carried(lift)) for weight, term in self.parts))
+        return ConicSum(tuple((weight, term.with_rows_mapped(lift)) for weight, term in self.parts))
 
 
 def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
@@ -276,7 +280,7 @@ def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
 
 
-def filled(beta: Array, number: float | Array, out: Array | None) -> Array:
+def full_like(beta: Array, number: float | Array, out: Array | None) -> Array:
     """Return an array like `beta` (`out`, if given) that holds `number`."""
     filled = np.empty_like(beta) if out is None else out
     filled[...] = number

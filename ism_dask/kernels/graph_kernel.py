@@ -56,7 +56,7 @@ class Affinity:
 
 
 @dataclass(frozen=True)
-class Values(PointwiseKernel):
+class ValueAsSlope(PointwiseKernel):
     """A kernel whose slope is the value of another: what sums up slopes then sums up values.
 
     Its own value is never asked for.
@@ -65,8 +65,8 @@ class Values(PointwiseKernel):
     base: PointwiseKernel
 
     amplitude = 1.0
-    flat_slope = 1.0
-    definite = True
+    slope_at_zero = 1.0
+    slope_is_psd = True
     value_by_slope = (1.0, 0.0)
 
     @classmethod
@@ -93,6 +93,8 @@ class Values(PointwiseKernel):
         """Refuse: an integral of the base is not known."""
         raise TypeError(f"{type(self.base).__name__} has no integral here")
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return the value of the base."""
         return self.base.value(beta, scale, out)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import squarable, whole
-from ism_dask.kernels.base import Kernel, PointwiseKernel, filled
+from ism_dask.kernels.base import Kernel, PointwiseKernel, full_like
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
@@ -53,18 +53,20 @@ class Linear(PointwiseKernel):
 
     pairing = INNER
     constant_slope = True
-    definite = True
+    slope_is_psd = True
     value_by_slope = (0.0, 1.0)
     amplitude = 1.0
-    flat_slope = 1.0
+    slope_at_zero = 1.0
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return beta."""
         return np.positive(beta, out=out)
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return ones."""
-        return filled(beta, 1.0, out)
+        return full_like(beta, 1.0, out)
 
 
 @dataclass(frozen=True)
@@ -78,18 +80,20 @@ class Squared(PointwiseKernel):
 
     pairing = DISTANCE
     constant_slope = True
-    definite = True
+    slope_is_psd = True
     value_by_slope = (0.0, 1.0)
     amplitude = -1.0
-    flat_slope = -1.0
+    slope_at_zero = -1.0
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return -beta."""
         return np.negative(beta, out=out)
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return ones."""
-        return filled(beta, 1.0, out)
+        return full_like(beta, 1.0, out)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class Polynomial(PointwiseKernel):
     offset: float = 1.0
 
     pairing = INNER
-    definite = True
+    slope_is_psd = True
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -114,7 +118,7 @@ class Polynomial(PointwiseKernel):
         return float(self.degree)
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """`p c^(p-1)`, or 1 where that is 0: f' is positive beside it for even p - 1."""
         return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
 
@@ -136,11 +140,13 @@ class Polynomial(PointwiseKernel):
         """Return `(beta + c)^p`."""
         return _power(np.add(beta, self.offset, out=out), self.degree)
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `(beta + c)^(p-1)`."""
         return _power(np.add(beta, self.offset, out=out), self.degree - 1)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `p (p - 1) (beta + c)^(p-2)`."""
         power = _power(np.add(beta, self.offset), max(self.degree - 2, 0))
         return np.multiply(power, self.degree * (self.degree - 1), out=power)
@@ -153,7 +159,7 @@ class _OneWidth(PointwiseKernel):
     sigma: float | str = "root"
 
     pairing = DISTANCE
-    definite = True
+    slope_is_psd = True
 
     def __post_init__(self) -> None:
         """Check the width."""
@@ -215,7 +221,7 @@ class Gaussian(_OneWidth):
         return -self._rate
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """`-1 / 2 sigma^2`."""
         return -self._rate
 
@@ -223,11 +229,13 @@ class Gaussian(_OneWidth):
         """Return `exp(-beta / 2 sigma^2)`."""
         return _exponential(np.multiply(beta, -self._rate, out=out))
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return f itself."""
         return self.value(beta, scale, out)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `f / 4 sigma^4`."""
         value = self.value(beta)
         return np.multiply(value, self._rate**2, out=value)
@@ -254,7 +262,7 @@ class Laplacian(_OneWidth):
         return -sqrt(0.5) / self._width
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """The slope at beta = 0."""
         return self.amplitude * exp(-sqrt(2.0) * self.offset / self._width) / self.offset
 
@@ -263,13 +271,15 @@ class Laplacian(_OneWidth):
         root = _root(beta, self.offset, out)
         return _exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
         root = _root(beta, self.offset, None)
         value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
         return np.divide(value, root, out=value)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `f (1 / 2 sigma^2 r^2 + 1 / 2 sqrt(2) sigma r^3)` for `r = sqrt(beta + c^2)`."""
         root, amplitude = _root(beta, self.offset, None), self.amplitude
         return self.value(beta) * (amplitude**2 - 0.5 * amplitude / root) / root**2
@@ -285,7 +295,7 @@ class Multiquadric(PointwiseKernel):
     offset: float = 1.0
 
     pairing = DISTANCE
-    definite = True
+    slope_is_psd = True
     amplitude = -0.5
 
     def __post_init__(self) -> None:
@@ -298,7 +308,7 @@ class Multiquadric(PointwiseKernel):
         return 2.0 * self.offset**2, 2.0
 
     @property
-    def flat_slope(self) -> float:
+    def slope_at_zero(self) -> float:
         """`-1 / 2 c`."""
         return -0.5 / self.offset
 
@@ -307,12 +317,14 @@ class Multiquadric(PointwiseKernel):
         root = _root(beta, self.offset, out)
         return np.negative(root, out=root)
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = _root(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `1 / 4 sqrt(beta + c^2)^3`."""
         root = _root(beta, self.offset, None)
         return np.divide(0.25, root**3, out=root)
@@ -373,9 +385,9 @@ class RelativeGaussian(PointwiseKernel):
     anchors: Array | None = field(default=None, repr=False, compare=False)
 
     pairing = DISTANCE
-    local = True
+    per_row_width = True
     amplitude = -0.5
-    flat_slope = -0.5
+    slope_at_zero = -0.5
 
     def __post_init__(self) -> None:
         """Check the rank of the neighbour."""
@@ -385,7 +397,7 @@ class RelativeGaussian(PointwiseKernel):
         """Return the kernel with `sample` as anchors, unless it has some."""
         return self if self.anchors is not None else replace(self, anchors=sample)
 
-    def carried(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
+    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
         """Return the kernel with its anchors lifted."""
         return self if self.anchors is None else replace(self, anchors=lift(self.anchors))
 
@@ -405,12 +417,14 @@ class RelativeGaussian(PointwiseKernel):
         exponent = np.multiply(beta, _given(scale), out=out)
         return _exponential(np.multiply(exponent, -0.5, out=exponent))
 
-    def shape(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def unit_slope(
+        self, beta: Array, scale: Array | None = None, out: Array | None = None
+    ) -> Array:
         """Return `f scale`."""
         value = self.value(beta, scale, out)
         return np.multiply(value, _given(scale), out=value)
 
-    def bend(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `f scale^2 / 4`."""
         return 0.25 * self.value(beta, scale) * _given(scale) ** 2
 
@@ -464,7 +478,7 @@ def _exponential(exponent: Array) -> Array:
 def _power(base: Array, exponent: int) -> Array:
     # Repeated products: NumPy's general power is some thirty times slower than these.
     if exponent == 0:
-        return filled(base, 1.0, base)
+        return full_like(base, 1.0, base)
     factor = base.copy() if exponent > 1 else base
     for _ in range(exponent - 1):
         np.multiply(base, factor, out=base)

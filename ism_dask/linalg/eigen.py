@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.linalg.row_space import Space
+from ism_dask.linalg.row_space import RowSpace
 
 # Up to here LAPACK's partial spectrum beats Lanczos started from nothing (measured: 1 s at 2,000).
 _DENSE_LIMIT = 2000
@@ -75,13 +75,13 @@ class Pairs:
     residual: float
 
 
-def leading(
+def leading_eigenpairs(
     matrix: Array,
     q: int,
     guess: Array | None = None,
     *,
     noise: float = _NOISE,
-    space: Space | None = None,
+    space: RowSpace | None = None,
 ) -> Spectrum:
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
 
@@ -105,12 +105,12 @@ def leading(
     values, vectors = largest_pairs(matrix, q + 1, guess)
     zero = _zero(matrix, values, noise)
     if (np.abs(values[:q]) <= zero).any():
-        values, vectors = _with_fixed_null_space(matrix, q, zero, space or Space(d))
+        values, vectors = _with_fixed_null_space(matrix, q, zero, space or RowSpace(d))
     null = np.abs(values[:q]) <= zero
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
 
 
-def determined(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Array]:
+def determined_eigenvectors(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Array]:
     """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of those that are not 0.
 
     Parameters
@@ -130,7 +130,7 @@ def determined(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Arr
     return values, canonical_signs(vectors[:, ~null])
 
 
-def leading_by_products(
+def leading_eigenpairs_by_products(
     apply: Callable[[Array], Array],
     n: int,
     k: int,
@@ -217,7 +217,7 @@ def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
     return signed, values[::-1], product @ turn[:, ::-1] * signs
 
 
-def largest_outside(matrix: Array, W: Array) -> float:
+def largest_eigenvalue_outside(matrix: Array, W: Array) -> float:
     """Return the largest eigenvalue of `matrix` (d, d) outside of the columns of W (d, q)."""
     # In a basis of what is outside: none of W's own eigenvalues is to be taken for one of these.
     outside = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
@@ -228,7 +228,7 @@ def largest_outside(matrix: Array, W: Array) -> float:
     return float(values[0])
 
 
-def whitened_by(covariance: Array, ridge: float) -> Array:
+def whitening_transform(covariance: Array, ridge: float) -> Array:
     """Return the (d, d) matrix A with `A^T covariance A = I`, but for a ridge.
 
     The ridge is a share of the mean eigenvalue, and added to all of them.
@@ -244,7 +244,7 @@ def nearest_orthonormal(W: Array) -> Array:
     return np.asarray(left @ right)
 
 
-def sine(V: Array, W: Array) -> float:
+def subspace_sine(V: Array, W: Array) -> float:
     """Return the sine of the largest principal angle between the spans of V and W (d, q).
 
     1 where the spans differ in dimension.
@@ -261,7 +261,7 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
     if d > _DENSE_LIMIT and k < d // 20:
         # Blocks, for a single vector misses copies of an eigenvalue.
         apply, most = matrix.__matmul__, _TRIED_BLOCKS
-        pairs = leading_by_products(apply, d, k, _KRYLOV_TOL, guess=guess, most=most)
+        pairs = leading_eigenpairs_by_products(apply, d, k, _KRYLOV_TOL, guess=guess, most=most)
         if pairs.residual <= _KRYLOV_TOL:
             return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
@@ -273,14 +273,16 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
 def _zero(matrix: Array, values: Array, noise: float) -> float:
     """Return the size below which eigenvalues of `matrix` are zero up to rounding."""
     share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
-    return share * max(float(np.abs(values).max()), _norm_bound(matrix))
+    return share * max(float(np.abs(values).max()), _norm_lower_bound(matrix))
 
 
-def _norm_bound(matrix: Array) -> float:
+def _norm_lower_bound(matrix: Array) -> float:
     return float(np.abs(matrix).sum(axis=1).max()) / np.sqrt(len(matrix))
 
 
-def _with_fixed_null_space(matrix: Array, q: int, zero: float, space: Space) -> tuple[Array, Array]:
+def _with_fixed_null_space(
+    matrix: Array, q: int, zero: float, space: RowSpace
+) -> tuple[Array, Array]:
     """Return q + 1 or more eigenvalues, falling, and q vectors (d, q), those of 0 by one rule.
 
     All come from one decomposition, so that they are orthonormal whatever is close to what.

@@ -15,7 +15,7 @@ _NOTHING = 1e-6
 
 
 @dataclass(frozen=True)
-class Space:
+class RowSpace:
     """The coordinates of W: first those in which the rows vary, then some in which they do not.
 
     Where W needs a direction that Phi says nothing about, it takes what the null space of Phi
@@ -40,7 +40,7 @@ class Space:
         """Rows of W."""
         return self.n_varying + self.n_constant
 
-    def limited(self, n_constant: int) -> Space:
+    def limited(self, n_constant: int) -> RowSpace:
         """Return the space with at most so many coordinates in which the rows are constant."""
         return replace(self, n_constant=min(self.n_constant, n_constant))
 

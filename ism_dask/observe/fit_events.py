@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitPlan:
     """A fit that begins.
 
     Attributes
@@ -45,7 +45,7 @@ class FitWatcher:
 
     tells_endings: ClassVar[bool] = False
 
-    def begun(self, plan: Plan) -> None:
+    def begun(self, plan: FitPlan) -> None:
         """Take note of a fit that begins."""
 
     def on_selection(self, done: int, total: int) -> None:
@@ -83,7 +83,7 @@ def fit_watcher() -> FitWatcher:
 
 
 @contextmanager
-def announced(plan: Plan) -> Iterator[None]:
+def announce(plan: FitPlan) -> Iterator[None]:
     """Report the block to the watcher as a fit."""
     watcher = fit_watcher()
     watcher.begun(plan)

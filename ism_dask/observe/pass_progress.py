@@ -49,7 +49,7 @@ def watching_passes(on_task: OnTask) -> Iterator[None]:
 
 
 @contextmanager
-def counted(total: int) -> Iterator[str | None]:
+def count_tasks(total: int) -> Iterator[str | None]:
     """Count `total` tasks in the block; yield what they tell `done` of, None if nobody watches."""
     on_task = _WATCHER.get()
     if on_task is None:
@@ -63,7 +63,7 @@ def counted(total: int) -> Iterator[str | None]:
         del _COUNTS[number]
 
 
-def done(number: str) -> bool:
+def task_done(number: str) -> bool:
     """Count one task of the pass called `number`; say whether it is counted in this process."""
     count = _COUNTS.get(number)
     if count is not None:
@@ -71,18 +71,18 @@ def done(number: str) -> bool:
     return count is not None
 
 
-def settled_share(state: State, stopping: Stopping) -> float:
+def converged_share(state: State, stopping: Stopping) -> float:
     """Return how much of the iterations is done, 0 to 1."""
     if stopping.reached(state.history[-1]):
         return 1.0
     measured = [stopping.measured(record) for record in state.history]
-    shares = [shrunk(measured, stopping.limit)]
+    shares = [log_progress(measured, stopping.limit)]
     if stopping.angle_tol is not None:
-        shares.append(shrunk([record.angle for record in state.history], stopping.angle_tol))
+        shares.append(log_progress([record.angle for record in state.history], stopping.angle_tol))
     return max(state.iteration / stopping.max_iter, min(shares))
 
 
-def shrunk(values: Sequence[float], tol: float) -> float:
+def log_progress(values: Sequence[float], tol: float) -> float:
     """Return how much of the way to `tol` is done: what has to get small shrinks geometrically."""
     # The smallest so far: a value that grows for once takes nothing back.
     first, last = values[0], min(values)

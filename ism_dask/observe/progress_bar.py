@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgres
 from rich.table import Column
 from rich.text import Text
 
-from ism_dask.observe.fit_events import FitWatcher, Plan, watching_fits
-from ism_dask.observe.pass_progress import settled_share, shrunk, watching_passes
+from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
+from ism_dask.observe.pass_progress import converged_share, log_progress, watching_passes
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
@@ -140,7 +140,7 @@ class _Bar(FitWatcher):
         self._line, self._description = line, description
         self._fits, self._began = 0, time.monotonic()
 
-    def begun(self, plan: Plan) -> None:
+    def begun(self, plan: FitPlan) -> None:
         self._fits += 1
         self._plan, self._outer = plan, plan.rounds or plan.iterations
         self._changes: list[float] = []
@@ -157,7 +157,7 @@ class _Bar(FitWatcher):
         told = f"iteration {number}, {_account(record, stopping)}"
         self._stage = "checking" if stopping.reached(record) else f"iteration {number + 1}"
         if self._plan.rounds is None:
-            self._move(told, settled_share(state, stopping), number, record.seconds)
+            self._move(told, converged_share(state, stopping), number, record.seconds)
         else:
             within = f"round {len(self._changes) + 1}, "
             self._stage = within + self._stage
@@ -165,7 +165,9 @@ class _Bar(FitWatcher):
 
     def on_round(self, done: Round) -> None:
         self._changes.append(done.change)
-        share = max(done.number / self._outer.max_iter, shrunk(self._changes, self._outer.limit))
+        share = max(
+            done.number / self._outer.max_iter, log_progress(self._changes, self._outer.limit)
+        )
         # Once the embedding stays, W is solved for to the end.
         share = 1.0 if done.last else min(share, _ALMOST)
         self._stage = "clusters" if done.last else f"round {done.number + 1}"

@@ -1,9 +1,8 @@
-"""What a fit has come to, leg by leg, for one that is cut off and begun again.
+"""Checkpoints of a fit: what a fit that is cut off needs to continue to the same bits.
 
-A fit is a chain of legs: runs of a solver one after the other, each of them decided by those
-before. Who has kept the legs of a fit that was cut off hands them to one of the same rows and
-parameters, which is told how the first of them ended instead of running them, goes on where the
-last one was, and comes to the same bits.
+A fit is a chain of solver runs, each decided by those before. A caller that has saved the runs of
+an interrupted fit hands them to a new fit of the same rows and parameters. The new fit restores the
+runs that ended, continues the one that was cut off, and comes to the same bits.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Standing:
+class OuterState:
     """All that rounds need to go on from here; embeddings are made of W again, to the same bits.
 
     Attributes
@@ -75,61 +74,61 @@ class Standing:
     fully: bool = False
 
 
-# A run of a solver: how it ended, how far it is, or nothing where it cannot go on from anywhere.
-Leg = State | Solution | None
+# One run of a solver: its solution, its latest state, or None where it cannot continue.
+SolverRun = State | Solution | None
 
 
 @dataclass(frozen=True)
-class Journey:
+class Checkpoint:
     """How far a fit has come.
 
     Attributes
     ----------
-    standing : Standing or None
-        After the last whole round, of a fit that goes in rounds.
-    legs : tuple of Leg
-        Since then, in their order.
+    outer : OuterState or None
+        After the last whole round, for a fit that goes in rounds.
+    runs : tuple of SolverRun
+        The solver runs since then, in order.
     """
 
-    standing: Standing | None = None
-    legs: tuple[Leg, ...] = ()
+    outer: OuterState | None = None
+    runs: tuple[SolverRun, ...] = ()
 
     @property
-    def told(self) -> str:
-        """How far it is, for people."""
-        rounds = 0 if self.standing is None else len(self.standing.rounds)
-        last = self.legs[-1] if self.legs else None
+    def progress(self) -> str:
+        """Words for how far the fit is, such as "round 2, iteration 7"."""
+        rounds = 0 if self.outer is None else len(self.outer.rounds)
+        last = self.runs[-1] if self.runs else None
         done = 0 if last is None else len(last.history)
         words = [f"round {rounds + 1}"] if rounds else []
         return ", ".join([*words, f"iteration {done + 1}"])
 
 
-Run = Callable[[State | None, Callable[[State], None]], Solution]
+RunSolver = Callable[[State | None, Callable[[State], None]], Solution]
 
 
-class Journal:
-    """The legs of one fit.
+class CheckpointedFit:
+    """The solver runs of one fit, restored from a checkpoint or saved as they go.
 
     Parameters
     ----------
-    known : Journey, optional
-        How far a fit of the same rows and parameters has come that was cut off.
+    known : Checkpoint, optional
+        Of an interrupted fit with the same rows and parameters.
     keep : callable, optional
-        Called with the journey whenever there is more of it.
+        Called with the checkpoint whenever it has grown.
 
     Attributes
     ----------
-    journey : Journey
-        All that is known.
+    checkpoint : Checkpoint
+        How far the fit is.
     """
 
     def __init__(
-        self, known: Journey | None = None, keep: Callable[[Journey], None] | None = None
+        self, known: Checkpoint | None = None, keep: Callable[[Checkpoint], None] | None = None
     ) -> None:
-        self.journey = Journey() if known is None else known
+        self.checkpoint = Checkpoint() if known is None else known
         self._keep = keep
         self._next = 0
-        self._earlier = 0.0 if self.standing is None else self.standing.rounds[-1].seconds
+        self._earlier = 0.0 if self.outer is None else self.outer.rounds[-1].seconds
         self._began = time.perf_counter()
 
     @property
@@ -138,24 +137,24 @@ class Journal:
         return self._earlier + time.perf_counter() - self._began
 
     @property
-    def standing(self) -> Standing | None:
-        """Where rounds have come to, of a fit that goes in rounds."""
-        return self.journey.standing
+    def outer(self) -> OuterState | None:
+        """The state after the last whole round, for a fit that goes in rounds."""
+        return self.checkpoint.outer
 
-    def leg(self, run: Run, counted: float = 0.0) -> Solution:
-        """Return what the next leg comes to.
+    def run_or_restore(self, run: RunSolver, counted: float = 0.0) -> Solution:
+        """Return the solution of the next solver run, restored where the checkpoint holds it.
 
         Parameters
         ----------
         run : callable
-            Takes the state that it was cut off at, if it was, and whom to tell of each state
-            that it could go on from.
+            Takes the state at which it was cut off, or None, and a callback for each state from
+            which it could continue.
         counted : float
-            Seconds in the history of the state that it begins with: the legs before took them.
+            Seconds that the history of its first state already has, spent by earlier runs.
         """
         number, self._next = self._next, self._next + 1
-        legs = self.journey.legs
-        known = legs[number] if number < len(legs) else None
+        runs = self.checkpoint.runs
+        known = runs[number] if number < len(runs) else None
         if isinstance(known, Solution):
             self._earlier += _seconds(known) - counted
             return known
@@ -164,42 +163,42 @@ class Journal:
         self._note(number, solution)
         return solution
 
-    def rest(self, standing: Standing) -> None:
-        """Take a round as over: its legs are not needed any more."""
+    def commit_outer(self, outer: OuterState) -> None:
+        """Save the state after a whole round and drop the solver runs of that round."""
         self._next = 0
-        self._write(Journey(standing))
+        self._write(Checkpoint(outer))
 
-    def _note(self, number: int, leg: State | Solution) -> None:
-        legs: list[Leg] = [*self.journey.legs]
-        # A leg of which nothing could be kept has a place all the same.
-        legs += [None] * (number + 1 - len(legs))
-        legs[number] = leg
-        self._write(replace(self.journey, legs=tuple(legs)))
+    def _note(self, number: int, run: State | Solution) -> None:
+        runs: list[SolverRun] = [*self.checkpoint.runs]
+        # Some solvers cannot continue from a state: None holds their place.
+        runs += [None] * (number + 1 - len(runs))
+        runs[number] = run
+        self._write(replace(self.checkpoint, runs=tuple(runs)))
 
-    def _write(self, journey: Journey) -> None:
-        self.journey = journey
+    def _write(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
         if self._keep is not None:
-            self._keep(journey)
+            self._keep(checkpoint)
 
 
-_HANDED: ContextVar[list[Journal]] = ContextVar("journal", default=[])  # noqa: B039
+_HANDED: ContextVar[list[CheckpointedFit]] = ContextVar("checkpointed_fit", default=[])  # noqa: B039
 
 
 @contextmanager
-def journaled(journal: Journal) -> Iterator[None]:
-    """Let the first fit that begins in the block keep its legs in `journal`, and no other."""
-    token = _HANDED.set([journal])
+def saving_checkpoints(saved_fit: CheckpointedFit) -> Iterator[None]:
+    """Let the first fit that begins in the block use `saved_fit`; later fits do not."""
+    token = _HANDED.set([saved_fit])
     try:
         yield
     finally:
         _HANDED.reset(token)
 
 
-def journal_of_fit() -> Journal:
-    """Return the journal of a fit that begins: the one that was handed to it, or an empty one."""
+def current_fit() -> CheckpointedFit:
+    """Return the `CheckpointedFit` handed to the fit that begins, or an empty one."""
     handed = _HANDED.get()
-    return handed.pop() if handed else Journal()
+    return handed.pop() if handed else CheckpointedFit()
 
 
-def _seconds(leg: State | Solution) -> float:
-    return leg.history[-1].seconds if leg.history else 0.0
+def _seconds(run: State | Solution) -> float:
+    return run.history[-1].seconds if run.history else 0.0

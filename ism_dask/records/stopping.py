@@ -60,7 +60,7 @@ class Stopping:
     max_iter: int = 100
     max_seconds: float | None = None
 
-    def met(self, change: float, angle: float) -> bool:
+    def tol_is_met(self, change: float, angle: float) -> bool:
         """Return whether the published rule, if it is in force, ends the iteration."""
         if self.tol is None or change >= self.tol:
             return False
@@ -81,7 +81,7 @@ class Stopping:
         return float(getattr(record, self.measure))
 
     @property
-    def claims(self) -> bool:
+    def claims_convergence(self) -> bool:
         """Whether what ends by these rules may be said to have converged."""
         return self.tol is None or self.tol <= RESIDUAL
 
@@ -91,19 +91,19 @@ class Stopping:
             return self
         return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
 
-    def over_cap(self, seconds: float) -> bool:
+    def time_is_up(self, seconds: float) -> bool:
         """Return whether the time is up."""
         return self.max_seconds is not None and seconds >= self.max_seconds
 
-    def spent(self, iteration: int, seconds: float) -> bool:
+    def is_spent(self, iteration: int, seconds: float) -> bool:
         """Return whether there may be no iteration after this one."""
-        return iteration >= self.max_iter or self.over_cap(seconds)
+        return iteration >= self.max_iter or self.time_is_up(seconds)
 
     def reached(self, record: Record) -> bool:
         """Return whether the iteration of `record` was the last."""
-        return record.settled or self.spent(record.iteration, record.seconds)
+        return record.settled or self.is_spent(record.iteration, record.seconds)
 
-    def gives_up(self, history: Sequence[Record]) -> bool:
+    def is_stuck(self, history: Sequence[Record]) -> bool:
         """Return whether the spectral iteration is not the way to an end: others may be."""
         return self._cycles(history) or (self.tol is None and self._crawls(history))
 
@@ -165,6 +165,6 @@ def is_stationary(residual: float, angle: float, product: float, objective: floa
     return promised <= _CAUTION * GAIN * abs(objective)
 
 
-def stands_still(changes: Array, objective: float, share: float) -> bool:
+def has_plateaued(changes: Array, objective: float, share: float) -> bool:
     """Return whether the mean of the last changes of J is at most a share of it."""
     return len(changes) == STEPS and bool(changes.mean() <= share * abs(objective))

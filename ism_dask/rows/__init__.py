@@ -8,12 +8,12 @@ active.
 
 from ism_dask.rows.cluster import is_dask, on_this_machine, side_by_side, task_budget
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
-from ism_dask.rows.tasks import FAN, Piece
+from ism_dask.rows.tasks import FAN, LoadedShard
 
 __all__ = [
     "FAN",
     "ROWS_PER_SHARD",
-    "Piece",
+    "LoadedShard",
     "Shards",
     "cut",
     "is_dask",

@@ -21,7 +21,7 @@ from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.observe.pass_progress import counted, done
+from ism_dask.observe.pass_progress import count_tasks, task_done
 
 _Result = TypeVar("_Result")
 
@@ -184,7 +184,7 @@ def computed(calls: list[Any]) -> list[Any]:
 @contextmanager
 def heard(total: int) -> Iterator[str | None]:
     """Yield what tasks name when they are done, here or on a cluster; None if nobody watches."""
-    with counted(total) as number:
+    with count_tasks(total) as number:
         client = cluster()
         if number is not None and client is not None and client not in _LISTENING:
             # Once for each client: the scheduler keeps every topic that it was ever told of.
@@ -199,4 +199,4 @@ def tell(number: str) -> None:
 
 
 def _noted(event: tuple[float, str]) -> None:
-    done(event[1])
+    task_done(event[1])

@@ -23,9 +23,9 @@ from ism_dask.rows.cluster import (
     task_budget,
     wait_for_a_worker,
 )
-from ism_dask.rows.source import Slice, is_row_source
-from ism_dask.rows.standardise import Affine, tile_dtype
-from ism_dask.rows.tasks import Part, Piece, Task
+from ism_dask.rows.source import RowRange, is_row_source
+from ism_dask.rows.standardise import Standardisation, tile_dtype
+from ism_dask.rows.tasks import LoadedShard, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
@@ -51,12 +51,12 @@ class Shards:
     change what they get, return arrays of their own, and see X as float32 or float64.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ShardRef, ...]
     n_rows: int
     n_raw_columns: int
     dtype: np.dtype[Any]
     raw_itemsize: int
-    affine: Affine | None = None
+    affine: Standardisation | None = None
     source: Shards | None = None
 
     def in_double(self) -> Shards:
@@ -101,7 +101,7 @@ class Shards:
     @property
     def handed(self) -> int | None:
         """How many shards a task may be handed at once; None where it reads them one by one."""
-        read = all(isinstance(part.raw, Slice) for part in self.parts)
+        read = all(isinstance(part.raw, RowRange) for part in self.parts)
         return None if read else max(1, _HANDED_BYTES // self.raw_bytes)
 
     def some(self, numbers: Sequence[int]) -> Shards:
@@ -113,7 +113,7 @@ class Shards:
         source = None if self.source is None else self.source.some(numbers)
         return replace(self, parts=moved, n_rows=starts[-1], source=source)
 
-    def standardised(self, affine: Affine) -> Shards:
+    def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards seen through `affine`."""
         return replace(self, affine=affine)
 
@@ -232,7 +232,7 @@ class Shards:
         """Return the rows numbered `indices` (m,), rising, as functions see them."""
         return self.pick(indices).X
 
-    def pick(self, indices: Array) -> Piece:
+    def pick(self, indices: Array) -> LoadedShard:
         """Return the rows numbered `indices` (m,), rising, with their facts, as one piece."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._task(Task.on_picked, self._work(_itself))
@@ -243,7 +243,7 @@ class Shards:
         ]
         pieces = computed(calls)
         facts = zip(*(piece.facts for piece in pieces), strict=True)
-        return Piece(
+        return LoadedShard(
             0,
             np.concatenate([piece.X for piece in pieces]),
             tuple(np.concatenate(column) for column in facts),
@@ -280,7 +280,7 @@ class Shards:
         return cluster() is None
 
     def _map(
-        self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[Part]
+        self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[ShardRef]
     ) -> list[Any]:
         task = self._task(Task.on_piece, self._work(function, *args))
         return [task(part.fields) for part in parts]
@@ -318,12 +318,12 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     rows = rows_per_shard or _default_rows(X, n, d, dtype)
     starts = range(0, n, rows)
     if is_row_source(X):
-        raws: list[Any] = [Slice(X, start, min(start + rows, n)) for start in starts]
+        raws: list[Any] = [RowRange(X, start, min(start + rows, n)) for start in starts]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
         raws = placed([X[start : start + rows] for start in starts])
-    parts = tuple(Part(start, raw) for start, raw in zip(starts, raws, strict=True))
+    parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
     shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
     _refuse_beyond_memory(shards)
     return shards
@@ -359,9 +359,9 @@ def _share(index: int, count: int) -> int:
     return count // 2 + (count % 2 or 2 * index < count)
 
 
-def _itself(piece: Piece) -> Piece:
+def _itself(piece: LoadedShard) -> LoadedShard:
     return piece
 
 
-def _times(piece: Piece, matrix: Array) -> Array:
+def _times(piece: LoadedShard, matrix: Array) -> Array:
     return np.asarray(piece.X @ matrix.astype(piece.X.dtype))

@@ -26,7 +26,7 @@ def is_row_source(X: Any) -> TypeGuard[RowSource]:
     return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
 
 
-class Slice:
+class RowRange:
     """Rows of a `RowSource`, read where they are needed.
 
     Not a dataclass: Dask would look through every field of one for collections, each time.

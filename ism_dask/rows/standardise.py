@@ -21,7 +21,7 @@ _FAR = 64.0
 
 
 @dataclass(frozen=True)
-class Affine:
+class Standardisation:
     """What turns raw rows into the rows that the mathematics sees: `(x - mean) / scale`.
 
     Attributes

@@ -13,18 +13,18 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.observe.pass_progress import done
+from ism_dask.observe.pass_progress import task_done
 from ism_dask.rows.cluster import computed, heard, tell
-from ism_dask.rows.source import Slice
-from ism_dask.rows.standardise import Affine
-from ism_dask.rows.worker import settle_in
+from ism_dask.rows.source import RowRange
+from ism_dask.rows.standardise import Standardisation
+from ism_dask.rows.worker import prepare_worker
 
 # Partial sums that one task adds up: with two the tasks would be many, with all of them wide.
 FAN = 4
 
 
 @dataclass(frozen=True)
-class Piece:
+class LoadedShard:
     """A shard as a task sees it.
 
     Attributes
@@ -42,7 +42,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardRef:
     """A shard before it is loaded: every field may still be a Dask task."""
 
     start: int
@@ -53,12 +53,12 @@ class Part:
     def fields(self) -> Any:
         """The shard as an argument of one task."""
         fields = (self.start, self.raw, self.facts)
-        return fields if self._pending else _Bundle(*fields)
+        return fields if self._pending else _ShardPayload(*fields)
 
     @property
     def bundle(self) -> Any:
         """The shard as an argument of many tasks, which Dask looks through once for all."""
-        bundle = delayed(_Bundle, pure=False) if self._pending else _Bundle
+        bundle = delayed(_ShardPayload, pure=False) if self._pending else _ShardPayload
         return bundle(self.start, self.raw, self.facts)
 
     @property
@@ -66,14 +66,14 @@ class Part:
         return any(isinstance(field, Delayed) for field in (self.raw, *self.facts))
 
 
-class _Bundle:
+class _ShardPayload:
     """A shard whose fields are all there. Not a dataclass, for the reason that `Slice` gives."""
 
     def __init__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> None:
         self.start, self.raw, self.facts = start, raw, facts
 
     @classmethod
-    def of(cls, fields: Any) -> _Bundle:
+    def of(cls, fields: Any) -> _ShardPayload:
         """Return the bundle of `Part.fields`, as a task gets them, or of `Part.bundle`."""
         return fields if isinstance(fields, cls) else cls(*fields)
 
@@ -84,7 +84,7 @@ class Task:
     def __init__(
         self,
         dtype: np.dtype[Any],
-        affine: Affine | None,
+        affine: Standardisation | None,
         function: Callable[..., Any],
         args: tuple[Any, ...],
     ) -> None:
@@ -105,7 +105,7 @@ class Task:
 
     def on_piece(self, part: Any) -> Any:
         """Call the function on a piece."""
-        return self.function(self._load(_Bundle.of(part)), *self.args)
+        return self.function(self._load(_ShardPayload.of(part)), *self.args)
 
     def on_run(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over pieces, one after the other."""
@@ -116,15 +116,17 @@ class Task:
 
     def on_picked(self, part: Any, indices: Array) -> Any:
         """Call the function on some rows of a piece; the others are not standardised."""
-        return self.function(self._load(_Bundle.of(part), indices), *self.args)
+        return self.function(self._load(_ShardPayload.of(part), indices), *self.args)
 
-    def on_stripe(self, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+    def on_stripe(self, head: _ShardPayload, tail: Sequence[_ShardPayload]) -> Any:
         """Call the function on a piece and an iterator over pieces."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._told(self.function(first, pieces, *self.args))
 
-    def on_some_pairs(self, loader: Task, head: _Bundle, tail: Sequence[_Bundle]) -> Any:
+    def on_some_pairs(
+        self, loader: Task, head: _ShardPayload, tail: Sequence[_ShardPayload]
+    ) -> Any:
         """Call the function on a piece and an iterator over pieces that another task loads."""
         pieces = (loader._load(part) for part in tail)  # a task of the same class
         return self._told(self.function(self._load(head), pieces, *self.args))
@@ -136,7 +138,7 @@ class Task:
         """
         leaves = len(calls)
         while len(calls) > 1:
-            join = delayed(added, pure=False)
+            join = delayed(tree_sum, pure=False)
             groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
             calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
         if finish is not None:
@@ -147,23 +149,23 @@ class Task:
 
     def _told(self, result: Any) -> Any:
         """Return `result`, and let whoever watches know that there is one."""
-        if self.number is not None and not done(self.number) and os.getpid() != self.driver:
+        if self.number is not None and not task_done(self.number) and os.getpid() != self.driver:
             tell(self.number)
         return result
 
-    def _load(self, part: _Bundle, chosen: Array | None = None) -> Piece:
+    def _load(self, part: _ShardPayload, chosen: Array | None = None) -> LoadedShard:
         if os.getpid() != self.driver:
-            settle_in()
-        rows = part.raw.load() if isinstance(part.raw, Slice) else part.raw
+            prepare_worker()
+        rows = part.raw.load() if isinstance(part.raw, RowRange) else part.raw
         facts = tuple(_aligned(fact) for fact in part.facts)
         if chosen is not None:
             rows, facts = rows[chosen], tuple(fact[chosen] for fact in facts)
         if self.affine is not None:
-            return Piece(part.start, self.affine.apply(rows, self.dtype), facts)
-        return Piece(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
+            return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
+        return LoadedShard(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
 
 
-def added(first: Any, second: Any, *others: Any) -> Any:
+def tree_sum(first: Any, second: Any, *others: Any) -> Any:
     """Return the sum of results: numbers, arrays, or tuples of such; None stays None."""
     # The results may be asked for again; their first sum is ours.
     return reduce(_gathered, others, _plus(first, second))

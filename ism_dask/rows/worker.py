@@ -31,7 +31,7 @@ def reuse_pages() -> None:
 
 
 @cache
-def settle_in() -> None:
+def prepare_worker() -> None:
     """Make this process, a worker's, fit for tasks."""
     pin_process()
     name, value = _FIXED

@@ -62,9 +62,9 @@ SOLVERS: dict[str, Solver] = {
 }
 
 # What takes over where the spectral iteration comes to no end.
-CLIMB = Solver(stiefel.to_the_end, 300, "steps along the slope of J")
+CLIMB = Solver(stiefel.solve_fully, 300, "steps along the slope of J")
 # What goes before it where tiles are in single precision.
-APPROACH = Solver(stiefel.nearly, 300, "the first steps along the slope of J")
+APPROACH = Solver(stiefel.solve_roughly, 300, "the first steps along the slope of J")
 
 
 def as_solver(name: str) -> Solver:

@@ -29,7 +29,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 1e-13
 
 
-def ascend(
+def cayley_ascent(
     evaluate: Callable[[Array], Evaluation],
     slope: Callable[[Evaluation], Array],
     W: Array,

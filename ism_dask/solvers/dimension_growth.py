@@ -10,8 +10,8 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import Stopping
-from ism_dask.solvers.cayley_ascent import ascend
-from ism_dask.solvers.solver_log import Trace
+from ism_dask.solvers.cayley_ascent import cayley_ascent
+from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
 
@@ -25,13 +25,13 @@ def solve(
     state: State | None = None,
 ) -> Solution:
     """Grow W by a column at a time; `max_iter` counts the steps of each."""
-    trace = Trace(operator, q, stopping, on_iteration, state)
+    trace = SolverLog(operator, q, stopping, on_iteration, state)
     # What it grew, and not the start, which may be better. Each column is best beside those
     # before it; all together need not be stationary.
     return trace.ended(_grown(trace, q, stopping), last=True, otherwise=Status.COLUMN_BY_COLUMN)
 
 
-def _grown(trace: Trace, q: int, stopping: Stopping) -> Status:
+def _grown(trace: SolverLog, q: int, stopping: Stopping) -> Status:
     status = Status.CONVERGED
     W = trace.start[:, :0]
     try:
@@ -43,7 +43,7 @@ def _grown(trace: Trace, q: int, stopping: Stopping) -> Status:
     return status
 
 
-def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array, bool]:
+def _with_column(trace: SolverLog, fixed: Array, stopping: Stopping) -> tuple[Array, bool]:
     """Return W (d, k + 1) made of `fixed` (d, k) and a column, and whether that has settled.
 
     The column is looked for in coordinates of what is outside of `fixed`, so that no rounding
@@ -63,7 +63,7 @@ def _with_column(trace: Trace, fixed: Array, stopping: Stopping) -> tuple[Array,
     if trace.settled(slope(now), first):
         trace.note(whole(first), now)
         return whole(first), True
-    climb = ascend(lambda column: trace.evaluate(whole(column)), slope, first, now)
+    climb = cayley_ascent(lambda column: trace.evaluate(whole(column)), slope, first, now)
     for steps, (column, evaluation) in enumerate(climb, start=1):
         trace.note(whole(column), evaluation)
         settled = trace.settled(slope(evaluation), column)

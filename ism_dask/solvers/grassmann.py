@@ -11,7 +11,7 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import Stopping
-from ism_dask.solvers.solver_log import Trace
+from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
 
@@ -35,7 +35,7 @@ def solve(
             "`solver`='grassmann' needs pymanopt, which is not installed: "
             "pip install 'ism-dask[rivals]'"
         ) from error
-    trace = Trace(operator, q, stopping, on_iteration, state)
+    trace = SolverLog(operator, q, stopping, on_iteration, state)
     if trace.at_rest:
         return trace.ended(Status.CONVERGED)
     search = TrustRegions(
@@ -65,7 +65,7 @@ class _Settled(Exception):  # noqa: N818 - nothing went wrong
 class _Posed:
     """The problem as pymanopt asks it: minus J, its derivatives, all of about the size of 1."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: SolverLog) -> None:
         self.trace = trace
         self._at, self._evaluation = trace.start, trace.evaluation
         self._unit = max(float(np.linalg.norm(trace.evaluation.matrix)), np.finfo(float).tiny)

@@ -17,17 +17,17 @@ from ism_dask.engines.operator import (
     DOUBLE_NOISE,
     Evaluation,
     Operator,
-    finite,
+    check_finite,
     relative_residual,
     space_of,
 )
 from ism_dask.linalg.eigen import (
     Spectrum,
-    determined,
-    largest_outside,
-    leading,
+    determined_eigenvectors,
+    largest_eigenvalue_outside,
+    leading_eigenpairs,
     rayleigh_ritz,
-    sine,
+    subspace_sine,
 )
 from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
 from ism_dask.records.stopping import RESIDUAL, Stopping, is_stationary
@@ -38,7 +38,7 @@ from ism_dask.status import Status
 # thousandth; where the bound is wide it says nothing of that.
 _TIE = 1e-4
 # The residual at which other solvers than ISM end.
-AT_REST = 1e-6
+SOLVER_TOLERANCE = 1e-6
 # The size of Phi W, as a share of J, below which J does not depend on W but for rounding.
 _FLAT = 1e-9
 # The residual at which W is a stationary point whatever ended the iteration.
@@ -91,7 +91,7 @@ def solve(
         Where an earlier run was; the answer is then the same, bit for bit.
     """
     run = _Run(operator, q, stopping)
-    state = begin(operator, q) if state is None else state
+    state = spectral_state(operator, q) if state is None else state
     # The time before a run was cut off counts.
     earlier = state.history[-1].seconds if state.history else 0.0
     started = time.perf_counter() - earlier
@@ -104,10 +104,10 @@ def solve(
         spectrum = run.step(point)
         iteration, seconds = state.iteration + 1, time.perf_counter() - started
         change = relative_change(spectrum.values, state.current.eigenvalues)
-        angle = sine(state.current.W, spectrum.vectors)
-        met = stopping.met(change, angle)
+        angle = subspace_sine(state.current.W, spectrum.vectors)
+        met = stopping.tol_is_met(change, angle)
         # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
-        last = met or stopping.spent(iteration, seconds)
+        last = met or stopping.is_spent(iteration, seconds)
         evaluate = operator.gradient if last else operator.phi
         tried = _Point(spectrum.vectors, evaluate(spectrum.vectors))
         slack = _slack(tried.evaluation)
@@ -142,8 +142,8 @@ class _Run:
 
     def step(self, point: _Point) -> Spectrum:
         """Return the eigenpairs that W becomes."""
-        return leading(
-            finite(point.evaluation.matrix),
+        return leading_eigenpairs(
+            check_finite(point.evaluation.matrix),
             self.q,
             guess=point.W,
             noise=point.evaluation.noise,
@@ -156,7 +156,7 @@ class _Run:
             return False
         return is_stationary(
             point.residual,
-            sine(point.W, self.step(point).vectors),
+            subspace_sine(point.W, self.step(point).vectors),
             float(np.linalg.norm(point.product)),
             point.evaluation.objective,
         )
@@ -164,7 +164,7 @@ class _Run:
     def is_over(self, state: State) -> bool:
         """Return whether no iteration follows."""
         reached = self.stopping.reached(state.history[-1])
-        return reached or self.stopping.gives_up(state.history)
+        return reached or self.stopping.is_stuck(state.history)
 
     def solution(self, state: State, tried: _Point | None = None) -> Solution:
         """Return the best W; `tried` is the last one, if that is known."""
@@ -196,7 +196,7 @@ class _Run:
     def _following(self, point: _Point) -> float:
         """Return the largest eigenvalue of Phi outside of W."""
         evaluation = point.evaluation if point.is_whole else self.operator.phi(point.W)
-        return largest_outside(evaluation.matrix, point.W)
+        return largest_eigenvalue_outside(evaluation.matrix, point.W)
 
     def _status(self, state: State, point: _Point) -> Status:
         record = state.history[-1]
@@ -204,15 +204,15 @@ class _Run:
             return Status.FLAT
         published = self.stopping.tol is not None
         if record.settled and (published or state.best is state.current):
-            near = point.residual <= (RESIDUAL if self.stopping.claims else _AT_POINT)
+            near = point.residual <= (RESIDUAL if self.stopping.claims_convergence else _AT_POINT)
             return Status.CONVERGED if near else Status.TOLERANCE
-        if self.stopping.spent(record.iteration, record.seconds):
+        if self.stopping.is_spent(record.iteration, record.seconds):
             spent = record.iteration >= self.stopping.max_iter
             return Status.MAX_ITER if spent else Status.OVER_CAP
         return Status.SWINGS
 
 
-def is_at_rest(operator: Operator, solution: Solution) -> bool:
+def one_step_agrees(operator: Operator, solution: Solution) -> bool:
     """Return whether one spectral step tells nothing against a claim that W is stationary.
 
     Where the step would leave W, because Phi has a larger eigenvalue outside of W than within, it
@@ -226,35 +226,35 @@ def is_at_rest(operator: Operator, solution: Solution) -> bool:
     return _Run(operator, solution.W.shape[1], Stopping(None)).stays(point)
 
 
-def begin(operator: Operator, q: int) -> State:
+def spectral_state(operator: Operator, q: int) -> State:
     """Return the state before the first iteration: the leading eigenvectors of Phi0.
 
     Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
     taken: the others would be rounding noise, and the first iteration finds q in any case.
     """
-    phi0 = finite(operator.phi0())
-    values, W = determined(phi0, q)
+    phi0 = check_finite(operator.phi0())
+    values, W = determined_eigenvectors(phi0, q)
     if not W.shape[1]:
-        W = leading(phi0, q, space=space_of(operator)).vectors
+        W = leading_eigenpairs(phi0, q, space=space_of(operator)).vectors
     return State.begun(Candidate(W, values, np.nan, -np.inf))
 
 
 def spectral_start(operator: Operator, q: int) -> Array:
     """Return the q leading eigenvectors (d, q) of Phi0."""
-    return leading(finite(operator.phi0()), q, space=space_of(operator)).vectors
+    return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator)).vectors
 
 
-def started(W: Array) -> State:
+def state_at(W: Array) -> State:
     """Return the state that begins with W (d, q), of which nothing is known."""
     return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
 
 
-def resumed(solution: Solution) -> State:
+def restart_from(solution: Solution) -> State:
     """Return the state that begins with the W of a solution of a problem that has changed."""
     return State.begun(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
 
 
-def continued(solution: Solution, W: Array | None = None) -> State:
+def continue_from(solution: Solution, W: Array | None = None) -> State:
     """Return the state that goes on from a solution, or from another W (d, q) in its place."""
     W = solution.W if W is None else W
     start = Candidate(W, solution.eigenvalues, np.nan, -np.inf)
@@ -285,6 +285,6 @@ def _slack(evaluation: Evaluation) -> float:
     return (share + evaluation.noise) * abs(evaluation.objective)
 
 
-def at_rest(W: Array, product: Array) -> bool:
+def meets_solver_tolerance(W: Array, product: Array) -> bool:
     """Return whether W (d, k), with Phi W (d, k), is stationary enough for a solver to end."""
-    return relative_residual(W, product) <= AT_REST
+    return relative_residual(W, product) <= SOLVER_TOLERANCE

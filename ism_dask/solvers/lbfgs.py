@@ -30,7 +30,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 Precondition = Callable[[Array], Array]
 
 
-def climb_by_curvature(
+def lbfgs_ascent(
     evaluate: Callable[[Array], Evaluation],
     W: Array,
     now: Evaluation,

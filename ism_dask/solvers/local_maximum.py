@@ -12,8 +12,8 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Operator, finite, space_of
-from ism_dask.linalg.eigen import leading, nearest_orthonormal, sine
+from ism_dask.engines.operator import Operator, check_finite, space_of
+from ism_dask.linalg.eigen import leading_eigenpairs, nearest_orthonormal, subspace_sine
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping import GAIN, HORIZON
 from ism_dask.solvers.time_limit import TimeLimited
@@ -58,7 +58,7 @@ class Verdict:
     objective: float = -np.inf
 
 
-def verify(operator: TimeLimited, solution: Solution, horizon: int = HORIZON) -> Verdict:
+def verify_maximum(operator: TimeLimited, solution: Solution, horizon: int = HORIZON) -> Verdict:
     """Try to leave the W of a solution uphill, and by up to `horizon` spectral steps.
 
     Raises
@@ -66,7 +66,7 @@ def verify(operator: TimeLimited, solution: Solution, horizon: int = HORIZON) ->
     TimeIsUpError
         When the time is up before the verdict is known.
     """
-    local = _Neighbourhood.of(operator, solution)
+    local = _SecondOrderModel.of(operator, solution)
     ends = local.extremes()
     if ends.largest > _GROWTH:
         moved = _highest(operator, solution, ends.upward)
@@ -95,7 +95,7 @@ class _Extremes:
 
 
 @dataclass(frozen=True)
-class _Neighbourhood:
+class _SecondOrderModel:
     """J near a stationary W, to the second order.
 
     Directions Z (d, q) with `W^T Z = 0` are told in eigenvectors of Phi, and scaled so that the
@@ -110,12 +110,12 @@ class _Neighbourhood:
     step: float
 
     @classmethod
-    def of(cls, operator: TimeLimited, solution: Solution) -> _Neighbourhood:
+    def of(cls, operator: TimeLimited, solution: Solution) -> _SecondOrderModel:
         """Look at Phi at W."""
         W = solution.W
         evaluation = operator.phi(W)
         basis = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-        inner, turn = scipy.linalg.eigh(basis.T @ finite(evaluation.matrix) @ basis)
+        inner, turn = scipy.linalg.eigh(basis.T @ check_finite(evaluation.matrix) @ basis)
         gaps = solution.eigenvalues - inner[:, None]
         step = _COARSE_STEP if evaluation.approximate else _STEP
         return cls(operator, solution, basis @ turn, gaps, step)
@@ -193,8 +193,8 @@ def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array, horizon: 
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
     evaluation, passed = operator.phi(W), [W]
     for _ in range(horizon):
-        W = leading(
-            finite(evaluation.matrix),
+        W = leading_eigenpairs(
+            check_finite(evaluation.matrix),
             W.shape[1],
             guess=W,
             noise=evaluation.noise,
@@ -203,7 +203,7 @@ def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array, horizon: 
         evaluation = operator.phi(W)
         if evaluation.objective > highest:
             best, highest = W, evaluation.objective
-        if any(sine(before, W) < _SAME for before in passed[1:]):
+        if any(subspace_sine(before, W) < _SAME for before in passed[1:]):
             return Verdict(best, objective=highest)
         passed.append(W)
     return Verdict(best, certain=False, objective=highest)

@@ -18,20 +18,20 @@ from ism_dask.engines import (
     Engine,
     PaddedOperator,
     Problem,
-    attempt,
-    candidates,
+    candidate_engines,
+    first_that_serves,
 )
-from ism_dask.linalg.row_space import Space
-from ism_dask.records.checkpoint import Journal
+from ism_dask.linalg.row_space import RowSpace
+from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import HORIZON, RESIDUAL, Stopping
 from ism_dask.solvers import APPROACH, CLIMB, SOLVERS, Solver
-from ism_dask.solvers.ism import continued, is_at_rest, resumed, solve, started
+from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.local_maximum import verify
-from ism_dask.solvers.second_order import refined
+from ism_dask.solvers.local_maximum import verify_maximum
+from ism_dask.solvers.second_order import refine_by_newton
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
-from ism_dask.stationarity import certified
+from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
 # What eigenvalues may change by where a W is only to begin with.
@@ -47,7 +47,7 @@ _DETOURS = 20
 
 
 @dataclass(frozen=True)
-class Search:
+class MultistartSearch:
     """A way to look for the W of largest J.
 
     Attributes
@@ -93,15 +93,19 @@ class Search:
         return self.chosen and self.solver.by_change and self.stopping.tol is None
 
     def run(
-        self, problem: Problem, q: int, state: State | None = None, journal: Journal | None = None
+        self,
+        problem: Problem,
+        q: int,
+        state: State | None = None,
+        saved_fit: CheckpointedFit | None = None,
     ) -> tuple[Engine, Solution]:
         """Return W (d, q), from `state` on if there is one, and the engine that it came by.
 
         What looks further than one run from there never returns less than that run: both are
-        solved to the end. The `journal` takes each run of a solver as a leg.
+        solved to the end. The `saved_fit` takes each run of a solver as a leg.
         """
-        journal = Journal() if journal is None else journal
-        run = _Run(self, problem, q, journal, journal.seconds)
+        saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
+        run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
         looks_further = self.continuation or self.n_init > 1
         watcher = None if looks_further else self.on_iteration
         found = [run.attempted(problem, partial(run.solved, state=state, watcher=watcher))]
@@ -110,12 +114,14 @@ class Search:
         # Of equals the later one, which was told of.
         return max(reversed(found), key=lambda pair: pair[1].objective)
 
-    def _further(self, run: _Run, problem: Problem, state: State | None) -> tuple[Engine, Solution]:
+    def _further(
+        self, run: _SearchRun, problem: Problem, state: State | None
+    ) -> tuple[Engine, Solution]:
         """Return what wider kernels, or random starts, lead to."""
         wider_state = state
         for wider in self._wider(problem):
             _, solution = run.attempted(wider, partial(run.loosely, state=wider_state))
-            wider_state = resumed(solution)
+            wider_state = restart_from(solution)
         return run.attempted(problem, partial(run.from_the_best, state=wider_state))
 
     def _wider(self, problem: Problem) -> Iterator[Problem]:
@@ -127,27 +133,27 @@ class Search:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SearchRun:
     """One search, which began so many seconds after the fit."""
 
-    search: Search
+    search: MultistartSearch
     problem: Problem
     q: int
-    journal: Journal
+    saved_fit: CheckpointedFit
     began: float
 
     def attempted(
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return what `work` makes of the first engine that does not decline on the way."""
-        engines = candidates(self.search.engine, problem, self.q, climbs=self.search.chosen)
-        return attempt(engines, work)
+        engines = candidate_engines(self.search.engine, problem, self.q, climbs=self.search.chosen)
+        return first_that_serves(engines, work)
 
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
         loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._left().max_seconds)
         operator = PaddedOperator(engine, self._constant)
-        solution = self.journal.leg(
+        solution = self.saved_fit.run_or_restore(
             lambda known, tell: solve(
                 operator, self.q, loose, on_iteration=tell, state=known or state
             )
@@ -162,7 +168,7 @@ class _Run:
                 if tried and self.time_is_up:
                     break
                 tried.append(self.loosely(engine, start)[1])
-            state = resumed(max(tried, key=lambda solution: solution.objective))
+            state = restart_from(max(tried, key=lambda solution: solution.objective))
         return self.solved(engine, state, self.search.on_iteration)
 
     def solved(
@@ -182,7 +188,7 @@ class _Run:
             finer = self._finer(engine, solution)
             if finer is None:
                 return kept
-            engine, state = finer, continued(solution)
+            engine, state = finer, continue_from(solution)
 
     def _coarsely(self, engine: Engine, state: State | None) -> State | None:
         """Return a W to begin with by fewer rows, where the engine has a part that sees those."""
@@ -193,13 +199,13 @@ class _Run:
         first = self._coarsely(coarse, state)
         operator = PaddedOperator(coarse, self._constant)
         if first is not None and chosen:
-            return resumed(self._climbed(operator, first, None))
+            return restart_from(self._climbed(operator, first, None))
         stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
 
-        return resumed(self.journal.leg(leg))
+        return restart_from(self.saved_fit.run_or_restore(leg))
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, where the solution calls for it."""
@@ -212,7 +218,7 @@ class _Run:
     def _complete(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
-        solution = certified(engine, self._verified(engine, state, watcher))
+        solution = with_true_residual(engine, self._verified(engine, state, watcher))
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             return replace(solution, status=Status.APPROXIMATE)
         return solution
@@ -228,13 +234,13 @@ class _Run:
                 return solution
             try:
                 limited = TimeLimited(operator, self._left())
-                verdict = verify(limited, solution, self._horizon)
+                verdict = verify_maximum(limited, solution, self._horizon)
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
             if verdict.better is None:
                 certain = verdict.certain or self.search.climbs
                 return solution if certain else replace(solution, status=Status.LOCAL)
-            state = continued(solution, verdict.better)
+            state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
 
     def _solved_once(
@@ -249,14 +255,14 @@ class _Run:
             if solution.status not in (Status.MAX_ITER, Status.STALLED):
                 return self._refined(operator, solution)
             # Where an engine's J jumps from W to W no step may raise it; spectral steps go on.
-            state = continued(solution)
+            state = continue_from(solution)
         solution = self._followed(self.search.solver, operator, state, watcher)
         # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
         # rows are unlike does as well. Its maximum is nothing to be sought before the end.
-        climbs = self.problem.gamma.definite or self.search.stopping.tol is None
+        climbs = self.problem.gamma.is_psd or self.search.stopping.tol is None
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
-            solution = self._climbed(operator, continued(solution), watcher)
+            solution = self._climbed(operator, continue_from(solution), watcher)
         return self._refined(operator, solution)
 
     @property
@@ -295,9 +301,9 @@ class _Run:
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             return solution if ended else replace(solution, status=Status.APPROXIMATE)
         if engine.double is not engine:
-            state = continued(uphill(APPROACH, rough, state, watcher))
+            state = continue_from(uphill(APPROACH, rough, state, watcher))
         solution = uphill(CLIMB, operator, state, watcher)
-        if solution.status is Status.MAX_ITER and is_at_rest(operator, solution):
+        if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
 
@@ -305,7 +311,7 @@ class _Run:
         """Return the solution after steps of the second order, if they are wanted."""
         if not self.search.refine or solution.status is Status.OVER_CAP:
             return solution
-        return refined(operator, solution, self._left())
+        return refine_by_newton(operator, solution, self._left())
 
     def _followed(
         self,
@@ -334,14 +340,14 @@ class _Run:
                 **options,
             )
 
-        return self.journal.leg(leg, _seconds_of(state))
+        return self.saved_fit.run_or_restore(leg, _seconds_of(state))
 
     def _random_starts(self) -> Iterator[State]:
-        space = (self.problem.space or Space(self.problem.d)).limited(self._constant)
+        space = (self.problem.space or RowSpace(self.problem.d)).limited(self._constant)
         for number in range(1, self.search.n_init):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
-            yield started(np.pad(W, [(0, space.n_constant), (0, 0)]))
+            yield state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))
 
     def _left(self, state: State | None = None) -> Stopping:
         """Return when to stop what begins now, at `state`, whose seconds count already."""
@@ -353,11 +359,11 @@ class _Run:
     @property
     def time_is_up(self) -> bool:
         """Whether no run may begin any more."""
-        return self.search.stopping.over_cap(self._seconds)
+        return self.search.stopping.time_is_up(self._seconds)
 
     @property
     def _seconds(self) -> float:
-        return self.journal.seconds - self.began
+        return self.saved_fit.seconds - self.began
 
 
 def _seconds_of(state: State | None) -> float:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import Operator
-from ism_dask.linalg.eigen import largest_outside, rayleigh_ritz
+from ism_dask.linalg.eigen import largest_eigenvalue_outside, rayleigh_ritz
 
 
 @dataclass(frozen=True)
-class Ritz:
+class RitzPairs:
     """A subspace and what Phi does in it and beside it: fields as those of a `Solution`.
 
     Attributes
@@ -36,7 +36,7 @@ class Ritz:
     product: Array
 
     @classmethod
-    def of(cls, operator: Operator, W: Array) -> Ritz:
+    def of(cls, operator: Operator, W: Array) -> RitzPairs:
         """Look at W (d, q): one Phi."""
         evaluation = operator.phi(W)
         phi = evaluation.matrix
@@ -44,7 +44,7 @@ class Ritz:
         return cls(
             W=W,
             eigenvalues=values,
-            eigengap=float(values[-1]) - largest_outside(phi, W),
+            eigengap=float(values[-1]) - largest_eigenvalue_outside(phi, W),
             objective=evaluation.objective,
             error=evaluation.error,
             product=product,

@@ -16,8 +16,8 @@ from ism_dask.engines.operator import Evaluation, Operator, relative_residual
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping import Stopping
-from ism_dask.solvers.ism import at_rest
-from ism_dask.solvers.rayleigh_ritz import Ritz
+from ism_dask.solvers.ism import meets_solver_tolerance
+from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
 
@@ -35,7 +35,7 @@ _LEAST, _MOST = 0.1, 0.75
 
 
 @dataclass(frozen=True)
-class _Model:
+class _QuadraticModel:
     """J near W, to the second order, along Z (d, q) with `W^T Z = 0`."""
 
     operator: TimeLimited
@@ -60,7 +60,9 @@ class _Model:
         return Z - self.W @ (self.W.T @ Z)
 
 
-def refined(operator: Operator, solution: Solution, stopping: Stopping | None = None) -> Solution:
+def refine_by_newton(
+    operator: Operator, solution: Solution, stopping: Stopping | None = None
+) -> Solution:
     """Return a solution with the W that the steps come to, at no lower J.
 
     The history stays that of the iteration. Where that has not settled, these steps may have.
@@ -80,9 +82,9 @@ def refined(operator: Operator, solution: Solution, stopping: Stopping | None = 
         over = True
     if W is solution.W:
         return replace(solution, status=Status.OVER_CAP) if over else solution
-    ritz = Ritz.of(operator, W)
+    ritz = RitzPairs.of(operator, W)
     status = Status.OVER_CAP if over else solution.status
-    if at_rest(ritz.W, ritz.product):
+    if meets_solver_tolerance(ritz.W, ritz.product):
         status = Status.CONVERGED
     return replace(solution, **vars(ritz), status=status)
 
@@ -94,7 +96,7 @@ def _climb(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
     for _ in range(_STEPS):
         if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
             return
-        model = _Model(operator, W, evaluation.matrix)
+        model = _QuadraticModel(operator, W, evaluation.matrix)
         Z, bent, at_edge = _step(model, radius)
         promised = model.gain(Z, bent)
         if not promised > _GAIN * abs(evaluation.objective):
@@ -111,7 +113,7 @@ def _climb(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
             radius = min(2 * radius, _LAST_RADIUS)
 
 
-def _step(model: _Model, radius: float) -> tuple[Array, Array, bool]:
+def _step(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
     """Return the step that the model likes best, its bend, and whether the radius cut it short.
 
     Conjugate gradients after Steihaug and Toint.

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator, finite, relative_residual
-from ism_dask.linalg.eigen import sine
+from ism_dask.engines.operator import Evaluation, Operator, check_finite, relative_residual
+from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import (
     Candidate,
     Record,
@@ -17,9 +17,9 @@ from ism_dask.records.iteration import (
     State,
     relative_change,
 )
-from ism_dask.records.stopping import RESIDUAL, STEPS, Stopping, stands_still
-from ism_dask.solvers.ism import AT_REST, spectral_start
-from ism_dask.solvers.rayleigh_ritz import Ritz
+from ism_dask.records.stopping import RESIDUAL, STEPS, Stopping, has_plateaued
+from ism_dask.solvers.ism import SOLVER_TOLERANCE, spectral_start
+from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
@@ -27,7 +27,7 @@ from ism_dask.status import Status
 _STILL = 1e-9
 
 
-class Trace:
+class SolverLog:
     """The iterations of a rival so far.
 
     Parameters
@@ -61,7 +61,7 @@ class Trace:
         on_iteration: Callable[[State], None] | None,
         state: State | None,
         *,
-        rest: float = AT_REST,
+        rest: float = SOLVER_TOLERANCE,
         still: float = _STILL,
     ) -> None:
         self._operator, self._q, self._rest, self._still = operator, q, rest, still
@@ -70,7 +70,7 @@ class Trace:
         self.start = _start(operator, q, None if state is None else state.current.W)
         # It is there whatever time there is: some W has to be returned.
         self.evaluation = operator.gradient(self.start)
-        finite(self.evaluation.matrix)
+        check_finite(self.evaluation.matrix)
         now = _candidate(self.start, self.evaluation)
         iteration, history = (0, ()) if state is None else (state.iteration, state.history)
         self.state = State(iteration, now, now, history, peak=now.objective)
@@ -100,7 +100,7 @@ class Trace:
             objective=now.objective,
             eigenvalues=tuple(now.eigenvalues.tolist()),
             change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
-            angle=sine(before.current.W, W),
+            angle=subspace_sine(before.current.W, W),
             seconds=self._earlier + self._capped.seconds,
             ascent=now.objective >= before.current.objective,
             residual=relative_residual(W, evaluation.matrix),
@@ -130,7 +130,7 @@ class Trace:
         own = self.state.history[self._begun :]
         last = [record.objective for record in own[-STEPS - 1 :]]
         # J may fall for once: there and back again is no standstill.
-        return bool(last) and stands_still(np.abs(np.diff(last)), last[-1], self._still)
+        return bool(last) and has_plateaued(np.abs(np.diff(last)), last[-1], self._still)
 
     def ended(
         self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
@@ -140,12 +140,12 @@ class Trace:
         `otherwise` takes the place of a status that claims more than the residual bears out.
         """
         if self.state.current.W.shape[1] < self._q:
-            W = completed(self.state.current.W, self.start)
+            W = complete_columns(self.state.current.W, self.start)
             self.note(W, self._operator.gradient(W))
         if not self.state.history:
             self.note(self.start, self.evaluation)
         kept = self.state.current if last else self.state.best
-        ritz = Ritz.of(self._operator, kept.W)
+        ritz = RitzPairs.of(self._operator, kept.W)
         if status is Status.CONVERGED and relative_residual(ritz.W, ritz.product) > RESIDUAL:
             status = otherwise
         return Solution(
@@ -156,7 +156,7 @@ class Trace:
         )
 
 
-def completed(W: Array, others: Array) -> Array:
+def complete_columns(W: Array, others: Array) -> Array:
     """Return W (d, k) with the most that orthonormal columns `others` (d, q) add: (d, q)."""
     outside = np.linalg.svd(others - W @ (W.T @ others), full_matrices=False)[0]
     return np.hstack([W, outside[:, : others.shape[1] - W.shape[1]]])
@@ -167,7 +167,7 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     if W is not None and W.shape[1] == q:
         return W
     spectral = spectral_start(operator, q)
-    return spectral if W is None else completed(W, spectral)
+    return spectral if W is None else complete_columns(W, spectral)
 
 
 def _candidate(W: Array, evaluation: Evaluation) -> Candidate:

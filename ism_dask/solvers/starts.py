@@ -11,7 +11,7 @@ import scipy.linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitened_by
+from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
 from ism_dask.rows import side_by_side
 
 # Slices that numbers are cut into.
@@ -35,7 +35,7 @@ _STAGES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class SampledRows:
     """Rows in memory with what is to be explained of them.
 
     Attributes
@@ -53,7 +53,7 @@ class Evidence:
     slices: Array
 
     @classmethod
-    def of(cls, X: Array, U: Array, classes: Array | None) -> Evidence:
+    def of(cls, X: Array, U: Array, classes: Array | None) -> SampledRows:
         """Return the evidence of rows; numbers are cut into slices of equal size."""
         U = U - U.mean(axis=0)
         return cls(X, U, _slices(U) if classes is None else classes)
@@ -78,16 +78,16 @@ class Evidence:
         covariance[np.diag_indices(len(covariance))] += np.trace(covariance) / len(covariance)
         return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(covariance))
 
-    def part(self, rows: Array) -> Evidence:
+    def part(self, rows: Array) -> SampledRows:
         """Return that of some rows (k,)."""
         U = self.U[rows]
         X = self.X[rows]
-        return Evidence(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
+        return SampledRows(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
 
 
-def starts(evidence: Evidence, q: int) -> dict[str, Array]:
+def candidate_starts(evidence: SampledRows, q: int) -> dict[str, Array]:
     """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
-    functions = _leading_functions(evidence.U)
+    functions = _principal_functions(evidence.U)
     calls = {
         name: partial(gradient_subspace, evidence.X, functions, share, ridge, q)
         for name, (share, ridge) in _GRADIENTS.items()
@@ -96,11 +96,11 @@ def starts(evidence: Evidence, q: int) -> dict[str, Array]:
     return dict(zip(calls, side_by_side(list(calls.values()), len(evidence.X)), strict=True))
 
 
-def directional_regression(evidence: Evidence, q: int) -> Array:
+def directional_regression(evidence: SampledRows, q: int) -> Array:
     """Return the subspace (d, q) in which means or variances of slices differ (Li and Wang)."""
     X = evidence.X
     m, d = X.shape
-    whitening = whitened_by(evidence.covariance, _RIDGE)
+    whitening = whitening_transform(evidence.covariance, _RIDGE)
     white = X @ whitening
     identity = np.eye(d)
     moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
@@ -122,7 +122,7 @@ def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q:
     taken in fewer and fewer directions, those that the ones before spanned: the fewer there are,
     the more a kernel sees. The width of the kernel is a `share` of the median distance.
     """
-    first, *others = _fewer_and_fewer(X.shape[1], q)
+    first, *others = _falling_dimensions(X.shape[1], q)
     subspace = largest_pairs(_gradient_moments(X, functions, share, ridge), first)[1]
     for k in others:
         moments = _gradient_moments(X @ subspace, functions, share, ridge)
@@ -130,7 +130,7 @@ def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q:
     return subspace
 
 
-def _fewer_and_fewer(d: int, q: int) -> list[int]:
+def _falling_dimensions(d: int, q: int) -> list[int]:
     """Return numbers of directions that fall from below `d` to `q`, each by the same factor."""
     numbers = np.rint(np.geomspace(d, q, _STAGES + 1)).astype(int).tolist()
     return sorted({k for k in numbers if q <= k < d} | {q}, reverse=True)
@@ -162,7 +162,7 @@ def _gradient_moments(Z: Array, functions: Array, share: float, ridge: float) ->
     return np.asarray(gradients.T @ gradients)
 
 
-def _leading_functions(U: Array) -> Array:
+def _principal_functions(U: Array) -> Array:
     """Return the (m, k) principal columns of U (m, r), no more than are looked at."""
     if U.shape[1] <= _FUNCTIONS:
         return U

@@ -9,9 +9,9 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import RESIDUAL, Stopping
-from ism_dask.solvers.cayley_ascent import ascend
-from ism_dask.solvers.lbfgs import Precondition, climb_by_curvature
-from ism_dask.solvers.solver_log import Trace
+from ism_dask.solvers.cayley_ascent import cayley_ascent
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
 
@@ -25,8 +25,8 @@ def solve(
     state: State | None = None,
 ) -> Solution:
     """Climb from where the spectral method starts, or from the W of `state`."""
-    trace = Trace(operator, q, stopping, on_iteration, state)
-    steps = ascend(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation)
+    trace = SolverLog(operator, q, stopping, on_iteration, state)
+    steps = cayley_ascent(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation)
     return trace.ended(_climbed(trace, steps, stopping))
 
 
@@ -46,18 +46,20 @@ def climb(
     J rises in every step. `rest` and `still` are those of `Trace`, `precondition` is that of
     `climb_by_curvature`.
     """
-    trace = Trace(operator, q, stopping, on_iteration, state, rest=rest, still=still)
-    steps = climb_by_curvature(trace.evaluate, trace.start, trace.evaluation, precondition)
+    trace = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
+    steps = lbfgs_ascent(trace.evaluate, trace.start, trace.evaluation, precondition)
     return trace.ended(_climbed(trace, steps, stopping))
 
 
 # To a standstill: single precision, and the engine, have a share in the residual, too.
-to_the_end = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
+solve_fully = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
 # To where single precision has done its part.
-nearly = partial(climb, rest=2e-3, still=1e-7)
+solve_roughly = partial(climb, rest=2e-3, still=1e-7)
 
 
-def _climbed(trace: Trace, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping) -> Status:
+def _climbed(
+    trace: SolverLog, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping
+) -> Status:
     if trace.at_rest:
         return Status.CONVERGED
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator, finite, space_of
-from ism_dask.linalg.row_space import Space
+from ism_dask.engines.operator import Evaluation, Operator, check_finite, space_of
+from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.stopping import Stopping
 
 
@@ -36,7 +36,7 @@ class TimeLimited:
         return time.perf_counter() - self._started
 
     @property
-    def space(self) -> Space | None:
+    def space(self) -> RowSpace | None:
         """That of the operator."""
         return space_of(self._operator)
 
@@ -54,7 +54,7 @@ class TimeLimited:
         """Return J and Phi(W) W (d, k)."""
         self._check_time()
         evaluation = self._operator.gradient(W)
-        finite(evaluation.matrix)
+        check_finite(evaluation.matrix)
         return evaluation
 
     def curvature(self, W: Array, Z: Array) -> Array:
@@ -63,5 +63,5 @@ class TimeLimited:
         return self._operator.curvature(W, Z)
 
     def _check_time(self) -> None:
-        if self._stopping.over_cap(self.seconds):
+        if self._stopping.time_is_up(self.seconds):
             raise TimeIsUpError

@@ -17,14 +17,14 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, Problem, choose
+from ism_dask.engines import Engine, Problem, first_engine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.kernels import Kernel
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.rows import side_by_side
 from ism_dask.solvers.ism import spectral_start
-from ism_dask.solvers.lbfgs import Precondition, climb_by_curvature
-from ism_dask.solvers.starts import Evidence, starts
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.solvers.starts import SampledRows, candidate_starts
 
 # Ways to choose.
 SELECTIONS = ("heldout",)
@@ -80,7 +80,7 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class SelectionProblem:
     """What a choice is made of.
 
     Attributes
@@ -95,7 +95,7 @@ class Choice:
         Multiples of the kernel's width, from wide to narrow, 1 among them.
     """
 
-    evidence: Evidence
+    evidence: SampledRows
     kernel: Kernel
     problem: Callable[[Array, Kernel], Problem]
     q: int
@@ -103,10 +103,10 @@ class Choice:
 
     def engine(self, rows: Array, width: float) -> Engine:
         """Return the exact engine of some rows (k,), with the kernel widened by `width`."""
-        return choose("exact", self.problem(rows, self.kernel.widened(width)), self.q)
+        return first_engine("exact", self.problem(rows, self.kernel.widened(width)), self.q)
 
 
-def select(choice: Choice, seed: int) -> list[Trial]:
+def try_widths(choice: SelectionProblem, seed: int) -> list[Trial]:
     """Return what was tried, the best first."""
     trials = _trials(choice)
     reference = max((each for each in trials if each.width == 1.0), key=_explained)
@@ -122,7 +122,7 @@ def _explained(trial: Trial) -> float:
     return trial.explained
 
 
-def _trials(choice: Choice) -> list[Trial]:
+def _trials(choice: SelectionProblem) -> list[Trial]:
     """Return loose solutions from a few starts at every width, from wide to narrow."""
     evidence = choice.evidence
     rows = np.arange(len(evidence.X))
@@ -132,7 +132,7 @@ def _trials(choice: Choice) -> list[Trial]:
         fit_watcher().on_selection(number, len(choice.widths))
         engine = choice.engine(rows, width)
         if not first_points:
-            others = list(_ranked(evidence, starts(evidence, choice.q)).items())[:_STARTS]
+            others = list(_ranked(evidence, candidate_starts(evidence, choice.q)).items())[:_STARTS]
             first_points = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
         calls = [
             partial(_trial, engine, evidence, width, start, W) for start, W in first_points.items()
@@ -143,13 +143,13 @@ def _trials(choice: Choice) -> list[Trial]:
     return trials
 
 
-def _ranked(evidence: Evidence, subspaces: dict[str, Array]) -> dict[str, Array]:
+def _ranked(evidence: SampledRows, subspaces: dict[str, Array]) -> dict[str, Array]:
     """Return subspaces by name, first the one whose neighbours explain most."""
     losses = {name: neighbour_losses(evidence, W).mean() for name, W in subspaces.items()}
     return {name: subspaces[name] for name in sorted(subspaces, key=lambda name: losses[name])}
 
 
-def _trial(engine: Engine, evidence: Evidence, width: float, start: str, W: Array) -> Trial:
+def _trial(engine: Engine, evidence: SampledRows, width: float, start: str, W: Array) -> Trial:
     objective, W = _climbed(engine, W, evidence.precondition)
     losses = neighbour_losses(evidence, W)
     explained = 1.0 - float(losses.mean()) / evidence.mean_square
@@ -160,7 +160,7 @@ def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[floa
     """Return J and W after a few steps along the slope."""
     start = engine.product(W)
     best = start.objective, W
-    steps = climb_by_curvature(engine.product, W, start, precondition)
+    steps = lbfgs_ascent(engine.product, W, start, precondition)
     for point, evaluation in islice(steps, _STEPS):
         best = evaluation.objective, point
         if relative_residual(point, evaluation.matrix) < _RESIDUAL:
@@ -168,19 +168,19 @@ def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[floa
     return best
 
 
-def adds(more: Trial, fewer: Trial) -> bool:
+def adds_information(more: Trial, fewer: Trial) -> bool:
     """Return whether another feature lets neighbours explain more, beyond two standard errors."""
     gain = fewer.losses - more.losses
     return float(gain.mean()) > _CLEAR * _standard_error(gain)
 
 
-def useful_features(evidence: Evidence, W: Array) -> int:
+def useful_features(evidence: SampledRows, W: Array) -> int:
     """Return how many of the first features of W (d, q) explain as much as all of them."""
     losses = [float(neighbour_losses(evidence, W[:, :k]).mean()) for k in range(1, W.shape[1] + 1)]
     return int(np.argmin(losses)) + 1
 
 
-def neighbour_losses(evidence: Evidence, W: Array) -> Array:
+def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
     """Return the loss (m,) of each row as its nearest other rows in X W predict its y."""
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
@@ -188,7 +188,7 @@ def neighbour_losses(evidence: Evidence, W: Array) -> Array:
     return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
 
 
-def _held_out_losses(evidence: Evidence, W: Array, train: Array, test: Array) -> Array:
+def _held_out_losses(evidence: SampledRows, W: Array, train: Array, test: Array) -> Array:
     """Return the losses of the rows `test` as the nearest rows of `train` predict their y."""
     Z = evidence.X @ W
     nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
@@ -201,7 +201,7 @@ def _squares(errors: Array) -> Array:
 
 
 def _corrections(
-    choice: Choice, trials: list[Trial], reference: Trial, seed: int
+    choice: SelectionProblem, trials: list[Trial], reference: Trial, seed: int
 ) -> dict[float, float]:
     """Return for each width what is to be added to its gains over `reference`.
 
@@ -248,13 +248,13 @@ def _standard_error(numbers: Array) -> float:
 class _Fold:
     """Rows to learn from, and held-out rows."""
 
-    choice: Choice
+    choice: SelectionProblem
     train: Array
     test: Array
     _paths: dict[tuple[str, tuple[float, ...]], Array] = field(default_factory=dict)
 
     @cached_property
-    def _evidence(self) -> Evidence:
+    def _evidence(self) -> SampledRows:
         return self.choice.evidence.part(self.train)
 
     @cached_property
@@ -262,7 +262,7 @@ class _Fold:
         """Where to begin, first where neighbours explain most."""
         q = self.choice.q
         spectral = spectral_start(self.choice.engine(self.train, 1.0), q)
-        return _ranked(self._evidence, {_SPECTRAL: spectral, **starts(self._evidence, q)})
+        return _ranked(self._evidence, {_SPECTRAL: spectral, **candidate_starts(self._evidence, q)})
 
     def losses(self, trial: Trial) -> Array:
         """Return the losses of the held-out rows, W being learned again as in `trial`.
@@ -292,7 +292,7 @@ class _Fold:
         return self._paths[path]
 
 
-def _folds(evidence: Evidence, seed: int) -> Iterator[tuple[Array, Array]]:
+def _folds(evidence: SampledRows, seed: int) -> Iterator[tuple[Array, Array]]:
     """Yield rows to learn from and held-out rows, with all slices in both."""
     m = len(evidence.X)
     shuffled = np.random.default_rng([seed, m]).permutation(m)

@@ -60,9 +60,9 @@ class Fit:
     def iteration(self) -> int:
         """Where its newest checkpoint is."""
         newest = Checkpoints.of_run(self.name).newest()
-        if newest is None or not newest.legs or newest.legs[-1] is None:
+        if newest is None or not newest.runs or newest.runs[-1] is None:
             return 0
-        return len(newest.legs[-1].history)
+        return len(newest.runs[-1].history)
 
     def reach(self, iteration: int, within: float = 120.0) -> None:
         """Wait until it has come to an iteration."""

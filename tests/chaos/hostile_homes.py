@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile_files import PICKLED
-from stock import journey, lease, read_data
+from stock import checkpoint, lease, read_data
 
 from flows.cli import resume
 from flows.cli.output import Output
@@ -19,7 +19,7 @@ from flows.runs.lease import find_lease
 from flows.settings.runs import FitSettings
 from storage import (
     Checkpoints,
-    Ledger,
+    PieceStore,
     StorageError,
     dataset_path,
     load_model,
@@ -28,9 +28,9 @@ from storage import (
     open_run,
     safe_name,
 )
-from storage.checkpoints import packed
+from storage.checkpoints import checkpoint_to_json
 from storage.manifest import MANIFEST, write_manifest
-from storage.records import dumps, sealed
+from storage.records import dumps, to_sealed_json
 from storage.store import commit_group, put_array
 
 DEEP = "[" * 50_000
@@ -81,7 +81,7 @@ def _listed(name: str) -> Callable[[], object]:
         known = json.loads(path.read_text())
         body = {key: value for key, value in known.items() if key != "digest"}
         files = {**body["files"], name: {"bytes": 1, "sha256": "0" * 64}}
-        path.write_text(sealed({**body, "files": files}))
+        path.write_text(to_sealed_json({**body, "files": files}))
         open_dataset("small")
 
     return reads
@@ -155,8 +155,8 @@ def _checkpoint(**changes: Any) -> Callable[[], object]:
     """Return what reads a checkpoint whose record has other values, and all digests right."""
 
     def reads() -> None:
-        record, numbers = packed(journey(0))
-        text = dumps({"asked": {}, "journey": {**record, **changes}})
+        record, numbers = checkpoint_to_json(checkpoint(0))
+        text = dumps({"asked": {}, "checkpoint": {**record, **changes}})
         checkpoints = Checkpoints.of_run("odd")
 
         def fill(group: Any) -> str:
@@ -171,7 +171,7 @@ def _checkpoint(**changes: Any) -> Callable[[], object]:
 
 def _leased(**changes: Any) -> Callable[[], object]:
     """Return what reads a lease with other values, and the digest right."""
-    text = sealed({**asdict(lease()), **changes})
+    text = to_sealed_json({**asdict(lease()), **changes})
     return _written("runs/under-way/lease.json", text, lambda: find_lease("under-way"))
 
 
@@ -202,28 +202,28 @@ def _linked(link: str, use: Callable[[], object]) -> Callable[[], object]:
 
 
 def _kept_in_link() -> None:
-    Checkpoints.of_run("under-way").keep({}, journey(0))
+    Checkpoints.of_run("under-way").keep({}, checkpoint(0))
 
 
-STATE = packed(journey(0))[0]["legs"][0]
+STATE = checkpoint_to_json(checkpoint(0))[0]["legs"][0]
 RUNS: dict[str, Callable[[], object]] = {
     "name: a run above": lambda: load_model("../x"),
     "name: a run anywhere": lambda: open_run("/etc"),
     "name: a report above": lambda: write_report("../../x"),
     "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
-    "name: a piece above": lambda: Ledger.of_run("own").keep("../x", {}, {}),
+    "name: a piece above": lambda: PieceStore.of_run("own").keep("../x", {}, {}),
     "name: a data set above": lambda: open_dataset("../x"),
     "name: one to be checked above": lambda: check_files(["../x"]),
     "name: with a zero": lambda: safe_name("a\0b"),
     "checkpoint: a kind that is code": _checkpoint(kind="os.system"),
     "checkpoint: a kind that is a list": _checkpoint(kind=["State"]),
-    "checkpoint: another kind": _checkpoint(legs=[{"kind": "Status", "value": "converged"}]),
-    "checkpoint: a text for a number": _checkpoint(legs=[{**STATE, "iteration": "1"}]),
-    "checkpoint: an array without end": _checkpoint(legs=[{"array": [0, 10**300, 10**300]}]),
-    "checkpoint: an array of half rows": _checkpoint(legs=[{"array": [0, 1e300, 1e300]}]),
-    "checkpoint: an array below": _checkpoint(legs=[{"array": [-5, 2]}]),
+    "checkpoint: another kind": _checkpoint(runs=[{"kind": "Status", "value": "converged"}]),
+    "checkpoint: a text for a number": _checkpoint(runs=[{**STATE, "iteration": "1"}]),
+    "checkpoint: an array without end": _checkpoint(runs=[{"array": [0, 10**300, 10**300]}]),
+    "checkpoint: an array of half rows": _checkpoint(runs=[{"array": [0, 1e300, 1e300]}]),
+    "checkpoint: an array below": _checkpoint(runs=[{"array": [-5, 2]}]),
     "lease: a list": _written(
-        "runs/under-way/lease.json", sealed({}), lambda: find_lease("under-way")
+        "runs/under-way/lease.json", to_sealed_json({}), lambda: find_lease("under-way")
     ),
     "lease: a pickle": _written(
         "runs/under-way/lease.json", PICKLED.hex(), lambda: find_lease("under-way")
@@ -239,12 +239,12 @@ RUNS: dict[str, Callable[[], object]] = {
     "ledger: a pickle": _written(
         "runs/under-way/ledger/fold-1.json",
         PICKLED.hex(),
-        lambda: Ledger.of_run("under-way").find("fold-1", {}),
+        lambda: PieceStore.of_run("under-way").find("fold-1", {}),
     ),
     "ledger: nested without end": _written(
         "runs/under-way/ledger/fold-1.json",
         DEEP,
-        lambda: Ledger.of_run("under-way").find("fold-1", {}),
+        lambda: PieceStore.of_run("under-way").find("fold-1", {}),
     ),
     "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
     "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from flows.runs.lease import Lease, find_lease
-from ism_dask.records.checkpoint import Journey
+from ism_dask.records.checkpoint import Checkpoint
 from ism_dask.records.iteration import Candidate, Record, State
 from storage import (
     Checkpoints,
     DatasetInfo,
-    Ledger,
     Model,
+    PieceStore,
     Sample,
     dataset_path,
     load_model,
@@ -28,7 +28,7 @@ from storage import (
     save_results,
     write_dataset,
 )
-from storage.checkpoints import packed
+from storage.checkpoints import checkpoint_to_json
 
 ASKED = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"
@@ -45,18 +45,18 @@ def store_small(seed: int = 0) -> None:
     write_dataset(dataset_path("small"), info, [small_rows(seed)], labels, chunk_rows=20)
 
 
-def journey(seed: int) -> Journey:
+def checkpoint(seed: int) -> Checkpoint:
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(3, 2)), rng.normal(size=2), 0.3, rng.normal())
     record = Record(1, rng.normal(), (1.5, 0.5), 0.1, 0.1, 0.2, ascent=True)
-    return Journey(None, (State(1, best, best, (record,)),))
+    return Checkpoint(None, (State(1, best, best, (record,)),))
 
 
-def same(one: Journey | None, other: Journey) -> bool:
-    """Say whether two journeys are alike to the last bit."""
+def same(one: Checkpoint | None, other: Checkpoint) -> bool:
+    """Say whether two checkpoints are alike to the last bit."""
     if one is None:
         return False
-    (record, numbers), (another, others) = packed(one), packed(other)
+    (record, numbers), (another, others) = checkpoint_to_json(one), checkpoint_to_json(other)
     return repr(record) == repr(another) and numbers.tobytes() == others.tobytes()
 
 
@@ -92,8 +92,8 @@ def stock() -> Path:
     keep_model()
     keep_results()
     for seed in range(3):
-        Checkpoints.of_run("under-way").keep(ASKED, journey(seed))
-    Ledger.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.5})
+        Checkpoints.of_run("under-way").keep(ASKED, checkpoint(seed))
+    PieceStore.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.5})
     lease().write()
     return Path(os.environ["ISM_DASK_HOME"])
 
@@ -113,7 +113,7 @@ def read_under_way() -> None:
     for number in checkpoints.numbers:
         checkpoints.read(number)
     _ = checkpoints.pointed
-    Ledger.of_run("under-way").find(PIECE, ASKED)
+    PieceStore.of_run("under-way").find(PIECE, ASKED)
     find_lease("under-way")
 
 

@@ -229,7 +229,7 @@ def _await_piece(run: str, fold: int) -> None:
 
 def _begun(run: str) -> bool:
     newest = Checkpoints.of_run(run).newest()
-    return newest is not None and bool(newest.legs)
+    return newest is not None and bool(newest.runs)
 
 
 @pytest.mark.chaos

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stock import ASKED, READS, files_below, journey, same, stock
+from stock import ASKED, READS, checkpoint, files_below, same, stock
 from tally import Tally, few_and_many
 
 from flows.errors import FlowError
@@ -27,7 +27,7 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int)
     row = tally("newest checkpoint cut at a random byte", count)
     checkpoints = Checkpoints.of_run("own")
     for seed in range(3):
-        checkpoints.keep(ASKED, journey(seed))
+        checkpoints.keep(ASKED, checkpoint(seed))
     files = files_below(checkpoints.path(3))
     for _ in range(count):
         path, content = rng.choice([*files.items()])
@@ -35,11 +35,11 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int)
         told: list[str] = []
         found = checkpoints.find(ASKED, told.append)
         row.add(
-            survived=same(found, journey(1)) and len(told) == 1 and "00000003" in told[0],
-            wrong=not same(found, journey(1)),
+            survived=same(found, checkpoint(1)) and len(told) == 1 and "00000003" in told[0],
+            wrong=not same(found, checkpoint(1)),
         )
         path.write_bytes(content)
-    assert same(checkpoints.find(ASKED), journey(2))
+    assert same(checkpoints.find(ASKED), checkpoint(2))
 
 
 @few_and_many(few=20, many=1_000)

@@ -24,7 +24,7 @@ from tally import LONG, Tally, few_and_many
 from flows.runs.fit import fit_and_save
 from flows.runs.lease import find_lease
 from flows.settings.runs import FitSettings
-from storage import Checkpoints, Model, kept_at, load_model
+from storage import Checkpoints, Model, load_model, saved_run_path
 
 Begin = Callable[[str, int], Tally]
 POOL = "taking-over"
@@ -112,8 +112,8 @@ def _killed(run: str) -> list[dict[str, Any]]:
     psutil.Process(lease.pid).kill()
     newest = checkpoints.newest()
     assert newest is not None
-    assert newest.legs[-1] is not None
-    found = newest.legs[-1].history
+    assert newest.runs[-1] is not None
+    found = newest.runs[-1].history
     return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in found]
 
 
@@ -157,7 +157,7 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
             survived = _outlived(serving, run, seconds, iterations)
         finally:
             serving.kill()
-        return survived, kept_at(run) is None or not _alike(load_model(run), whole)
+        return survived, saved_run_path(run) is None or not _alike(load_model(run), whole)
 
     with ThreadPoolExecutor(count) as pool:
         for survived, wrong in pool.map(outlived, range(count)):

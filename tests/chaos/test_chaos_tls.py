@@ -26,7 +26,7 @@ from tally import Tally, few_and_many
 from tlsparts import cluster_file, made, options
 from upkeep import kept_up
 
-from flows.compute.connection import quiet
+from flows.compute.connection import quiet_logs
 from flows.compute.tls import Tls, tls_of
 from flows.services.certificates import own_certificates
 from flows.services.supervisor import stop_all
@@ -180,7 +180,7 @@ CLIENTS: tuple[Callable[[Target, Path, ExitStack], bool], ...] = (
 
 def _cannot_join(address: str, security: Security | None) -> bool:
     try:
-        with quiet(), Client(address, security=security, timeout=3):
+        with quiet_logs(), Client(address, security=security, timeout=3):
             return False
     except OSError:
         return True

@@ -19,7 +19,7 @@ from writing import WRITES, furnish
 
 from flows.errors import FlowError
 from flows.runs.inventory import check_files
-from storage import StorageError, paths
+from storage import StorageError, home
 
 Begin = Callable[[str, int], Tally]
 PAGE = 4096
@@ -50,7 +50,7 @@ def test_the_disk_is_full(tally: Begin, disk: Path, count: int) -> None:
     told: dict[str, list[str]] = {name: [] for name in WRITES}
     for name, write in WRITES.items():
         for room in range(count):
-            shutil.rmtree(paths() / NEW[0], ignore_errors=True)
+            shutil.rmtree(home() / NEW[0], ignore_errors=True)
             before = files_below(disk)
             with _filled(disk / "ballast", room):
                 said = _told(write)
@@ -94,7 +94,7 @@ def test_writing_is_forbidden(tally: Begin, public_home: Path) -> None:
     row = tally("writing forbidden (EACCES), at every write", 2 * len(WRITES))
     before = files_below(public_home)
     for mode in (0o755, 0o700):
-        paths().chmod(mode)
+        home().chmod(mode)
         for write in WRITES.values():
             os.seteuid(NOBODY)
             try:
@@ -124,7 +124,7 @@ def _clear(said: str, folder: Path) -> bool:
 def _as_before(folder: Path, before: dict[Path, bytes]) -> bool:
     """Say whether all that was there is there, whole, and nothing beside it."""
     now = files_below(folder)
-    own = [paths() / each for each in NEW]
+    own = [home() / each for each in NEW]
     new = [each for each in now.keys() - before.keys() if not any(map(each.is_relative_to, own))]
     kept = all(now.get(path) == content for path, content in before.items())
     return kept and not new and not any(each.problems for each in check_files([]))

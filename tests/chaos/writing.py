@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from stock import ASKED, PIECE, journey, keep_model, keep_results, stock, store_small
+from stock import ASKED, PIECE, checkpoint, keep_model, keep_results, stock, store_small
 
 from flows.reports.files import write_report, write_tables
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.runs.lease import leased
+from flows.runs.lease import hold_lease
 from flows.runs.transform import transform_rows
-from flows.services.records import Record, services_folder
+from flows.services.records import ProcessRecord, services_folder
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.tracking.outbox import Page, Slip
-from storage import Checkpoints, Ledger, ingest, paths, save_results
+from flows.tracking.outbox import ArtifactPage, RunReceipt
+from storage import Checkpoints, PieceStore, home, ingest, save_results
 from storage.download import fetch
 
 _LONG = bytes(range(256)) * 200
@@ -63,25 +63,27 @@ def furnish() -> None:
     fit_plain(fit("wine-two"))
     save_results("tables", "tables", config={}, metrics={"cells": [], "others": []}, versions={})
     services_folder().mkdir()
-    (paths() / "raw" / "own").mkdir(parents=True)
+    (home() / "raw" / "own").mkdir(parents=True)
     beside().mkdir()
     for write in (_slip, _record, _report, _transform, _tables):
         write()
-    (paths() / "raw" / "own" / "file").write_bytes(b"old")
+    (home() / "raw" / "own" / "file").write_bytes(b"old")
 
 
 def beside() -> Path:
     """Return a folder that people have chosen, on the same disk."""
-    return paths().with_name("out")
+    return home().with_name("out")
 
 
 def _slip() -> None:
     name = "0" * 32
-    Slip(name, "http://127.0.0.1", platform.node(), 1, 1.0, pages=(Page("a", "b", "c"),)).keep()
+    RunReceipt(
+        name, "http://127.0.0.1", platform.node(), 1, 1.0, pages=(ArtifactPage("a", "b", "c"),)
+    ).keep()
 
 
 def _record() -> None:
-    Record("own", os.getpid(), 1.0, "http://127.0.0.1").write()
+    ProcessRecord("own", os.getpid(), 1.0, "http://127.0.0.1").write()
 
 
 def _report() -> None:
@@ -97,13 +99,13 @@ def _tables() -> None:
 
 
 def _lease() -> None:
-    with leased("under-way", "fit", {}, lambda: True):
+    with hold_lease("under-way", "fit", {}, lambda: True):
         pass
 
 
 def _download() -> None:
     with serving() as url:
-        fetch(url, paths() / "raw" / "own" / "file")
+        fetch(url, home() / "raw" / "own" / "file")
 
 
 WRITES: dict[str, Callable[[], object]] = {
@@ -112,8 +114,8 @@ WRITES: dict[str, Callable[[], object]] = {
     "a download": _download,
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
-    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(ASKED, journey(7)),
-    "a piece": lambda: Ledger.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.1}),
+    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(ASKED, checkpoint(7)),
+    "a piece": lambda: PieceStore.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.1}),
     "a lease": _lease,
     "a report": _report,
     "tables": _tables,

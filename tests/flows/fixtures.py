@@ -16,7 +16,7 @@ from browsing import Browsing
 from commandline import Command, Ended
 from serving import Serving
 
-from storage.atomic import locked
+from storage.atomic import lock_file
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent  # all workers share one
     folder = root / "empty-prefect"
-    with locked(root / "empty-prefect.lock"):
+    with lock_file(root / "empty-prefect.lock"):
         if not folder.exists():
             made = tmp_path_factory.mktemp("prefect")
             subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 from serving import Serving
 from support import store_own
 
-from storage import paths
+from storage import home
 
 # Of a fit that would take many minutes.
 LONG = {
@@ -59,7 +59,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
     assert serving.run(run)["state_type"] == "CANCELLED"
     assert _gone(family)
     serving.until(lambda: not _working(scheduler))
-    assert list((paths() / "flow-runs").iterdir()) == []
+    assert list((home() / "flow-runs").iterdir()) == []
 
 
 @pytest.mark.parametrize(

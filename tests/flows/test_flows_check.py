@@ -8,11 +8,11 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 from flows.runs.inventory import check_files
 from storage import (
     Checkpoints,
-    Ledger,
+    PieceStore,
     dataset_path,
     datasets_folder,
     lease_path,
@@ -62,7 +62,7 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
-    Ledger.of_run("other").keep("fold-1", {}, {"score": 1.0})
+    PieceStore.of_run("other").keep("fold-1", {}, {"score": 1.0})
     entry = folder / "ledger" / "fold-1.json"
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
     newest = Checkpoints.of_run("other").folder / "newest"
@@ -116,7 +116,7 @@ def test_what_leads_out_of_the_home_is_named(tmp_path: Path, here: Command) -> N
 @pytest.mark.usefixtures("_filled")
 def test_watchers_are_told_how_far_it_is() -> None:
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         check_files([])
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] <= 1.0

@@ -16,7 +16,7 @@ import flows.interface.fit_progress
 import flows.interface.progress
 import flows.runs.data
 from flows.compute.places import Address
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_progress_comes_from_the_workers(
     store_own(3000)
     diary = Diary()
     command = ("fit", "own", "--engine", "exact", "--tol", 1e-12, "--max-iter", 9)
-    with watching(diary):
+    with watch_progress(diary):
         assert here(*command, "--plain", "--scheduler", scheduler).status == 0
     assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in diary.texts)
     assert diary.shares == sorted(diary.shares)

@@ -15,7 +15,7 @@ from PIL import Image
 from support import Diary, artifacts_of, store_own
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 from flows.reports.markdown import cluster_page
 from flows.runs.clustering import cluster_plain
 from flows.runs.data import ensure_stored
@@ -118,7 +118,7 @@ def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.Monk
 
 def test_progress_goes_up_by_round() -> None:
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         cluster_plain(ClusterSettings(dataset="wine", run="watched"))
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
@@ -128,7 +128,7 @@ def test_progress_goes_up_by_round() -> None:
 @pytest.mark.parametrize("most", [1, 20])
 def test_no_round_is_announced_that_does_not_come(most: int) -> None:
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
         rounds = len(cluster_plain(settings)["rounds"])
     assert "clusters" in diary.texts
@@ -289,12 +289,12 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
 def test_scores_are_of_a_share_of_each_class() -> None:
     data = ensure_stored("wine", None)
     settings = ClusterSettings(dataset="wine", paradigm="semisupervised", scores_share=0.25)
-    scores = PARADIGMS["semisupervised"].told(settings, data)
+    scores = PARADIGMS["semisupervised"].target(settings, data)
     known = scores >= 0
     np.testing.assert_array_equal(scores[known], data.y[known])
     shares = np.bincount(scores[known]) / np.bincount(data.y)
     np.testing.assert_allclose(shares, 0.25, atol=0.02)
-    other = PARADIGMS["semisupervised"].told(replace(settings, seed=1), data)
+    other = PARADIGMS["semisupervised"].target(replace(settings, seed=1), data)
     assert (scores != other).any()
 
 

@@ -20,11 +20,11 @@ from support import Diary
 
 from flows.compute.checks import worker_versions
 from flows.compute.health import ClusterLost
-from flows.compute.places import KINDS, place_of
-from flows.compute.session import joined, joined_place
+from flows.compute.places import KINDS, cluster_place
+from flows.compute.session import joined_cluster, joined_cluster_at
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watching
-from flows.services.records import Record, began, services_folder
+from flows.interface.progress import watch_progress
+from flows.services.records import ProcessRecord, process_start, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
@@ -69,7 +69,7 @@ def test_a_wrong_cluster_file(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "odd.toml"
     file.write_text(text)
     with pytest.raises(SettingsError, match=said) as error:
-        place_of(str(file))
+        cluster_place(str(file))
     assert str(file) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -90,7 +90,7 @@ def test_an_extra_that_is_not_installed(
     file = tmp_path / "file.toml"
     file.write_text(SLURM if kind == "slurm" else KUBERNETES)
     with pytest.raises(SettingsError, match=rf"needs `pip install 'ism-dask\[{kind}\]'`"):
-        place_of(str(file))
+        cluster_place(str(file))
 
 
 @pytest.fixture
@@ -115,10 +115,10 @@ def test_workers_of_our_own_are_here_only(local: Path) -> None:
     from distributed import default_client
 
     before, diary = _listening(), Diary()
-    with watching(diary), joined(str(local)):
+    with watch_progress(diary), joined_cluster(str(local)):
         client = default_client()
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 2
-        with joined(str(local)):  # as each fold does
+        with joined_cluster(str(local)):  # as each fold does
             assert default_client() is client
         assert default_client() is client
         found = _listening() - before
@@ -178,7 +178,7 @@ def test_a_task_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.M
     )
     with (
         pytest.raises(FlowError, match=said) as failed,
-        joined_place(place_of(str(file))) as client,
+        joined_cluster_at(cluster_place(str(file))) as client,
     ):
         client.submit(_hoard).result()
     assert not isinstance(failed.value, ClusterLost)
@@ -198,7 +198,7 @@ def test_workers_that_somebody_else_ends(local: Path, monkeypatch: pytest.Monkey
         pytest.raises(
             ClusterLost, match=r"one task ended 2 workers .* no nanny ended them"
         ) as lost,
-        joined_place(place_of(str(local))) as client,
+        joined_cluster_at(cluster_place(str(local))) as client,
     ):
         client.submit(_end_process).result()
     assert not lost.value.gone
@@ -212,7 +212,7 @@ def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("flows.services.dask.NO_WORKERS", "1 s")
     with (
         pytest.raises(FlowError, match="lost all its workers, and none came back"),
-        joined_place(place_of(str(local))) as client,
+        joined_cluster_at(cluster_place(str(local))) as client,
     ):
         _without_workers(client)
 
@@ -270,7 +270,7 @@ def test_the_workers_of_a_running_cluster(
         assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
         services_folder().mkdir(parents=True)
         ours = psutil.Process()
-        Record("dask-scheduler", ours.pid, began(ours), running).write()
+        ProcessRecord("dask-scheduler", ours.pid, process_start(ours), running).write()
         assert here("check-cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
     assert found["versions"]["ism-dask"] == "0.1.0"

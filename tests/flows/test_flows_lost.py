@@ -14,8 +14,8 @@ import pytest
 from support import Diary, store_own
 
 from flows.errors import FlowError
-from flows.interface.progress import watching
-from flows.runs.resumable import Undertaking, steadily, under_way
+from flows.interface.progress import watch_progress
+from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import FitSettings
 from storage import StorageError, run_folder
 
@@ -29,19 +29,19 @@ def settings(tmp_path: Path) -> FitSettings:
 
 
 @pytest.fixture
-def this(settings: FitSettings) -> Iterator[Undertaking]:
-    with under_way("lost", "fit", settings, {}) as this:
+def this(settings: FitSettings) -> Iterator[ResumableRun]:
+    with resumable_run("lost", "fit", settings, {}) as this:
         yield this
 
 
 @pytest.fixture
 def diary() -> Iterator[Diary]:
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         yield diary
 
 
-def test_a_cluster_that_hangs(settings: FitSettings, this: Undertaking, diary: Diary) -> None:
+def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: Diary) -> None:
     """Its state is kept, and another is opened, on which the work is begun again."""
     clusters = []
 
@@ -50,7 +50,7 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: Undertaking, diary: D
         clusters.append(client.scheduler.address)
         return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
 
-    assert steadily(settings, this, work) == 7
+    assert fit_on_cluster(settings, this, work) == 7
     assert len(set(clusters)) == 2
     (dump,) = (run_folder("lost") / "stalled").glob("cluster-*.json")
     state = json.loads(dump.read_text())
@@ -64,30 +64,30 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: Undertaking, diary: D
 
 
 def test_work_that_takes_long_elsewhere_is_no_stall(
-    settings: FitSettings, this: Undertaking, diary: Diary
+    settings: FitSettings, this: ResumableRun, diary: Diary
 ) -> None:
     def work() -> int:
         time.sleep(4)
         return int(_client().submit(abs, -1).result())
 
-    assert steadily(settings, this, work) == 1
+    assert fit_on_cluster(settings, this, work) == 1
     assert diary.notes == []
 
 
 def test_losses_without_progress_end(
-    settings: FitSettings, this: Undertaking, diary: Diary, monkeypatch: pytest.MonkeyPatch
+    settings: FitSettings, this: ResumableRun, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 0)
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
     with pytest.raises(FlowError, match=said) as error:
-        steadily(settings, this, lambda: _client().submit(_end_process).result())
+        fit_on_cluster(settings, this, lambda: _client().submit(_end_process).result())
     assert len(diary.notes) == 2
     assert error.value.transient
 
 
 @pytest.mark.chaos  # half a minute: `make long`
 def test_an_error_of_ours_is_no_loss_of_a_cluster(
-    settings: FitSettings, this: Undertaking, diary: Diary
+    settings: FitSettings, this: ResumableRun, diary: Diary
 ) -> None:
     def work() -> None:
         # Even where the cluster goes away just then.
@@ -95,7 +95,7 @@ def test_an_error_of_ours_is_no_loss_of_a_cluster(
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError, match="the disk is full"):
-        steadily(settings, this, work)
+        fit_on_cluster(settings, this, work)
     assert diary.notes == []
 
 

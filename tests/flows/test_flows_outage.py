@@ -14,7 +14,7 @@ from commandline import Command
 from serving import Serving
 from support import store_own
 
-from storage import model_path, paths
+from storage import home, model_path
 
 # The command, with another patience than a minute for a server that is away.
 COMMAND = "import flows.tracking; flows.tracking._PATIENCE = {}; from flows.cli import main; main()"
@@ -82,7 +82,7 @@ def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: Exi
         wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["markdown"]}}
         (page,) = doomed.find("artifacts", artifacts=wanted)
         assert page["data"].startswith("# ")
-    assert list((paths() / "flow-runs").iterdir()) == []
+    assert list((home() / "flow-runs").iterdir()) == []
 
 
 @pytest.mark.chaos

@@ -18,11 +18,11 @@ import flows.interface.fit_progress
 import flows.interface.progress
 from flows.errors import FlowError
 from flows.interface.fit_progress import FitProgress, Pass, RoundsProgress, watched_fit
-from flows.interface.progress import Part, TimeLeft, duration, watching
+from flows.interface.progress import ProgressShare, TimeLeft, duration, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
-from ism_dask.observe.pass_progress import settled_share
+from ism_dask.observe.pass_progress import converged_share
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping import Stopping
@@ -54,27 +54,27 @@ def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
 
 
 def test_the_share_of_a_fit_follows_the_change() -> None:
-    assert settled_share(state(1.0), STOPPING) == 0.01
-    assert settled_share(state(1.0, 0.1), STOPPING) == pytest.approx(0.5)
-    assert settled_share(state(1.0, 0.1, 0.3), STOPPING) == pytest.approx(0.5)
-    assert settled_share(state(1.0, 0.001), STOPPING) == 1.0
-    assert settled_share(state(0.001), STOPPING) == 1.0
-    assert settled_share(state(1.0, 0.9), Stopping(0.01, max_iter=2)) == 1.0
+    assert converged_share(state(1.0), STOPPING) == 0.01
+    assert converged_share(state(1.0, 0.1), STOPPING) == pytest.approx(0.5)
+    assert converged_share(state(1.0, 0.1, 0.3), STOPPING) == pytest.approx(0.5)
+    assert converged_share(state(1.0, 0.001), STOPPING) == 1.0
+    assert converged_share(state(0.001), STOPPING) == 1.0
+    assert converged_share(state(1.0, 0.9), Stopping(0.01, max_iter=2)) == 1.0
 
 
 def test_the_share_of_a_fit_waits_for_the_angle() -> None:
     both = Stopping(tol=0.01, angle_tol=0.1, max_iter=100)
-    assert settled_share(state(1.0, 0.001, angle=1.0), both) == 0.02
-    assert settled_share(state(1.0, 0.001, angle=0.05), both) == 1.0
+    assert converged_share(state(1.0, 0.001, angle=1.0), both) == 0.02
+    assert converged_share(state(1.0, 0.001, angle=0.05), both) == 1.0
 
 
 def test_a_part_tells_of_the_whole() -> None:
     diary = Diary()
-    with watching(diary):
-        fold = Part(0.2, 0.6, "fold 2 of 10")
+    with watch_progress(diary):
+        fold = ProgressShare(0.2, 0.6, "fold 2 of 10")
         fold.report(0.5, "iteration 3")
         fold.until(0.5).report(1.0)
-        Part().report(0.75, "alone")
+        ProgressShare().report(0.75, "alone")
     assert diary.shares == pytest.approx([0.4, 0.4, 0.75])
     assert diary.texts == ["fold 2 of 10, iteration 3", "fold 2 of 10", "alone"]
 
@@ -126,14 +126,14 @@ def test_durations_are_told_in_words() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     diary = Diary()
-    progress = FitProgress(Part(), STOPPING)
+    progress = FitProgress(ProgressShare(), STOPPING)
 
     def pass_of(tasks: int) -> None:
         for done in range(1, tasks + 1):
             progress.on_task(done, tasks)
             progress.look()
 
-    with watching(diary):
+    with watch_progress(diary):
         progress.look()  # nothing is under way
         pass_of(2)
         pass_of(2)
@@ -161,8 +161,8 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
 
 def test_short_passes_are_not_told_of() -> None:
     diary = Diary()
-    progress = FitProgress(Part(), STOPPING)
-    with watching(diary):
+    progress = FitProgress(ProgressShare(), STOPPING)
+    with watch_progress(diary):
         for done in (1, 2, 3):
             progress.on_task(done, 3)
             progress.look()
@@ -174,7 +174,7 @@ def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
     store_own(3000)
     diary = Diary()
     settings = FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=12)
-    with watching(diary):
+    with watch_progress(diary):
         fit_plain(settings)
     assert any(re.search(r"^iteration \d+, (pass \d+, )?rows \d+%", each) for each in diary.texts)
     assert diary.shares == sorted(diary.shares)
@@ -188,7 +188,7 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     settings = CrossvalSettings(
         dataset="own", sigma="median", folds=2, engine="exact", tol=1e-12, max_iter=12
     )
-    with watching(diary):
+    with watch_progress(diary):
         crossval_plain(settings)
     for fold in ("fold 1 of 2", "fold 2 of 2"):
         own = [text for text, _ in groupby(diary.texts) if text.startswith(fold)]
@@ -209,7 +209,7 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
             raise OSError("nobody there")
 
     gone = Gone()
-    with watching(gone), watched_fit(Part(), STOPPING):
+    with watch_progress(gone), watched_fit(ProgressShare(), STOPPING):
         assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
         deadline = time.monotonic() + 60
         while not gone.texts and time.monotonic() < deadline:
@@ -220,15 +220,15 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
 
 
 def test_an_error_of_the_fit_comes_through() -> None:
-    with pytest.raises(FlowError, match="as it is"), watched_fit(Part(), STOPPING):
+    with pytest.raises(FlowError, match="as it is"), watched_fit(ProgressShare(), STOPPING):
         raise FlowError("as it is")
 
 
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_after_the_last_round_are_of_the_clusters() -> None:
     diary = Diary()
-    progress = RoundsProgress(Part(), STOPPING)
-    with watching(diary):
+    progress = RoundsProgress(ProgressShare(), STOPPING)
+    with watch_progress(diary):
         progress.on_round(ended_round(1, 0.5))
         progress.on_round(ended_round(2, 0.001))
         progress.on_task(1, 1)

@@ -17,12 +17,12 @@ from support import Diary, store_own, unbounded
 import flows.runs.data
 from flows import text
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import link, report, watching
-from flows.runs.crossval import cross_fold, crossval_plain, plan_folds, undertaken
+from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.runs.crossval import cross_fold, crossval_plain, plan_folds, resumable_crossval
 from flows.runs.data import Picked, ensure_stored, open_labelled
 from flows.runs.fit import fit_plain, top_loadings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.text import checked, engine, notes
+from flows.text import engine_words, note_words, residual_words
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
@@ -54,7 +54,7 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    with undertaken(WINE):
+    with resumable_crossval(WINE):
         assert cross_fold(WINE, 1).cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
@@ -123,10 +123,10 @@ def test_a_stored_data_set_of_ones_own() -> None:
 
 def test_watchers_are_told_and_never_that_it_goes_back() -> None:
     outer, inner = Diary(), Diary()
-    with watching(outer), watching(inner):
+    with watch_progress(outer), watch_progress(inner):
         crossval_plain(replace(WINE, first=2))
-        link("somewhere")
-    report(0.5, "nobody hears this")
+        progress_link("somewhere")
+    report_progress(0.5, "nobody hears this")
     assert outer.shares == inner.shares == sorted(inner.shares)
     assert inner.shares[-1] == 1.0
     assert outer.links == ["somewhere"]
@@ -166,7 +166,7 @@ def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     summary = fit_plain(FitSettings(dataset="wine", n_components=3))
-    words = text.components(summary)
+    words = text.components_words(summary)
     assert words.startswith("The first 2 of 3 new features tell y as well")
     assert words.endswith("--components 2 would do")
 
@@ -222,8 +222,8 @@ def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
 
 def test_words_for_how_a_residual_was_checked() -> None:
     account = {"residual": 0.00221, "residual_rows": 2000}
-    assert checked(account, 2000) == "0.0022, true kernel, all 2,000 rows"
-    assert checked(account, 10**6) == (
+    assert residual_words(account, 2000) == "0.0022, true kernel, all 2,000 rows"
+    assert residual_words(account, 10**6) == (
         "0.0022, true kernel, a sample of 2,000 rows against all 1,000,000"
     )
 
@@ -239,12 +239,14 @@ def test_words_for_how_a_residual_was_checked() -> None:
     ],
 )
 def test_words_for_an_engine(error: float, words: str) -> None:
-    assert engine({"engine": "landmarks", "engine_error": error}) == words
+    assert engine_words({"engine": "landmarks", "engine_error": error}) == words
 
 
 def test_one_line_for_the_notes_of_all_folds() -> None:
     def noted(*texts: str) -> str:
-        return notes([{"fold": k, "engine_note": text} for k, text in enumerate(texts, start=1)])
+        return note_words(
+            [{"fold": k, "engine_note": text} for k, text in enumerate(texts, start=1)]
+        )
 
     assert noted("", "") == ""
     assert noted("why", "", "why") == "fold 1, 3: why"

@@ -13,13 +13,13 @@ import pytest
 from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.runs.resumable import ClusterAwayError
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import DownloadError, paths
+from storage import DownloadError, home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -120,7 +120,7 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
     store_own(3000)
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         summary = run_fit(
             FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=9)
         )
@@ -151,7 +151,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
     assert run.state.message.startswith(
         "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
     )
-    assert list((paths() / "flow-runs").iterdir()) == []
+    assert list((home() / "flow-runs").iterdir()) == []
 
 
 def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
@@ -162,11 +162,11 @@ def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
 
 
 def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flows.tracking.live import Follower
+    from flows.tracking.live import LiveRun
 
     monkeypatch.setattr("flows.interface.progress._SECONDS", 0.0)
     run = _new_run()
-    with Follower(run.id, "key", "title", set(), lambda: None) as follower:
+    with LiveRun(run.id, "key", "title", set(), lambda: None) as follower:
         for share in (0.1, 0.2):
             follower.tick(share, "text")
         _until(lambda: "left" in _shown(run))

@@ -19,7 +19,7 @@ from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import plots
 from flows.reports.axes import decades, linear, whole
-from flows.reports.html import render
+from flows.reports.html import render_run
 from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
 from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
@@ -104,7 +104,7 @@ class Strict(HTMLParser):
 @pytest.mark.usefixtures("summaries")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
-    page = render(kind)
+    page = render_run(kind)
     found = Strict(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
@@ -120,16 +120,16 @@ def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
 
 def test_a_page_says_what_was_measured(summaries: Summaries) -> None:
     summary, clustered, crossed = (summaries[kind] for kind in ("fit", "cluster", "crossval"))
-    page = render("fit")
+    page = render_run("fit")
     assert f"{summary['objective']:.6g}" in page
     assert f"eigengap {summary['eigengap']:.3g}" in page
     assert page.count("<h3>feature_") == 2
     assert summary["loadings"][0][0]["feature"] in page
-    page = render("crossval")
+    page = render_run("crossval")
     assert "10 of 10" in page
     assert all(f"<td>{each['accuracy']:.4f}</td>" in page for each in crossed["results"])
     assert f"<td>{crossed['sd']['accuracy']:.4f}</td>" in page
-    page = render("cluster")
+    page = render_run("cluster")
     assert f"{clustered['nmi']['digit']:.3f}" in page
     assert all(f"<td>{size:,}</td>" in page for size in clustered["sizes"])
 
@@ -138,10 +138,10 @@ def test_a_page_says_what_was_measured(summaries: Summaries) -> None:
 def test_nothing_but_the_folder_of_the_run_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, folder = render("cluster"), run_folder("cluster")
+    page, folder = render_run("cluster"), run_folder("cluster")
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "elsewhere"))
     shutil.copytree(folder, run_folder("cluster"))
-    assert render("cluster") == page
+    assert render_run("cluster") == page
 
 
 @pytest.mark.parametrize("label", ["y", "number"])
@@ -149,7 +149,7 @@ def test_nothing_but_the_folder_of_the_run_is_needed(
 def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     store_hostile()
     summary = fit_plain(FitSettings(dataset="hostile", label=label, n_components=q, run="bad"))
-    found = Strict(render("bad"))
+    found = Strict(render_run("bad"))
     assert found.all("script") == found.all("img") == []
     page = fit_page(summary)
     assert "<script" not in page
@@ -170,7 +170,7 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
         config={"tol": 0.01, "angle_tol": None},
     )
     save_model("old", model)
-    found = Strict(render("old"))
+    found = Strict(render_run("old"))
     assert len(found.all("figure")) == 2  # the spectrum and one component
 
 

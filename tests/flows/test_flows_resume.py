@@ -19,20 +19,20 @@ from commandline import Command
 from support import Diary, doomed_command, store_own
 
 from flows.errors import FlowError
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 from flows.runs.fit import fit_and_save
-from flows.runs.lease import Lease, find_lease, leased
-from flows.runs.resumable import under_way
+from flows.runs.lease import Lease, find_lease, hold_lease
+from flows.runs.resumable import resumable_run
 from flows.settings.runs import FitSettings
-from ism_dask.records.checkpoint import Journey
+from ism_dask.records.checkpoint import Checkpoint
 from storage import (
     Checkpoints,
-    Ledger,
+    PieceStore,
     StorageError,
-    kept_at,
     load_model,
     open_run,
     run_folder,
+    saved_run_path,
 )
 
 FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
@@ -62,7 +62,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0
     assert "this run was begun before: process" in resumed.out
-    assert f"going on from {newest.told}" in resumed.out
+    assert f"going on from {newest.progress}" in resumed.out
     assert "cut: objective" in resumed.out
     whole, cut = load_model("whole"), load_model("cut")
     assert np.array_equal(cut.components, whole.components)
@@ -79,16 +79,16 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
     store_own(300, 6)
     whole = here(*asked, "whole", *AT_ONCE, "--json").answer
     killed("ledger/fold-3.json", 1, *asked, "cut")
-    pieces = sorted(each.name for each in Ledger.of_run("cut").folder.glob("fold-*.json"))
+    pieces = sorted(each.name for each in PieceStore.of_run("cut").folder.glob("fold-*.json"))
     assert pieces
-    known = [json.loads((Ledger.of_run("cut").folder / each).read_text()) for each in pieces]
+    known = [json.loads((PieceStore.of_run("cut").folder / each).read_text()) for each in pieces]
     resumed = here("resume", "cut", "--plain", "--json").answer
     for fold, kept in zip(resumed["results"], known, strict=False):
         assert fold == kept["result"]
     for one, other in zip(resumed["results"], whole["results"], strict=True):
         for name in ("fold", "accuracy", "cost", "residual", "iterations"):
             assert one[name] == other[name]
-    assert not Ledger.of_run("cut").folder.exists()
+    assert not PieceStore.of_run("cut").folder.exists()
 
 
 def test_rounds_of_clusters_go_on(here: Command) -> None:
@@ -98,15 +98,13 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
     killed("checkpoints/00000012", 1, *asked, "cut")
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
-    assert newest.standing is not None
+    assert newest.outer is not None
     assert here("resume", "cut", "--plain").status == 0
     whole, cut = load_model("whole"), load_model("cut")
     assert np.array_equal(cut.components, whole.components)
     assert np.array_equal(cut.labels, whole.labels)
     seconds = [each["seconds"] for each in open_run("cut").metrics["rounds"]]
-    assert seconds[: len(newest.standing.rounds)] == [
-        each.seconds for each in newest.standing.rounds
-    ]
+    assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
     assert seconds == sorted(seconds)
 
 
@@ -126,7 +124,7 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     reached = int(out.split()[-1]) if out.split() else 2
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
-    assert newest.told in {f"iteration {reached}", f"iteration {reached + 1}"}
+    assert newest.progress in {f"iteration {reached}", f"iteration {reached + 1}"}
     lease = find_lease("cut")
     assert lease is not None
     assert lease.ended == "was interrupted"
@@ -160,7 +158,7 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def notes(settings: FitSettings) -> list[str]:
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         fit_and_save(settings)
     return diary.notes
 
@@ -203,7 +201,10 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
 
 
 def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
-    with leased("mine", "fit", settings.to_json(), lambda: True), pytest.raises(FlowError) as error:
+    with (
+        hold_lease("mine", "fit", settings.to_json(), lambda: True),
+        pytest.raises(FlowError) as error,
+    ):
         fit_and_save(settings)
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
@@ -227,7 +228,7 @@ def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: Fit
 def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(
     settings: FitSettings,
 ) -> None:
-    with leased("mine", "fit", settings.to_json(), lambda: True):
+    with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         lease = find_lease("mine")
     assert lease is not None
     run_folder("mine").mkdir(parents=True, exist_ok=True)
@@ -249,13 +250,13 @@ def _lease(settings: FitSettings) -> Lease:
 
 
 def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings: FitSettings) -> None:
-    with pytest.raises(RuntimeError), under_way("mine", "fit", settings, {}):
+    with pytest.raises(RuntimeError), resumable_run("mine", "fit", settings, {}):
         raise RuntimeError
     assert not run_folder("mine").exists()
 
 
 def test_a_live_run_is_not_resumed(settings: FitSettings, here: Command) -> None:
-    with leased("mine", "fit", settings.to_json(), lambda: True):
+    with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         said = here("resume", "mine", "--plain").failed(1)
         assert "there is nothing to resume" in said
         assert "computes it since" in here("runs").out
@@ -265,7 +266,7 @@ def test_the_lease_of_a_process_that_lives_is_renewed(
     settings: FitSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.runs.lease._BEATS_EVERY", 0.05)
-    with leased("mine", "fit", settings.to_json(), lambda: True):
+    with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
         assert first is not None
         deadline = time.monotonic() + 20
@@ -283,7 +284,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
     """Its run has another holder by then, whose lease and checkpoints stay as they are."""
 
     def work() -> None:
-        with under_way("mine", "fit", settings, {}) as this:
+        with resumable_run("mine", "fit", settings, {}) as this:
             replace(mine(), host="elsewhere", taken=mine().taken + 100).write()
             other = mine()
             this.hold.renew()
@@ -300,7 +301,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
         work()
     assert mine().host == "elsewhere"
     assert mine().held
-    assert Ledger.of_run("mine").entries == []
+    assert PieceStore.of_run("mine").entries == []
 
 
 def test_a_run_that_is_dropped_is_not_taken_with_it(
@@ -310,7 +311,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
     taken: list[Lease] = []
 
     def take() -> None:
-        with leased("mine", "fit", settings.to_json(), lambda: False):
+        with hold_lease("mine", "fit", settings.to_json(), lambda: False):
             lease = find_lease("mine")
             assert lease is not None
             taken.append(lease)
@@ -325,7 +326,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
     other = threading.Thread(target=take)
     with monkeypatch.context() as patch:
         patch.setattr("flows.runs.lease.shutil.rmtree", slowly)
-        with leased("mine", "fit", settings.to_json(), lambda: False):
+        with hold_lease("mine", "fit", settings.to_json(), lambda: False):
             patch.setattr("flows.runs.lease._refuse_held", lambda *_: None)
     other.join(30)
     assert [each.run for each in taken] == ["mine"]
@@ -358,7 +359,7 @@ def test_what_another_process_has_kept_meanwhile_is_not_replaced(
     fit_and_save(settings)
     before = open_run("mine").created
     looks = iter([None])
-    monkeypatch.setattr("flows.runs.saving.kept_at", lambda run: next(looks, kept_at(run)))
+    monkeypatch.setattr("flows.runs.saving.kept_at", lambda run: next(looks, saved_run_path(run)))
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         fit_and_save(settings)
     assert open_run("mine").created == before
@@ -369,8 +370,8 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
 ) -> None:
     def work() -> None:
         seldom = replace(settings, checkpoint=1e6)
-        with under_way("mine", "fit", seldom, {}) as this, this.fit() as keeper:
-            keeper.take(Journey())
+        with resumable_run("mine", "fit", seldom, {}) as this, this.fit() as keeper:
+            keeper.take(Checkpoint())
             raise StorageError("a chunk")
 
     with pytest.raises(StorageError, match="a chunk"):

@@ -26,7 +26,6 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask import SupervisedIKDR
 from storage import (
     Model,
-    kept_at,
     list_runs,
     load_model,
     model_path,
@@ -35,6 +34,7 @@ from storage import (
     run_folder,
     runs_folder,
     save_model,
+    saved_run_path,
 )
 
 WINE = CrossvalSettings(dataset="wine", first=1)
@@ -186,7 +186,7 @@ def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
 
 def test_remains_of_a_run_that_was_replaced_are_not_the_run(tmp_path: Path) -> None:
     crossval_plain(CrossvalSettings(dataset="wine", first=1, run="one"))
-    path = kept_at("one")
+    path = saved_run_path("one")
     assert path is not None
     shutil.copytree(path, tmp_path / "results")
     fit_plain(FitSettings(dataset="wine", run="one", force=True))

@@ -19,12 +19,12 @@ from tornado.websocket import websocket_connect
 from upkeep import LOOPBACK, Kept, begun, ended, heard, heard_of, home_for_up, kept_up, wait
 
 from flows.compute.places import read_cluster
-from flows.compute.session import joined_place
+from flows.compute.session import joined_cluster_at
 from flows.services.certificates import own_certificates
 from flows.services.prefect import prefect_environment, without_password
 from flows.services.records import family, recorded, services_folder
-from flows.services.status import running
-from storage import paths
+from flows.services.status import running_services
+from storage import home
 
 # All of `up`, encrypted and with a password, takes a minute: `make long`.
 pytestmark = pytest.mark.chaos
@@ -97,7 +97,7 @@ def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
     ended = apart("crossval", "wine", "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
-    assert (paths() / "flow-runs").stat().st_mode & 0o777 == 0o700
+    assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700
     shown = [ended.out, ended.err, *_known(up.answer["api"])]
     shown += [" ".join(process.cmdline()) for process in up.members]
     assert apart("report", "wine-gaussian-q2-crossval").status == 0
@@ -191,7 +191,7 @@ def test_nothing_is_left_when_it_ends(up: Kept) -> None:
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
-    assert (family(), running()) == ([], None)
+    assert (family(), running_services()) == ([], None)
     assert not own_certificates().folder.exists()
 
 
@@ -211,7 +211,7 @@ def test_local_processes_encrypt_if_asked(here: Command, tmp_path: Path) -> None
     file = tmp_path / "local.toml"
     file.write_text('kind = "local"\nmemory = "1 GiB"\ntls = true\n')
     assert here("check-cluster", file).out.endswith("on 127.0.0.1, encrypted\n")
-    with joined_place(read_cluster(file)) as client:
+    with joined_cluster_at(read_cluster(file)) as client:
         found = [client.scheduler.address, *client.scheduler_info(n_workers=-1)["workers"]]
         assert {each[:16] for each in found} == {"tls://127.0.0.1:"}
     fitted = begun("fit", "wine", "--plain", "--quiet", "--cluster", file)
@@ -236,7 +236,7 @@ def _known(api: str) -> list[str]:
 def _assert_untold(*texts: str) -> None:
     """Fail where a secret is in a text, or in any file of the home."""
     secrets = (*FORMS, "wrong77")
-    folders = {paths(), Path(prefect_environment()["PREFECT_HOME"])}
+    folders = {home(), Path(prefect_environment()["PREFECT_HOME"])}
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 10
     for secret in secrets:

@@ -18,7 +18,7 @@ from flows.reports.markdown import fit_page
 from flows.reports.server import HOST, Pages
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
-from storage import DatasetInfo, dataset_path, paths, run_folder, write_dataset
+from storage import DatasetInfo, dataset_path, home, run_folder, write_dataset
 
 SECRET = "for nobody's eyes"
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
@@ -29,7 +29,7 @@ ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b
 def port() -> Iterator[int]:
     """Serve the runs of a home with one run in it, and a secret beside the runs."""
     fit_plain(FitSettings(dataset="wine", run="known"))
-    (paths() / "secret.html").write_text(SECRET)
+    (home() / "secret.html").write_text(SECRET)
     with ThreadingHTTPServer((HOST, 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -88,7 +88,7 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
     shutil.copytree(run_folder("known"), run_folder("file"))
     chunk = run_folder("file") / "model/components/c/0/0"
     chunk.unlink()
-    chunk.symlink_to(paths() / "secret.html")
+    chunk.symlink_to(home() / "secret.html")
     for name in ("link", "part", "file"):
         status, page = asked(port, f"/{name}")
         assert status >= 400, name

@@ -14,7 +14,7 @@ from commandline import Command
 from flows.services import prefect
 from flows.services.records import record_path, recorded, services_folder
 from flows.services.supervisor import stop_all
-from storage.records import sealed
+from storage.records import to_sealed_json
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_stale_record_is_not_another_process() -> None:
     record = record_path("prefect-server")
     mine = {"name": "prefect-server", "pid": os.getpid(), "created": 1.0, "address": "a"}
     for text in (
-        sealed(mine),
-        sealed({**mine, "pid": "1"}),
+        to_sealed_json(mine),
+        to_sealed_json({**mine, "pid": "1"}),
         json.dumps(mine),
         "{}",
         "[1]",

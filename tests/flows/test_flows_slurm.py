@@ -15,7 +15,7 @@ from commandline import Command
 from daskparts import needs, process
 from support import Diary
 
-from flows.interface.progress import watching
+from flows.interface.progress import watch_progress
 
 # Nothing in it needs a daemon of the system, or listens anywhere but here.
 CONFIGURATION = """\
@@ -106,7 +106,7 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
     file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
     asked, diary = ("crossval", "wine", "--plain", "--json", "--first", 2), Diary()
     alone = here(*asked).answer
-    with watching(diary):
+    with watch_progress(diary):
         far = here(*asked, "--cluster", file)
     assert (far.status, far.err) == (0, "")
     for one, two in zip(far.answer["results"], alone["results"], strict=True):

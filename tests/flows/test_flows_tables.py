@@ -16,20 +16,20 @@ from sklearn.preprocessing import scale
 from support import Diary
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import Part, watching
+from flows.interface.progress import ProgressShare, watch_progress
 from flows.paper import cells, figures, methods, series
 from flows.paper.measure import plan, tables_plain
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.paper.settings import TablesSettings
 from flows.paper.verdicts import cells_of, published
-from flows.reports.html import render
+from flows.reports.html import render_run
 from flows.reports.markdown import table_files
 from flows.reports.paper_tables import tables
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
-from storage import Ledger, ingest, open_run, paths
+from storage import PieceStore, home, ingest, open_run
 
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 
@@ -37,7 +37,7 @@ WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefe
 def test_a_cell_is_what_the_definition_makes_of_it() -> None:
     settings = replace(WINE, methods="ism")
     cell = next(iter(cells.table_4(settings)))
-    result = cell.measure(1, Part())
+    result = cell.measure(1, ProgressShare())
     data = ingest("wine")
     X, y = data.X.read(0, 178), np.asarray(data.y)
     dealt = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -57,7 +57,7 @@ def test_clusters_have_the_cost_of_the_definition() -> None:
     ingest("wine")
     wanted = replace(WINE, methods="ism")
     cell = next(each for each in cells.table_4(wanted) if each.steps == (0,))
-    result = cell.measure(0, Part())
+    result = cell.measure(0, ProgressShare())
     # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
     assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
     assert result["score"] > 0.8
@@ -123,10 +123,12 @@ def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.Mon
 def test_an_altered_result_is_measured_again_and_told() -> None:
     settings = replace(WINE, methods="ism")
     first = tables_plain(settings)
-    path = next(Ledger.of_run("tables").folder.glob("table-4-supervised-wine-gaussian-ism-1.json"))
+    path = next(
+        PieceStore.of_run("tables").folder.glob("table-4-supervised-wine-gaussian-ism-1.json")
+    )
     path.write_text(path.read_text().replace('"score": ', '"score": 1'))
     diary = Diary()
-    with watching(diary):
+    with watch_progress(diary):
         again = tables_plain(settings)
     scores = [cell["score"] for cell in again["cells"]]
     assert scores == [cell["score"] for cell in first["cells"]]
@@ -136,7 +138,7 @@ def test_an_altered_result_is_measured_again_and_told() -> None:
     assert diary.shares[-1] == pytest.approx(1.0)
 
 
-class _Slow(series.Strand):
+class _Slow(series.Series):
     part = "table-4"
     subject: ClassVar = {
         "paradigm": "supervised",
@@ -152,7 +154,7 @@ class _Slow(series.Strand):
         self.result = result
         self.calls: list[int] = []
 
-    def measure(self, step: int, part: Part) -> dict[str, object]:
+    def measure(self, step: int, part: ProgressShare) -> dict[str, object]:
         self.calls.append(step)
         if "error" in self.result and step == 2:
             raise ValueError(self.result["error"])
@@ -161,7 +163,7 @@ class _Slow(series.Strand):
 
 def test_over_the_cap_is_over() -> None:
     slow = _Slow(status="over the cap")
-    found = series.follow(slow, WINE, Part())
+    found = series.measure_series(slow, WINE, ProgressShare())
     assert slow.calls == [1]
     assert cells_of([found])[0]["status"] == "over the cap"
     assert (cells_of([found])[0]["folds"], cells_of([found])[0]["of"]) == (1, 3)
@@ -169,7 +171,7 @@ def test_over_the_cap_is_over() -> None:
 
 def test_the_budget_of_a_cell_is_kept() -> None:
     slow = _Slow(seconds=700.0)
-    series.follow(slow, replace(WINE, budget=1000.0), Part())
+    series.measure_series(slow, replace(WINE, budget=1000.0), ProgressShare())
     assert slow.calls == [1, 2]
 
 
@@ -177,7 +179,7 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad = _Slow(error="no such thing")
-    found = series.follow(bad, WINE, Part())
+    found = series.measure_series(bad, WINE, ProgressShare())
     assert found.problem == "ValueError: no such thing"
     assert len(found.results) == 1
     cell = cells_of([found])[0]
@@ -195,7 +197,7 @@ def _found(method: str, *objectives: float, seconds: float = 1.0, score: float =
         {"objective": each, "seconds": seconds, "score": score, "status": "converged"}
         for each in objectives
     ]
-    return series.Found("table-4", subject, results, 3)
+    return series.SeriesResult("table-4", subject, results, 3)
 
 
 def test_what_is_lost_is_marked() -> None:
@@ -230,7 +232,7 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
     ingest("wine")
     settings = replace(WINE, parts="references", methods=method)
     cell = next(iter(cells.references(settings)))
-    result = cell.measure(1, Part())
+    result = cell.measure(1, ProgressShare())
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result
 
@@ -242,10 +244,10 @@ def test_lines_stop_where_they_would_take_too_long(reference_data: object) -> No
     assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
     linear = next(each for each in figures._LINES if each.linear)
     assert not figures.GrowthLine(linear, WINE).ends_with({"seconds": 50.0, "status": "converged"})
-    point = line.measure(500, Part())
+    point = line.measure(500, ProgressShare())
     assert point["rows"] == 500
     default = figures.FeatureLine("ISM, the default", WINE)
-    assert default.measure(2, Part())["score"] > 0.5
+    assert default.measure(2, ProgressShare())["score"] > 0.5
 
 
 def test_settings_say_what_there_is() -> None:
@@ -269,7 +271,7 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
 
 def test_pages_and_files_have_every_cell() -> None:
     summary = tables_plain(WINE)
-    page, files = render("tables"), table_files(summary)
+    page, files = render_run("tables"), table_files(summary)
     assert set(files) == {"table-4.md"}
     made = tables(summary)
     assert [len(each.rows) for each in made] == [6, 4]
@@ -324,5 +326,5 @@ def test_plans_cover_all_parts() -> None:
     starts = [part.start for _, part in every]
     assert starts == sorted(starts)
     assert every[-1][1].stop == pytest.approx(1.0)
-    assert not paths().joinpath("datasets").exists()
+    assert not home().joinpath("datasets").exists()
     assert asdict(settings)["cap"] == 600.0

@@ -16,7 +16,7 @@ from commandline import Command
 
 from flows.settings.base import IngestSettings
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
-from storage import Checkpoints, paths
+from storage import Checkpoints, home
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ism_dask", "storage", "flows", "benchmarks", "examples", "deploy")
@@ -62,15 +62,15 @@ def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.Mo
 
     # What a fit keeps on its way is to be looked at, too.
     monkeypatch.setattr(Checkpoints, "clear", lambda _: None)
-    with temporary_settings({PREFECT_HOME: paths() / "prefect"}):
-        assert PREFECT_LOCAL_STORAGE_PATH.value().is_relative_to(paths())
+    with temporary_settings({PREFECT_HOME: home() / "prefect"}):
+        assert PREFECT_LOCAL_STORAGE_PATH.value().is_relative_to(home())
         run_ingest(IngestSettings(dataset="wine"))
         run_fit(FitSettings(dataset="wine", checkpoint=0.0, run="fit"))
         run_crossval(CrossvalSettings(dataset="wine", first=2, run="crossval"))
         run_cluster(ClusterSettings(dataset="digits", n_clusters=3, run="cluster"))
     assert here("report", "fit").status == 0
-    assert here("transform", "fit", "wine", "-o", paths() / "new.npy").status == 0
-    files = {path: path.read_bytes() for path in paths().rglob("*") if path.is_file()}
+    assert here("transform", "fit", "wine", "-o", home() / "new.npy").status == 0
+    files = {path: path.read_bytes() for path in home().rglob("*") if path.is_file()}
     kinds = {path.suffix for path in files}
     assert kinds >= {".json", ".html", ".npy", ".png"}
     assert len(files) > 50

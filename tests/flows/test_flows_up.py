@@ -37,9 +37,9 @@ from upkeep import (
 from flows.errors import FlowError
 from flows.services import supervisor
 from flows.services.ports import Ports
-from flows.services.records import Record, family, recorded, services_folder
-from flows.services.service import Service, Telling
-from flows.services.status import report_url, running
+from flows.services.records import ProcessRecord, family, recorded, services_folder
+from flows.services.service import Service, StartupMessages
+from flows.services.status import report_url, running_services
 from flows.services.supervisor import stop_all
 from storage import report_path
 
@@ -70,7 +70,7 @@ def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def test_all_answer_where_they_say(up: Kept) -> None:
-    found = running()
+    found = running_services()
     assert found is not None
     assert found.to_json().items() <= up.answer.items()
     assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
@@ -211,7 +211,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
     # Cancelled, where a run takes so long to end that its worker is told of it, too.
     assert states[run.replace("-", "")] in {"CRASHED", "CANCELLED"}
-    assert running() is None
+    assert running_services() is None
     assert report_url("soon").startswith("file:///")
 
 
@@ -223,7 +223,7 @@ def test_a_service_that_ends_again_and_again_is_givenkept_up(
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
-        supervisor._look_after([_Ending()], Telling(print, lambda _: closing(_Nothing())))
+        supervisor._look_after([_Ending()], StartupMessages(print, lambda _: closing(_Nothing())))
     assert capfd.readouterr().err.count("to be started again in") == 3
 
 
@@ -282,7 +282,7 @@ def test_wrong_usage(here: Command, arguments: tuple[object, ...], told: str) ->
 def test_nothing_runs(here: Command) -> None:
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop", "--json").answer == {"command": "up", "stopped": []}
-    assert running() is None
+    assert running_services() is None
 
 
 def _deploy(up: Kept, file: Path) -> None:
@@ -313,7 +313,7 @@ def _left() -> tuple[list[psutil.Process], set[str]]:
     return family(), {path.suffix for path in services_folder().iterdir()}
 
 
-def _another(name: str, pid: int) -> Record | None:
+def _another(name: str, pid: int) -> ProcessRecord | None:
     record = recorded(name)
     return record if record and record.pid != pid else None
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.estimators.preparation import row_order
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     Gaussian,
     Kernel,
@@ -120,7 +120,7 @@ class Definition:
             yield weight, term, beta, self._scale(term)
 
     def _scale(self, term: Any) -> Array | None:
-        if not term.local:
+        if not term.per_row_width:
             return None
         X, anchors = self.X, term.anchors.astype(self.X.dtype)
         squared = ((X[:, None, :] - anchors[None]) ** 2).sum(axis=2)
@@ -139,9 +139,9 @@ def _gamma(case: Case, kind: type) -> Array:
     if case.target == "gaussian":
         # The factor that a fit makes, in its order of the rows: test_gamma says what it leaves out.
         order = row_order(case.X, y)
-        U = dependence(y[order], case.target).facts.astype(kind)[np.argsort(order)]
+        U = target_dependence(y[order], case.target).facts.astype(kind)[np.argsort(order)]
         return U @ U.T
-    if dependence(y, case.target).classes is not None:
+    if target_dependence(y, case.target).classes is not None:
         K = (y[:, None] == y[None]).astype(kind)
     else:
         Z = y.reshape(len(y), -1).astype(kind)

@@ -56,7 +56,7 @@ class Dense:
             weight
             * self._phi(
                 term,
-                term.flat_slope * ones * (1 if self._scale(term) is None else self._scale(term)),
+                term.slope_at_zero * ones * (1 if self._scale(term) is None else self._scale(term)),
             )
             for weight, term in self.kernel.terms
         )
@@ -86,7 +86,7 @@ class Dense:
         return self.X[i] - self.X[j], self.X[i] - self.X[j]
 
     def _scale(self, term: PointwiseKernel) -> Array | None:
-        if not term.local:
+        if not term.per_row_width:
             return None
         widths = term.widths(self.X)
         return 1.0 / np.multiply.outer(widths, widths)

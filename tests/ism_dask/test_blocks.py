@@ -11,15 +11,15 @@ from definition import Dense, dense_gamma
 from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Blocks, Problem, choose, pair_design
+from ism_dask.engines import Blocks, Problem, first_engine, pair_design
 from ism_dask.engines.pair_design import PairDesign
-from ism_dask.engines.random_blocks import _Plan
-from ism_dask.gamma.base import Dependence, FactorGamma
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines.random_blocks import _PairPlan
+from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.records.stopping import Stopping
 from ism_dask.rows import cut
-from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import Status
 
 N, D, Q = 60, 4, 2
@@ -29,9 +29,9 @@ X = RNG.normal(size=(N, D))
 W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
 SORTED = np.repeat([0, 1, 2], [30, 28, 2])  # by class, one of them rare
 DEPENDENCES = {
-    "sorted classes, one rare": dependence(SORTED),
-    "indefinite": Dependence(FactorGamma(np.array([1.0, -1.0, 0.5])), RNG.normal(size=(N, 3))),
-    "gaussian": dependence(RNG.normal(size=N), "gaussian"),
+    "sorted classes, one rare": target_dependence(SORTED),
+    "indefinite": Dependence(ThinGamma(np.array([1.0, -1.0, 0.5])), RNG.normal(size=(N, 3))),
+    "gaussian": target_dependence(RNG.normal(size=N), "gaussian"),
 }
 LOCAL = RelativeGaussian(3) + 0.5 * RelativeGaussian(5) + Polynomial(2)
 KERNELS = {"multiquadric": Multiquadric(0.5), "local and inner": LOCAL.resolve(X)}
@@ -47,7 +47,7 @@ def _blocks(kernel, gamma, rows, partners=12, seed=0, engine_tol=1e-4):
         cut(X, rows), KERNELS[kernel], DEPENDENCES[gamma], seed=seed, engine_tol=engine_tol
     )
     engine = Blocks(problem, Q)
-    engine._plan = _Plan(problem, Q, partners)
+    engine._plan = _PairPlan(problem, Q, partners)
     return engine
 
 
@@ -119,7 +119,7 @@ def test_twice_phi_w_is_the_gradient_of_the_objective_of_the_blocks(rows):
 @pytest.mark.parametrize("gamma", sorted(DEPENDENCES))
 def test_all_pairs_are_the_exact_engine(gamma):
     blocks = _blocks("local and inner", gamma, 13, partners=N)
-    exact = choose("exact", blocks.problem, Q)
+    exact = first_engine("exact", blocks.problem, Q)
     assert blocks._plan.design.is_complete
     assert blocks.finer() is None
     evaluation, expected = blocks.phi(W), exact.phi(W)
@@ -203,13 +203,13 @@ def test_many_shards_begin_with_some(monkeypatch):
     rows = rng.normal(size=(6400, 5))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
     rows, y = rows[np.argsort(y)], np.sort(y)
-    problem = Problem.of(cut(rows, 100), Gaussian(1.5), dependence(y))
+    problem = Problem.of(cut(rows, 100), Gaussian(1.5), target_dependence(y))
     coarse = Blocks(problem, 2).coarser()
     assert coarse.problem.shards.n_rows == 1600
     assert coarse.problem.shards.bounds[:3] == (0, 100, 200)
     assert coarse.coarser() is None
     np.testing.assert_array_equal(coarse.problem.shards.rows(np.arange(1500, 1600)), rows[6300:])
-    _, solution = Search("blocks", Stopping(None)).run(problem, 2)
+    _, solution = MultistartSearch("blocks", Stopping(None)).run(problem, 2)
     assert solution.status in (Status.CONVERGED, Status.APPROXIMATE)
 
 
@@ -228,7 +228,7 @@ def _sum_of_squares(n):
 @pytest.mark.usefixtures("usual_groups")
 def test_few_rows_stand_for_all_with_what_is_known_of_them():
     rows, y = _sum_of_squares(40_000)
-    known = dependence(y, "gaussian")
+    known = target_dependence(y, "gaussian")
     problem = Problem.of(cut(rows, 5000), Gaussian(1.5), known)
     coarse = Blocks(problem, 1).coarser()
     few = coarse.problem.shards
@@ -238,7 +238,7 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
     np.testing.assert_array_equal(few.pick(np.arange(few.n_rows)).facts[0], known.facts[order])
     W = np.eye(8)[:, :1]
     share = (few.n_rows / len(rows)) ** 2
-    whole = choose("exact", problem, 1).objective(W)
+    whole = first_engine("exact", problem, 1).objective(W)
     assert coarse.objective(W) == pytest.approx(share * whole, rel=0.05)
 
 
@@ -246,12 +246,12 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
 @pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(0.2)])
 def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
     rows, y = _sum_of_squares(20_000)
-    problem = Problem.of(cut(rows, 2500), kernel, dependence(y, "gaussian"))
+    problem = Problem.of(cut(rows, 2500), kernel, target_dependence(y, "gaussian"))
     W = np.eye(8)[:, :2]
     engines = []
     for seed in range(6):
         engine = Blocks(replace(problem, seed=seed), 2)
-        engine._plan = _Plan(engine.problem, 2, 1000)
+        engine._plan = _PairPlan(engine.problem, 2, 1000)
         engines.append(engine)
     products = np.array([engine.product(W).matrix for engine in engines])
     off = products - products.mean(axis=0)

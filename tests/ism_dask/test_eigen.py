@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from ism_dask.linalg.eigen import canonical_signs, largest_pairs, leading, sine
+from ism_dask.linalg.eigen import canonical_signs, largest_pairs, leading_eigenpairs, subspace_sine
 
 
 def _symmetric(d, seed=0):
@@ -14,7 +14,7 @@ def _symmetric(d, seed=0):
 
 def test_leading_pairs_are_the_largest_algebraic_ones():
     A = _symmetric(12)
-    spectrum = leading(A, 3)
+    spectrum = leading_eigenpairs(A, 3)
     values, vectors = np.linalg.eigh(A)
     np.testing.assert_allclose(spectrum.values, values[::-1][:3])
     assert spectrum.following == pytest.approx(values[-4])
@@ -25,12 +25,12 @@ def test_leading_pairs_are_the_largest_algebraic_ones():
 
 def test_krylov_gives_the_same_as_dense(monkeypatch):
     A = _symmetric(300, 1)
-    dense = leading(A, 4)
+    dense = leading_eigenpairs(A, 4)
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     for guess in (None, dense.vectors):
-        krylov = leading(A, 4, guess)
+        krylov = leading_eigenpairs(A, 4, guess)
         np.testing.assert_allclose(krylov.values, dense.values, rtol=1e-10)
-        assert sine(dense.vectors, krylov.vectors) < 1e-8
+        assert subspace_sine(dense.vectors, krylov.vectors) < 1e-8
 
 
 def test_copies_of_an_eigenvalue_are_not_lost():
@@ -54,34 +54,36 @@ def test_signs_are_canonical():
 def test_null_directions_are_settled_the_same_way_whatever_the_noise():
     u = np.linalg.qr(np.random.default_rng(2).normal(size=(9, 2)))[0]
     A = u @ np.diag([5.0, 2.0]) @ u.T
-    plain = leading(A, 4)
+    plain = leading_eigenpairs(A, 4)
     assert plain.determined.shape == (9, 2)
     np.testing.assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
-    noisy = leading(A + 1e-16 * _symmetric(9, 3), 4)
+    noisy = leading_eigenpairs(A + 1e-16 * _symmetric(9, 3), 4)
     np.testing.assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
 
 
 def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     A = Q @ np.diag([5.0, 0.0, 0.0, -3.0, -3.0, -1.0]) @ Q.T
-    spectrum = leading((A + A.T) / 2, 3)
+    spectrum = leading_eigenpairs((A + A.T) / 2, 3)
     np.testing.assert_allclose(A @ spectrum.vectors[:, 1:], 0.0, atol=1e-12)
     np.testing.assert_allclose(spectrum.vectors.T @ spectrum.vectors, np.eye(3), atol=1e-12)
     assert spectrum.null.tolist() == [False, True, True]
 
 
 def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
-    np.testing.assert_array_equal(leading(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
+    np.testing.assert_array_equal(leading_eigenpairs(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 50)
-    assert leading(np.zeros((100, 100)), 2).null.all()
+    assert leading_eigenpairs(np.zeros((100, 100)), 2).null.all()
 
 
 def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
-    np.testing.assert_allclose(leading(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
+    np.testing.assert_allclose(leading_eigenpairs(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
     # Zeros are eigenvalues, too, where all others but these two are below them.
-    spectrum = leading(np.diag(np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])), 5)
+    spectrum = leading_eigenpairs(
+        np.diag(np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])), 5
+    )
     np.testing.assert_array_equal(spectrum.values, [2, 1, 0, 0, 0])
     assert spectrum.following == 0
     np.testing.assert_array_equal(np.abs(spectrum.vectors[:10]).sum(axis=0), np.ones(5))
@@ -90,7 +92,7 @@ def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
 @pytest.mark.parametrize("q", [0, 5, 6])
 def test_q_must_leave_a_direction_out(q):
     with pytest.raises(ValueError, match="from 1 to 4"):
-        leading(np.eye(5), q)
+        leading_eigenpairs(np.eye(5), q)
 
 
 def test_sine_is_that_of_the_largest_principal_angle():
@@ -98,5 +100,7 @@ def test_sine_is_that_of_the_largest_principal_angle():
     V = np.linalg.qr(rng.normal(size=(8, 3)))[0]
     for size in (1e-9, 1e-3, 1.0):
         U = np.linalg.qr(V + size * rng.normal(size=(8, 3)))[0]
-        assert sine(V, U) == pytest.approx(np.sin(subspace_angles(V, U)[0]), rel=1e-6, abs=1e-15)
-    assert sine(V, V[:, :2]) == 1.0
+        assert subspace_sine(V, U) == pytest.approx(
+            np.sin(subspace_angles(V, U)[0]), rel=1e-6, abs=1e-15
+        )
+    assert subspace_sine(V, V[:, :2]) == 1.0

@@ -10,12 +10,12 @@ from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ism_dask.engines import ENGINES, Problem, choose
-from ism_dask.engines.tile_walk import phi_stripe, projected, stripe_bytes
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines import ENGINES, Problem, first_engine
+from ism_dask.engines.tile_walk import phi_stripe, project_piece, stripe_bytes
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
-from ism_dask.linalg.eigen import leading
-from ism_dask.rows import Piece, cut
+from ism_dask.linalg.eigen import leading_eigenpairs
+from ism_dask.rows import LoadedShard, cut
 
 N, D, Q = 37, 5, 2
 RNG = np.random.default_rng(7)
@@ -38,12 +38,14 @@ ALL = {name: kernel.resolve(X) for name, kernel in ALL.items()}
 def _problem(kernel, target, rows=None, dtype=np.float64):
     # An approximate engine is to be right to the digits that are compared.
     shards = cut(X.astype(dtype), rows)
-    return Problem.of(shards, ALL[kernel], dependence(TARGETS[target], target), engine_tol=1e-12)
+    return Problem.of(
+        shards, ALL[kernel], target_dependence(TARGETS[target], target), engine_tol=1e-12
+    )
 
 
 @cache
 def _dense(kernel, target):
-    return Dense(X, dense_gamma(dependence(TARGETS[target], target)), ALL[kernel])
+    return Dense(X, dense_gamma(target_dependence(TARGETS[target], target)), ALL[kernel])
 
 
 @cache
@@ -63,7 +65,7 @@ def _cases():
 @pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
 def test_engine_gives_the_definition(engine, kernel, target):
     phi0, phi, J = _expected(kernel, target)
-    served = choose(engine, _problem(kernel, target), Q)
+    served = first_engine(engine, _problem(kernel, target), Q)
     digits = 1e-8 if served.approximate else 1e-10
     near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
     np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
@@ -84,7 +86,7 @@ def test_engine_gives_the_definition(engine, kernel, target):
     [case for case in _cases() if not ENGINES[case[0]].approximate],
 )
 def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
-    served = choose(engine, _problem(kernel, target), Q)
+    served = first_engine(engine, _problem(kernel, target), Q)
     h = 1e-5
     numerical = np.empty_like(W)
     for i in range(D):
@@ -103,8 +105,8 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
     target=st.sampled_from(sorted(TARGETS)),
 )
 def test_any_row_chunking_gives_the_one_shard_answer(rows, kernel, target):
-    whole = choose("auto", _problem(kernel, target), Q).phi(W)
-    pieces = choose("auto", _problem(kernel, target, rows), Q).phi(W)
+    whole = first_engine("auto", _problem(kernel, target), Q).phi(W)
+    pieces = first_engine("auto", _problem(kernel, target, rows), Q).phi(W)
     scale = np.abs(whole.matrix).max()
     np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-10, atol=1e-11 * scale)
     assert pieces.objective == pytest.approx(whole.objective, rel=1e-10)
@@ -115,7 +117,7 @@ def test_blocks_and_groups_larger_than_one():
     rng = np.random.default_rng(3)
     n = 2300
     big, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
-    known = dependence(y)
+    known = target_dependence(y)
     kernel = 0.5 * Gaussian(1.5) + Polynomial(2)
     V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
     Z = big @ V
@@ -127,7 +129,7 @@ def test_blocks_and_groups_larger_than_one():
     phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
     phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
     for rows in (None, 1100, 2300):
-        engine = choose("exact", Problem.of(cut(big, rows), kernel, known), 2)
+        engine = first_engine("exact", Problem.of(cut(big, rows), kernel, known), 2)
         np.testing.assert_allclose(engine.phi(V).matrix, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
         np.testing.assert_allclose(
             engine.gradient(V).matrix, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
@@ -137,7 +139,7 @@ def test_blocks_and_groups_larger_than_one():
 @pytest.mark.parametrize("kernel", sorted(ALL))
 def test_float32_tiles_are_right_to_single_precision(kernel):
     _, phi, J = _expected(kernel, "classes")
-    evaluation = choose("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
+    evaluation = first_engine("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
     assert np.linalg.norm(evaluation.matrix - phi) <= 5e-6 * np.linalg.norm(phi)
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
 
@@ -145,47 +147,48 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
 def test_phi_of_a_conic_sum_is_the_sum_of_phis():
     parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
     total = sum(
-        weight * choose("exact", _problem(k, "classes"), Q).phi(W).matrix for weight, k in parts
+        weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).matrix
+        for weight, k in parts
     )
     kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
-    problem = Problem.of(cut(X), kernel, dependence(TARGETS["classes"]))
-    np.testing.assert_allclose(choose("exact", problem, Q).phi(W).matrix, total, rtol=1e-10)
+    problem = Problem.of(cut(X), kernel, target_dependence(TARGETS["classes"]))
+    np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).matrix, total, rtol=1e-10)
 
 
 def test_auto_takes_the_cheapest():
-    assert choose("auto", _problem("linear", "classes"), Q).name == "closed"
-    assert choose("auto", _problem("linear + squared", "linear"), Q).name == "closed"
-    assert choose("auto", _problem("linear", "gaussian"), Q).name == "closed"
-    assert choose("auto", _problem("gaussian", "classes"), Q).name == "exact"
+    assert first_engine("auto", _problem("linear", "classes"), Q).name == "closed"
+    assert first_engine("auto", _problem("linear + squared", "linear"), Q).name == "closed"
+    assert first_engine("auto", _problem("linear", "gaussian"), Q).name == "closed"
+    assert first_engine("auto", _problem("gaussian", "classes"), Q).name == "exact"
 
 
 def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
-        choose("closed", _problem("gaussian", "classes"), Q)
+        first_engine("closed", _problem("gaussian", "classes"), Q)
     with pytest.raises(
         ValueError, match="auto, closed, features, landmarks, blocks, exact; got 'fast'"
     ):
-        choose("fast", _problem("linear", "classes"), Q)
+        first_engine("fast", _problem("linear", "classes"), Q)
 
 
 def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**6)
     with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
-        choose("exact", _problem("gaussian", "classes"), Q).phi(W)
+        first_engine("exact", _problem("gaussian", "classes"), Q).phi(W)
 
 
 def test_the_memory_plan_is_kept():
     rng = np.random.default_rng(0)
     n, d = 6000, 300
     problem = Problem.of(
-        cut(rng.normal(size=(n, d))), Gaussian(20.0), dependence(rng.integers(0, 5, n))
+        cut(rng.normal(size=(n, d))), Gaussian(20.0), target_dependence(rng.integers(0, 5, n))
     )
-    engine = choose("exact", problem, Q)
+    engine = first_engine("exact", problem, Q)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
-    pieces = list(problem.shards.derive(projected, V).settled().parts)
+    pieces = list(problem.shards.derive(project_piece, V).settled().parts)
     planned = stripe_bytes(problem.shards.largest, engine._model, d, 10, 8)
-    stripe = iter([Piece(p.start, p.raw, p.facts) for p in pieces])
-    head = Piece(pieces[0].start, pieces[0].raw, pieces[0].facts)
+    stripe = iter([LoadedShard(p.start, p.raw, p.facts) for p in pieces])
+    head = LoadedShard(pieces[0].start, pieces[0].raw, pieces[0].facts)
     tracemalloc.start()
     phi_stripe(head, stripe, engine._model)
     used = tracemalloc.get_traced_memory()[1]
@@ -198,7 +201,9 @@ def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
     rows, y = rng.normal(size=(600, 50)), rng.integers(0, 3, 600)
     V = np.linalg.qr(rng.normal(size=(50, 10)))[0]
     wide, single = (
-        choose("exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), dependence(y)), 10).phi(V)
+        first_engine(
+            "exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), target_dependence(y)), 10
+        ).phi(V)
         for t in (np.float64, np.float32)
     )
     assert np.linalg.norm(single.matrix - wide.matrix) < 1e-3 * np.linalg.norm(wide.matrix)
@@ -213,7 +218,7 @@ def test_the_anchors_of_a_local_kernel_do_not_travel():
 @pytest.mark.parametrize("rows", [10, 37])
 def test_single_precision_start_has_the_rank_of_the_classes(rows):
     flat = _problem("gaussian", "classes", rows, dtype=np.float32)
-    assert leading(choose("exact", flat, Q).phi0(), 4).determined.shape[1] == 3
+    assert leading_eigenpairs(first_engine("exact", flat, Q).phi0(), 4).determined.shape[1] == 3
 
 
 def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
@@ -221,8 +226,8 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     results = []
     for budget in (10**9, 10**12):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
-        problem = Problem.of(cut(lazy, 5), ALL["gaussian"], dependence(TARGETS["classes"]))
-        results.append(choose("exact", problem, Q).phi(W).matrix)
+        problem = Problem.of(cut(lazy, 5), ALL["gaussian"], target_dependence(TARGETS["classes"]))
+        results.append(first_engine("exact", problem, Q).phi(W).matrix)
     np.testing.assert_array_equal(*results)
 
 
@@ -230,7 +235,7 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", ALL)
 def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
-    served = choose("exact", _problem(kernel, target, rows), Q)
+    served = first_engine("exact", _problem(kernel, target, rows), Q)
     Z = np.random.default_rng(11).normal(size=W.shape)
     h = 1e-5
     ahead, behind = served.gradient(W + h * Z).matrix, served.gradient(W - h * Z).matrix
@@ -241,18 +246,18 @@ def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
 
 @pytest.mark.parametrize("sigma", [0.3, 0.1])
 def test_curvature_of_a_narrow_kernel_in_single_precision(sigma):
-    known = dependence(TARGETS["classes"])
+    known = target_dependence(TARGETS["classes"])
     narrow, Z = Gaussian(sigma), np.random.default_rng(11).normal(size=W.shape)
     double, single = (
         Problem.of(cut(X.astype(kind), 9), narrow, known) for kind in (np.float64, np.float32)
     )
-    true = choose("exact", double, Q).curvature(W, Z)
-    found = choose("exact", single, Q).curvature(W, Z)
+    true = first_engine("exact", double, Q).curvature(W, Z)
+    found = first_engine("exact", single, Q).curvature(W, Z)
     np.testing.assert_allclose(found, true, atol=1e-4 * np.abs(true).max())
 
 
 def test_curvature_that_would_not_fit_is_refused(monkeypatch):
-    engine = choose("exact", _problem("gaussian", "classes"), Q)
+    engine = first_engine("exact", _problem("gaussian", "classes"), Q)
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10_000)
     with pytest.raises(MemoryError, match="second derivatives of 37 rows needs"):
         engine.curvature(W, W)

@@ -12,14 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ism_dask import SupervisedIKDR, stationarity
-from ism_dask.engines import DeclinedError, Problem, attempt, candidates, choose
+from ism_dask.engines import (
+    DeclinedError,
+    Problem,
+    candidate_engines,
+    first_engine,
+    first_that_serves,
+)
 from ism_dask.engines.lowrank.base import task_bytes
-from ism_dask.engines.lowrank.error_bound import Worst
+from ism_dask.engines.lowrank.error_bound import LargestRemainders
 from ism_dask.engines.lowrank.landmarks import Landmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, shape_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
-from ism_dask.engines.tile_walk import projected
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines.tile_walk import project_piece
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     KERNELS,
     Gaussian,
@@ -30,12 +36,12 @@ from ism_dask.kernels import (
     Squared,
 )
 from ism_dask.kernels.monomials import Monomials
-from ism_dask.linalg.eigen import leading, sine
+from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
 from ism_dask.observe.pass_progress import watching_passes
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import Piece, cut
+from ism_dask.rows import LoadedShard, cut
 from ism_dask.solvers.ism import solve
-from ism_dask.stationarity import certified
+from ism_dask.stationarity import with_true_residual
 
 
 def _data(n=700, d=6, seed=0):
@@ -70,11 +76,11 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     y = rng.normal(size=(n, 2)) if numbers else np.arange(n) % min(classes, n)
-    known = dependence(y, "linear" if numbers else "classes")
+    known = target_dependence(y, "linear" if numbers else "classes")
     kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
-    exact = choose("exact", Problem.of(cut(X), kernel, known), q)
-    features = choose("features", Problem.of(cut(X, rows), kernel, known), q)
+    exact = first_engine("exact", Problem.of(cut(X), kernel, known), q)
+    features = first_engine("features", Problem.of(cut(X, rows), kernel, known), q)
     for question in ("phi", "gradient"):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
@@ -99,8 +105,8 @@ def _values(kernel, Z):
 def test_what_a_kernel_says_of_itself_holds(name):
     Z = np.random.default_rng(0).normal(size=(60, 3))
     kernel = KERNELS[name]().resolve(Z)
-    assert not (kernel.local and kernel.definite)
-    if not kernel.definite:  # it is served by tiles
+    assert not (kernel.per_row_width and kernel.slope_is_psd)
+    if not kernel.slope_is_psd:  # it is served by tiles
         return
     shape = shape_between(kernel, Z, Z)
     assert np.linalg.eigvalsh(shape)[0] > -1e-10 * np.abs(shape).max()
@@ -144,11 +150,15 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     X, y = _data()
     y = y if target == "classes" else X[:, 0] + np.sin(X[:, 2])
     W = _basis(6, 3)
-    true = choose("exact", Problem.of(cut(X), KERNEL_CASES[kernel], dependence(y)), 3).phi(W)
+    true = first_engine(
+        "exact", Problem.of(cut(X), KERNEL_CASES[kernel], target_dependence(y)), 3
+    ).phi(W)
     errors = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(cut(X, 200), KERNEL_CASES[kernel], dependence(y), engine_tol=tol)
-        found = choose("landmarks", problem, 3).phi(W)
+        problem = Problem.of(
+            cut(X, 200), KERNEL_CASES[kernel], target_dependence(y), engine_tol=tol
+        )
+        found = first_engine("landmarks", problem, 3).phi(W)
         measured = abs(found.objective / true.objective - 1)
         assert measured <= found.error
         errors.append(_apart(found.matrix, true.matrix))
@@ -160,10 +170,12 @@ def test_the_bound_holds_for_rows_in_single_precision():
     X, y = _data()
     W = _basis(6, 3)
     wide, narrow = X.astype(np.float32).astype(np.float64), X.astype(np.float32)
-    true = choose("exact", Problem.of(cut(wide), Gaussian(3.0), dependence(y)), 3).objective(W)
+    true = first_engine(
+        "exact", Problem.of(cut(wide), Gaussian(3.0), target_dependence(y)), 3
+    ).objective(W)
     for tol in (1e-2, 1e-4, 1e-5):
-        problem = Problem.of(cut(narrow), Gaussian(3.0), dependence(y), engine_tol=tol)
-        found = choose("landmarks", problem, 3).phi(W)
+        problem = Problem.of(cut(narrow), Gaussian(3.0), target_dependence(y), engine_tol=tol)
+        found = first_engine("landmarks", problem, 3).phi(W)
         assert abs(found.objective / true - 1) <= found.error
 
 
@@ -173,19 +185,23 @@ def test_the_bound_holds_for_many_classes(kernel):
     y = np.arange(900) % 60
     X = rng.normal(size=(900, 8)) + rng.normal(size=(60, 8))[y]
     W = _basis(8, 5)
-    true = choose("exact", Problem.of(cut(X), kernel, dependence(y, "classes")), 5).objective(W)
-    problem = Problem.of(cut(X, 300), kernel, dependence(y, "classes"), engine_tol=1e-6)
-    found = choose("landmarks", problem, 5).phi(W)
+    true = first_engine(
+        "exact", Problem.of(cut(X), kernel, target_dependence(y, "classes")), 5
+    ).objective(W)
+    problem = Problem.of(cut(X, 300), kernel, target_dependence(y, "classes"), engine_tol=1e-6)
+    found = first_engine("landmarks", problem, 5).phi(W)
     assert abs(found.objective / true - 1) <= found.error < 1
 
 
 def test_the_bound_holds_near_rounding():
     X, y = _data(400, d=2)
-    known = dependence(y)
+    known = target_dependence(y)
     W = np.eye(2)
-    true = choose("exact", Problem.of(cut(X), Gaussian(1.0), known), 2).objective(W)
+    true = first_engine("exact", Problem.of(cut(X), Gaussian(1.0), known), 2).objective(W)
     for tol in (1e-9, 1e-10, 1e-11):
-        found = choose("landmarks", Problem.of(cut(X), Gaussian(1.0), known, engine_tol=tol), 2)
+        found = first_engine(
+            "landmarks", Problem.of(cut(X), Gaussian(1.0), known, engine_tol=tol), 2
+        )
         evaluation = found.phi(W)
         assert abs(evaluation.objective / true - 1) <= evaluation.error
 
@@ -199,26 +215,28 @@ def test_overflow_is_told_as_such():
 
 def test_a_sample_where_the_kernel_is_zero():
     X, y = _data(300, d=3)
-    problem = Problem.of(cut(X), Polynomial(20, 0.0), dependence(y), sample=np.zeros((50, 3)))
+    problem = Problem.of(
+        cut(X), Polynomial(20, 0.0), target_dependence(y), sample=np.zeros((50, 3))
+    )
     W = _basis(3, 3)
-    found = choose("landmarks", problem, 3).phi(W).matrix
-    assert _apart(found, choose("exact", problem, 3).phi(W).matrix) < 1e-3
+    found = first_engine("landmarks", problem, 3).phi(W).matrix
+    assert _apart(found, first_engine("exact", problem, 3).phi(W).matrix) < 1e-3
 
 
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000)
-    problem = Problem.of(cut(X), Gaussian(0.02), dependence(y))
+    problem = Problem.of(cut(X), Gaussian(0.02), target_dependence(y))
     W = _basis(3, 1)
     with pytest.raises(DeclinedError):
-        choose("landmarks", problem, 1).phi(W)
+        first_engine("landmarks", problem, 1).phi(W)
     monkeypatch.setattr("ism_dask.engines.lowrank.landmark_selection._DEAR_ROWS", 2000)
-    assert choose("landmarks", problem, 1).phi(W).error < 1
+    assert first_engine("landmarks", problem, 1).phi(W).error < 1
 
 
 def test_the_caller_may_change_its_w():
     X, y = _data(300)
-    engine = choose("landmarks", Problem.of(cut(X), Gaussian(2.0), dependence(y)), 2)
+    engine = first_engine("landmarks", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2)
     W = _basis(6, 2)
     before = engine.objective(W)
     W[:] = _basis(6, 2, seed=9)
@@ -227,14 +245,16 @@ def test_the_caller_may_change_its_w():
 
 def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
     X, y = _data(2400)
-    engine = choose("landmarks", Problem.of(cut(X, 600), Gaussian(2.0), dependence(y)), 2)
+    engine = first_engine(
+        "landmarks", Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y)), 2
+    )
     solution = solve(engine, 2, Stopping())
 
     def full(*_):
         raise MemoryError
 
     monkeypatch.setattr("ism_dask.engines.exact.Exact.gradient", full)
-    assert 0 < certified(engine, solution).residual < 1
+    assert 0 < with_true_residual(engine, solution).residual < 1
 
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
@@ -260,12 +280,14 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
 def test_the_subspace_converges_with_the_tolerance():
     X, y = _data(1500)
     stopping = Stopping(tol=1e-10, angle_tol=1e-9, max_iter=500)
-    exact = choose("exact", Problem.of(cut(X), Gaussian(2.5), dependence(y)), 2)
+    exact = first_engine("exact", Problem.of(cut(X), Gaussian(2.5), target_dependence(y)), 2)
     true = solve(exact, 2, stopping).W
     sines = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(cut(X, 400), Gaussian(2.5), dependence(y), engine_tol=tol)
-        sines.append(sine(solve(choose("landmarks", problem, 2), 2, stopping).W, true))
+        problem = Problem.of(cut(X, 400), Gaussian(2.5), target_dependence(y), engine_tol=tol)
+        sines.append(
+            subspace_sine(solve(first_engine("landmarks", problem, 2), 2, stopping).W, true)
+        )
     assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-4, 1e-6, 1e-8), strict=True))
 
 
@@ -275,10 +297,12 @@ def test_outliers_that_no_sample_saw_are_found():
     X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
     sample = np.delete(X, far, axis=0)[:800]
     W = _basis(4, 2)
-    problem = Problem.of(cut(X, 500), Gaussian(2.0), dependence(y), sample=sample, engine_tol=1e-6)
-    engine = choose("landmarks", problem, 2)
+    problem = Problem.of(
+        cut(X, 500), Gaussian(2.0), target_dependence(y), sample=sample, engine_tol=1e-6
+    )
+    engine = first_engine("landmarks", problem, 2)
     found = engine.phi(W)
-    true = choose("exact", Problem.of(cut(X), Gaussian(2.0), dependence(y)), 2).phi(W)
+    true = first_engine("exact", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2).phi(W)
     assert _apart(found.matrix, true.matrix) < 1e-5
     assert abs(found.objective / true.objective - 1) <= found.error < 1e-2
     landmarks = engine._last.expansion.maps[0].points
@@ -292,10 +316,10 @@ def test_a_sample_unlike_the_rest_is_made_good():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 6)), rng.integers(0, 3, 4000)
     middle = X[np.linalg.norm(X, axis=1) < 1.5]
-    problem = Problem.of(cut(X, 1000), Gaussian(2.5), dependence(y), sample=middle)
-    engine = choose("landmarks", problem, 4)
+    problem = Problem.of(cut(X, 1000), Gaussian(2.5), target_dependence(y), sample=middle)
+    engine = first_engine("landmarks", problem, 4)
     W = _basis(6, 4)
-    found, true = engine.phi(W), choose("exact", problem, 4).phi(W)
+    found, true = engine.phi(W), first_engine("exact", problem, 4).phi(W)
     assert _apart(found.matrix, true.matrix) < 1e-3
     assert abs(found.objective / true.objective - 1) <= found.error
     reach = np.linalg.norm(engine._last.expansion.maps[0].points, axis=1).max()
@@ -305,9 +329,9 @@ def test_a_sample_unlike_the_rest_is_made_good():
 def test_the_worst_rows_do_not_hang_on_the_cut():
     rng = np.random.default_rng(0)
     left, Z = rng.integers(0, 5, 500).astype(float), rng.normal(size=(500, 2))
-    whole = Worst(left, np.arange(500), Z)
-    halves = Worst(left[:170], np.arange(170), Z[:170])
-    rest = Worst(left[170:], np.arange(170, 500), Z[170:])
+    whole = LargestRemainders(left, np.arange(500), Z)
+    halves = LargestRemainders(left[:170], np.arange(170), Z[:170])
+    rest = LargestRemainders(left[170:], np.arange(170, 500), Z[170:])
     for sums in (halves + rest, rest + halves):
         np.testing.assert_array_equal(sums.rows, whole.rows)
         np.testing.assert_array_equal(sums.points, whole.points)
@@ -339,28 +363,28 @@ def test_what_is_not_low_rank_is_given_up_early():
     X, y = rng.normal(size=(6000, 20)), rng.integers(0, 3, 6000)
     W = _basis(20, 10)
     for kernel in (Gaussian(0.3), Multiquadric(0.2)):
-        problem = Problem.of(cut(X), kernel, dependence(y))
+        problem = Problem.of(cut(X), kernel, target_dependence(y))
         with pytest.raises(DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace") as told:
-            choose("landmarks", problem, 10).phi(W)
+            first_engine("landmarks", problem, 10).phi(W)
         assert int(str(told.value).split()[0]) < 300
-        engines = candidates("auto", problem, 10)
+        engines = candidate_engines("auto", problem, 10)
         assert [engine.name for engine in engines] == ["landmarks", "exact"]
-        served = attempt(engines, lambda engine: (engine.objective(W), engine)[1])
+        served = first_that_serves(engines, lambda engine: (engine.objective(W), engine)[1])
         assert served.name == "exact"
         assert "landmarks declined" in served.note
 
 
 def test_a_tolerance_below_rounding_is_told():
     X, y = _data(300)
-    problem = Problem.of(cut(X), Multiquadric(1.0), dependence(y), engine_tol=1e-17)
+    problem = Problem.of(cut(X), Multiquadric(1.0), target_dependence(y), engine_tol=1e-17)
     with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
-        choose("landmarks", problem, 3).phi(_basis(6, 3))
+        first_engine("landmarks", problem, 3).phi(_basis(6, 3))
 
 
 def test_a_sum_gives_each_term_what_it_needs():
     X, y = _data()
     kernel = Gaussian(2.0) + Polynomial(3) + Linear()
-    engine = choose("landmarks", Problem.of(cut(X), kernel, dependence(y)), 2)
+    engine = first_engine("landmarks", Problem.of(cut(X), kernel, target_dependence(y)), 2)
     engine.phi(_basis(6, 2))
     gaussian, polynomial, linear = engine._last.expansion.maps
     assert isinstance(polynomial, Monomials)
@@ -376,7 +400,9 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
     kernel = KERNEL_CASES.get(kernel, kernel)
     W = _basis(6, 3)
     whole, pieces = (
-        choose(engine, Problem.of(cut(X, size), kernel, dependence(y), sample=X[:500]), 3).phi(W)
+        first_engine(
+            engine, Problem.of(cut(X, size), kernel, target_dependence(y), sample=X[:500]), 3
+        ).phi(W)
         for size in (700, rows)
     )
     np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-7, atol=1e-8)
@@ -384,16 +410,16 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
 
 def test_auto_goes_by_the_rule():
     X, y = _data(4000)
-    few = Problem.of(cut(X[:500]), Gaussian(2.0), dependence(y[:500]))
-    many = Problem.of(cut(X), Gaussian(2.0), dependence(y))
-    assert choose("auto", few, 2).name == "exact"
-    assert choose("auto", many, 2).name == "landmarks"
-    poly = Problem.of(cut(X), Polynomial(3), dependence(y))
-    assert choose("auto", poly, 2).name == "features"
-    dense = Problem.of(cut(X), Polynomial(15), dependence(y))
-    assert choose("auto", dense, 5).name != "features"
-    local = Problem.of(cut(X), RelativeGaussian(3).resolve(X[:50]), dependence(y))
-    assert choose("auto", local, 2).name == "exact"
+    few = Problem.of(cut(X[:500]), Gaussian(2.0), target_dependence(y[:500]))
+    many = Problem.of(cut(X), Gaussian(2.0), target_dependence(y))
+    assert first_engine("auto", few, 2).name == "exact"
+    assert first_engine("auto", many, 2).name == "landmarks"
+    poly = Problem.of(cut(X), Polynomial(3), target_dependence(y))
+    assert first_engine("auto", poly, 2).name == "features"
+    dense = Problem.of(cut(X), Polynomial(15), target_dependence(y))
+    assert first_engine("auto", dense, 5).name != "features"
+    local = Problem.of(cut(X), RelativeGaussian(3).resolve(X[:50]), target_dependence(y))
+    assert first_engine("auto", local, 2).name == "exact"
 
 
 def test_engines_that_cannot_serve_say_why():
@@ -402,9 +428,9 @@ def test_engines_that_cannot_serve_say_why():
         ("features", Gaussian(1.0), "classes", "slope of Gaussian is no finite sum"),
         ("landmarks", RelativeGaussian(3).resolve(X), "classes", "not positive semi-definite"),
     ):
-        known = dependence(y if target == "classes" else X[:, 0], target)
+        known = target_dependence(y if target == "classes" else X[:, 0], target)
         with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
-            choose(engine, Problem.of(cut(X), kernel, known), 2)
+            first_engine(engine, Problem.of(cut(X), kernel, known), 2)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
@@ -417,7 +443,7 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
         ("landmarks", Gaussian(2.0)),
         ("exact", Gaussian(2.0)),
     ):
-        engine = choose(name, Problem.of(cut(X), kernel, dependence(y)), 3)
+        engine = first_engine(name, Problem.of(cut(X), kernel, target_dependence(y)), 3)
         with (
             watching_passes(lambda done, total: seen.append(done)),
             pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may"),
@@ -444,13 +470,13 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
 def test_the_memory_plan_of_a_task_is_kept(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
-    problem = Problem.of(cut(X, 4000), Gaussian(25.0), dependence(y), engine_tol=1e-3)
-    engine = choose("landmarks", problem, 5)
+    problem = Problem.of(cut(X, 4000), Gaussian(25.0), target_dependence(y), engine_tol=1e-3)
+    engine = first_engine("landmarks", problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
     spread = at.moments.spread(engine.problem.gamma, at.expansion)
     part = at.points.parts[0]
-    piece = Piece(part.start, part.raw, part.facts)
+    piece = LoadedShard(part.start, part.raw, part.facts)
     tracemalloc.start()
     phi_sums(piece, at.expansion, engine.problem.gamma, spread)
     used = tracemalloc.get_traced_memory()[1]
@@ -460,11 +486,11 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
 
 def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.0), dependence(y), engine_tol=1e-2)
-    engine = choose("landmarks", problem, 2)
+    problem = Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y), engine_tol=1e-2)
+    engine = first_engine("landmarks", problem, 2)
     solution = solve(engine, 2, Stopping())
-    checked = certified(engine, solution)
-    product = choose("exact", problem, 2).gradient(solution.W).matrix
+    checked = with_true_residual(engine, solution)
+    product = first_engine("exact", problem, 2).gradient(solution.W).matrix
     assert checked.residual_rows == 2400
     assert checked.residual == pytest.approx(stationarity.relative_residual(solution.W, product))
     own = stationarity.relative_residual(solution.W, solution.product)
@@ -473,12 +499,12 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.5), dependence(y), engine_tol=1e-2)
-    engine = choose("landmarks", problem, 2)
+    problem = Problem.of(cut(X, 600), Gaussian(2.5), target_dependence(y), engine_tol=1e-2)
+    engine = first_engine("landmarks", problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
-    full = [certified(engine, solution).residual for solution in (begun, ended)]
+    full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
     monkeypatch.setattr(stationarity, "BUDGET", 1e7)
-    sampled = [certified(engine, solution) for solution in (begun, ended)]
+    sampled = [with_true_residual(engine, solution) for solution in (begun, ended)]
     assert [each.residual_rows for each in sampled] == [500, 500]
     assert sampled[0].residual == pytest.approx(full[0], rel=0.02)
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
@@ -532,10 +558,12 @@ def test_a_seed_decides_the_landmarks():
 
 def test_single_precision_start_is_that_of_the_definition():
     X, y = _data()
-    problem = Problem.of(cut(X.astype(np.float32)), Gaussian(2.0), dependence(y))
-    assert leading(choose("landmarks", problem, 3).phi0(), 3).determined.shape[1] == 2
+    problem = Problem.of(cut(X.astype(np.float32)), Gaussian(2.0), target_dependence(y))
+    assert (
+        leading_eigenpairs(first_engine("landmarks", problem, 3).phi0(), 3).determined.shape[1] == 2
+    )
 
 
 def test_projected_rows_keep_their_precision():
-    piece = Piece(0, np.ones((3, 2), np.float32), ())
-    assert projected(piece, np.eye(2)).dtype == np.float32
+    piece = LoadedShard(0, np.ones((3, 2), np.float32), ())
+    assert project_piece(piece, np.eye(2)).dtype == np.float32

@@ -5,7 +5,7 @@ import pytest
 from definition import centred, dense_gamma
 
 from ism_dask.gamma.base import Gamma
-from ism_dask.gamma.targets import TARGETS, dependence
+from ism_dask.gamma.targets import TARGETS, target_dependence
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.choice(["ant", "bee", "cat"], size=31)
@@ -42,7 +42,7 @@ def _multiscale(y):
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
-    np.testing.assert_allclose(dense_gamma(dependence(y, target)), centred(K), atol=1e-12)
+    np.testing.assert_allclose(dense_gamma(target_dependence(y, target)), centred(K), atol=1e-12)
 
 
 TAILS = np.random.default_rng(2).standard_cauchy(size=300)
@@ -59,7 +59,7 @@ PAIRS = np.random.default_rng(4).normal(size=(300, 2))
     ],
 )
 def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, kernel, most):
-    known = dependence(y, target)
+    known = target_dependence(y, target)
     n = len(y)
     missing = centred(kernel(y)) - dense_gamma(known)
     # What is missing is definite, so that no entry of it is larger than its trace.
@@ -71,7 +71,7 @@ def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, kernel, m
 
 def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     y = np.random.default_rng(5).normal(size=(300, 5))
-    known = dependence(y, "gaussian")
+    known = target_dependence(y, "gaussian")
     assert known.facts.shape == (300, 100)
     missing = centred(_gaussian(y)) - dense_gamma(known)
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
@@ -82,61 +82,63 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     [("classes", LABELS), ("linear", NUMBERS), ("linear", MANY), ("gaussian", MANY)],
 )
 def test_factors_multiply_to_gamma(target, y):
-    known = dependence(y, target)
+    known = target_dependence(y, target)
     assert isinstance(known.gamma, Gamma)
     U = known.gamma.factor(known.facts)
     np.testing.assert_allclose((U * known.gamma.signs) @ U.T, dense_gamma(known), atol=1e-12)
 
 
 def test_auto_tells_labels_from_numbers():
-    assert dependence(LABELS).classes.tolist() == ["ant", "bee", "cat"]
-    assert dependence(np.arange(31) % 3).classes.tolist() == [0, 1, 2]
-    assert dependence(NUMBERS).classes is None
-    assert dependence(MANY).classes is None
+    assert target_dependence(LABELS).classes.tolist() == ["ant", "bee", "cat"]
+    assert target_dependence(np.arange(31) % 3).classes.tolist() == [0, 1, 2]
+    assert target_dependence(NUMBERS).classes is None
+    assert target_dependence(MANY).classes is None
 
 
 @pytest.mark.parametrize("value", [0.1, 0.3, 1e9 / 3])
 @pytest.mark.parametrize("n", [100, 300, 777])
 def test_constant_numbers_are_found_whatever_their_rounding(value, n):
     with pytest.raises(ValueError, match="`y` is constant"):
-        dependence(np.full(n, value), "linear")
+        target_dependence(np.full(n, value), "linear")
     with pytest.raises(ValueError, match="column 1 of `y` is constant"):
-        dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
+        target_dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
 
 
 def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
-    known = dependence(NUMBERS)
-    np.testing.assert_array_equal(known.facts, dependence(NUMBERS, "multiscale").facts)
-    np.testing.assert_array_equal(dependence(MANY).facts, dependence(MANY, "gaussian").facts)
-    assert len(dependence(np.arange(60) % 20).classes) == 20
-    assert len(dependence(np.arange(60) % 21, "classes").classes) == 21
-    assert dependence(np.arange(60), "linear").classes is None
+    known = target_dependence(NUMBERS)
+    np.testing.assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
+    np.testing.assert_array_equal(
+        target_dependence(MANY).facts, target_dependence(MANY, "gaussian").facts
+    )
+    assert len(target_dependence(np.arange(60) % 20).classes) == 20
+    assert len(target_dependence(np.arange(60) % 21, "classes").classes) == 21
+    assert target_dependence(np.arange(60), "linear").classes is None
 
 
 @pytest.mark.parametrize("kind", [int, float, np.uint8])
 def test_whole_numbers_of_many_values_could_be_either(kind):
     with pytest.raises(ValueError, match=r"60 different whole numbers.*target='gaussian'"):
-        dependence(np.arange(60).astype(kind))
+        target_dependence(np.arange(60).astype(kind))
     with pytest.raises(ValueError, match=r"21 different whole numbers.*target='classes'"):
-        dependence((np.arange(600) % 21).astype(kind))
+        target_dependence((np.arange(600) % 21).astype(kind))
 
 
 def test_numbers_taken_for_classes_are_refused():
     with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="gaussian"'):
-        dependence(np.arange(60), "classes")
+        target_dependence(np.arange(60), "classes")
 
 
 def test_bad_targets():
     with pytest.raises(ValueError, match=r"one class only .*ant"):
-        dependence(np.array(["ant"] * 5))
+        target_dependence(np.array(["ant"] * 5))
     with pytest.raises(
         ValueError, match="auto, classes, linear, gaussian, multiscale; got 'cubic'"
     ):
-        dependence(LABELS, "cubic")
+        target_dependence(LABELS, "cubic")
     for target in sorted(set(TARGETS) - {"classes"}):
         with pytest.raises(ValueError, match="`y` must be numbers"):
-            dependence(LABELS, target)
+            target_dependence(LABELS, target)
         with pytest.raises(ValueError, match="constant"):
-            dependence(np.ones(9), target)
+            target_dependence(np.ones(9), target)
     with pytest.raises(ValueError, match="one label for each row"):
-        dependence(MANY, "classes")
+        target_dependence(MANY, "classes")

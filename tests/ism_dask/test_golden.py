@@ -20,12 +20,12 @@ from sklearn.datasets import load_wine
 
 import storage
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Problem, choose
-from ism_dask.gamma.targets import dependence
+from ism_dask.engines import Problem, first_engine
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
-from ism_dask.linalg.eigen import leading
+from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows import cut
-from ism_dask.solvers.ism import begin
+from ism_dask.solvers.ism import spectral_state
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 DATA = ("wine", "cancer", "face")
@@ -75,7 +75,7 @@ def test_sizes_and_median_width(data, rows):
 
 @pytest.mark.parametrize(("data", "rows"), [(d, d) for d in DATA], indirect=["rows"])
 def test_norms_of_gamma(data, rows):
-    known = dependence(rows[1])
+    known = target_dependence(rows[1])
     U = known.gamma.factor(known.facts)
     assert np.einsum("ij,ij->", U, U) == pytest.approx(GOLDEN[data]["gamma_trace"], rel=1e-12)
     assert np.linalg.norm(U.T @ U) == pytest.approx(GOLDEN[data]["gamma_frobenius"], rel=1e-12)
@@ -88,14 +88,14 @@ def test_start(data, kernel, rows):
     _, expected, known = _golden(data, kernel)
     X = _standardised(rows[0])
     resolved = known.resolve(X)
-    engine = choose("exact", Problem.of(cut(X), resolved, dependence(rows[1])), 1)
+    engine = first_engine("exact", Problem.of(cut(X), resolved, target_dependence(rows[1])), 1)
     q = GOLDEN[data]["q"]
-    spectrum = leading(engine.phi0(), q)
+    spectrum = leading_eigenpairs(engine.phi0(), q)
     top = np.array(expected["phi0_top_eigenvalues"])
     np.testing.assert_allclose(spectrum.values, top, rtol=1e-9, atol=1e-9 * top[0])
     assert spectrum.determined.shape[1] == q - 1
     if (data, kernel) in DETERMINED:
-        W0 = begin(engine, q).current.W
+        W0 = spectral_state(engine, q).current.W
         evaluation = engine.phi(W0)
         assert evaluation.objective == pytest.approx(expected["at_W0"]["J"], rel=1e-8)
         norm = expected["at_W0"]["phi_frobenius"]

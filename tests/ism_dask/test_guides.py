@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ism_dask.gamma.from_embedding import Avoided, Clusters, Scores, unit_rows
+from ism_dask.gamma.from_embedding import AvoidGuide, ClusterGuide, ScoreGuide, normalise_rows
 from ism_dask.rows import cut
 
 N, K = 40, 3
@@ -34,8 +34,8 @@ H = np.eye(N) - 1 / N
 
 def test_clusters(embedded):
     shards, U, _ = embedded
-    np.testing.assert_allclose(full(*Clusters().gamma(shards)), U @ U.T, atol=1e-12)
-    assert Clusters().first(shards) is None
+    np.testing.assert_allclose(full(*ClusterGuide().gamma(shards)), U @ U.T, atol=1e-12)
+    assert ClusterGuide().first(shards) is None
 
 
 def test_avoided_labels(embedded):
@@ -43,7 +43,7 @@ def test_avoided_labels(embedded):
     shards, U, roots = embedded
     Y = one_hot(4)
     omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = Avoided(Y - Y.mean(axis=0), 0.7)
+    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7)
     away = 0.7 * avoided / np.trace(avoided)
     whole = omega / np.trace(omega) - away
     np.testing.assert_allclose(full(*guide.gamma(shards)), whole, atol=1e-12)
@@ -55,14 +55,14 @@ def test_scores_of_all_rows(embedded):
     Y = H @ np.random.default_rng(2).normal(size=(N, 2))
     D = np.diag(roots)
     expected = D @ U @ U.T @ D + 0.3 * H @ Y @ Y.T @ H
-    np.testing.assert_allclose(full(*Scores(Y, 0.3).gamma(shards)), expected, atol=1e-12)
+    np.testing.assert_allclose(full(*ScoreGuide(Y, 0.3).gamma(shards)), expected, atol=1e-12)
 
 
 def test_scores_of_some_rows_are_continued_by_regression(embedded):
     shards, U, roots = embedded
     Y = np.random.default_rng(2).normal(size=(N, 2))
     known = np.arange(N) % 4 == 0
-    sides = np.column_stack([np.ones(N), unit_rows(U)])
+    sides = np.column_stack([np.ones(N), normalise_rows(U)])
     gram = sides[known].T @ sides[known]
     gram += 1e-2 * np.trace(gram) / len(gram) * np.eye(len(gram))
     continued = np.where(
@@ -71,10 +71,10 @@ def test_scores_of_some_rows_are_continued_by_regression(embedded):
     D = np.diag(roots)
     expected = D @ U @ U.T @ D + 2.0 * H @ continued @ continued.T @ H
     given = np.where(known[:, None], Y, np.nan)
-    np.testing.assert_allclose(full(*Scores(given, 2.0).gamma(shards)), expected, atol=1e-12)
+    np.testing.assert_allclose(full(*ScoreGuide(given, 2.0).gamma(shards)), expected, atol=1e-12)
 
 
 def test_rows_of_zeros_stay():
     np.testing.assert_array_equal(
-        unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]]
+        normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]]
     )

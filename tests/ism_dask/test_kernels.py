@@ -29,7 +29,7 @@ def _points(kernel):
 
 
 def _scale(kernel, beta):
-    return np.full_like(beta, 0.7) if kernel.local else None
+    return np.full_like(beta, 0.7) if kernel.per_row_width else None
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -48,7 +48,7 @@ def test_bend_is_the_derivative_of_slope(kernel):
     scale = _scale(kernel, beta)
     central = (kernel.slope(beta + h, scale) - kernel.slope(beta - h, scale)) / (2 * h)
     before = beta.copy()
-    np.testing.assert_allclose(kernel.bend(beta, scale), central, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(kernel.second_derivative(beta, scale), central, rtol=1e-6, atol=1e-8)
     np.testing.assert_array_equal(beta, before)
 
 
@@ -57,7 +57,7 @@ def test_flat_kernel_has_the_slope_at_zero(name):
     kernel = KERNELS[name]().resolve(ROWS)
     zero = np.zeros((1, 1))
     scale = _scale(kernel, zero)
-    flat = kernel.flattened()
+    flat = kernel.linearised()
     np.testing.assert_allclose(flat.slope(zero, scale), kernel.slope(zero, scale))
     beta = _points(kernel)
     scale = _scale(kernel, beta)
@@ -81,9 +81,9 @@ def test_out_may_be_beta_itself(name, method):
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_shortcut_to_the_objective_is_the_value(name):
     kernel = KERNELS[name]().resolve(ROWS)
-    if kernel.value_per_shape is not None:
+    if kernel.value_per_unit_slope is not None:
         beta = _points(kernel)
-        expected = kernel.value_per_shape * kernel.shape(beta)
+        expected = kernel.value_per_unit_slope * kernel.unit_slope(beta)
         np.testing.assert_allclose(kernel.value(beta), expected)
 
 
@@ -93,7 +93,7 @@ def test_float32_stays_float32(name):
     beta = _points(kernel).astype(np.float32)
     scale = _scale(kernel, beta)
     assert kernel.value(beta, scale).dtype == np.float32
-    assert kernel.shape(beta, scale).dtype == np.float32
+    assert kernel.unit_slope(beta, scale).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -111,9 +111,9 @@ def test_copies_are_equal(name):
 
 
 def test_polynomial_without_offset_starts_with_the_sign():
-    assert Polynomial(degree=3, offset=0.0).flat_slope == 1.0
-    assert Polynomial(degree=3, offset=2.0).flat_slope == 12.0
-    assert Polynomial(degree=1, offset=0.0).flat_slope == 1.0
+    assert Polynomial(degree=3, offset=0.0).slope_at_zero == 1.0
+    assert Polynomial(degree=3, offset=2.0).slope_at_zero == 12.0
+    assert Polynomial(degree=1, offset=0.0).slope_at_zero == 1.0
 
 
 @pytest.mark.parametrize("pairing", [INNER, DISTANCE])

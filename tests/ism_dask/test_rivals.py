@@ -16,20 +16,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import Evaluation, relative_residual
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
-from ism_dask.linalg.eigen import leading, sine
+from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
 from ism_dask.rows import cut
 from ism_dask.solvers import SOLVERS, as_solver
-from ism_dask.solvers.cayley_ascent import ascend
-from ism_dask.solvers.ism import resumed
-from ism_dask.solvers.lbfgs import climb_by_curvature
-from ism_dask.solvers.solver_log import completed
+from ism_dask.solvers.cayley_ascent import cayley_ascent
+from ism_dask.solvers.ism import restart_from
+from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.solver_log import complete_columns
 from ism_dask.status import Status
 
 RIVALS = [name for name in SOLVERS if name != "ism"]
@@ -50,8 +50,8 @@ IRIS = scale(IRIS)
 
 
 def _engine(kernel, name="auto", rows=None):
-    problem = Problem.of(cut(IRIS, rows), kernel.resolve(IRIS), dependence(SPECIES))
-    return choose(name, problem, 2)
+    problem = Problem.of(cut(IRIS, rows), kernel.resolve(IRIS), target_dependence(SPECIES))
+    return first_engine(name, problem, 2)
 
 
 def _solved(name, engine, state=None, **asked):
@@ -69,7 +69,7 @@ def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
     assert found.status is (Status.CONVERGED if together else Status.COLUMN_BY_COLUMN)
     assert together or name not in WHOLE
     np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
-    start = leading(engine.phi0(), 2).vectors
+    start = leading_eigenpairs(engine.phi0(), 2).vectors
     # Columns that are best one by one may be worse together than those of the start.
     slack = 1e-12 if name in WHOLE else 0.1
     assert found.objective >= engine.objective(start) * (1 - slack)
@@ -107,7 +107,7 @@ def test_its_w_is_told_in_its_own_eigenvectors(name):
 def test_from_the_same_start_all_find_what_ism_finds(name):
     engine = _engine(Gaussian(2.0))
     ism, rival = _solved("ism", engine), _solved(name, engine)
-    assert sine(ism.W, rival.W) < 1e-3
+    assert subspace_sine(ism.W, rival.W) < 1e-3
     assert rival.objective == pytest.approx(ism.objective, rel=1e-8)
 
 
@@ -115,7 +115,7 @@ def test_from_the_same_start_all_find_what_ism_finds(name):
 def test_a_state_is_where_it_begins(name):
     engine = _engine(Gaussian(2.0))
     ended = _solved("ism", engine)
-    again = _solved(name, engine, resumed(ended))
+    again = _solved(name, engine, restart_from(ended))
     near = 1e-8 if name in WHOLE else 1e-4
     assert again.objective == pytest.approx(ended.objective, rel=near)
     if name in WHOLE:
@@ -153,7 +153,7 @@ def test_growing_columns_come_one_after_the_other():
     assert set(widths) == {1, 2}
     first = seen[widths.index(2) - 1].current.W
     # The first column is kept as it was.
-    assert sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
+    assert subspace_sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -181,7 +181,7 @@ def test_columns_that_are_lacking_come_of_the_others():
     rng = np.random.default_rng(2)
     W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
     others = np.linalg.qr(np.hstack([W @ rng.normal(size=(2, 1)), rng.normal(size=(6, 3))]))[0]
-    whole = completed(W, others)
+    whole = complete_columns(W, others)
     np.testing.assert_array_equal(whole[:, :2], W)
     np.testing.assert_allclose(whole.T @ whole, np.eye(4), atol=1e-12)
 
@@ -196,9 +196,9 @@ def test_the_ascent_finds_the_leading_eigenvectors():
         return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    points = islice(ascend(evaluate, lambda each: each.matrix, start, evaluate(start)), 60)
+    points = islice(cayley_ascent(evaluate, lambda each: each.matrix, start, evaluate(start)), 60)
     W, _ = next(each for each in points if relative_residual(each[0], each[1].matrix) < 1e-9)
-    assert sine(W, turn[:, :2]) < 1e-8
+    assert subspace_sine(W, turn[:, :2]) < 1e-8
 
 
 def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():
@@ -211,10 +211,10 @@ def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_c
         return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     def steps(guess):
-        climb = climb_by_curvature(evaluate, start, evaluate(start), guess)
+        climb = lbfgs_ascent(evaluate, start, evaluate(start), guess)
         for number, (W, evaluation) in enumerate(islice(climb, 300)):
             if relative_residual(W, evaluation.matrix) < 1e-7:
-                assert sine(W, turn[:, :3]) < 1e-6
+                assert subspace_sine(W, turn[:, :3]) < 1e-6
                 return number
         raise AssertionError("no end")
 
@@ -255,12 +255,12 @@ def test_what_a_rival_warns_of_is_what_ends_it():
 def test_models_that_lead_nowhere_count_as_iterations():
     rng = np.random.default_rng(0)
     X, y = load_wine(return_X_y=True)
-    problem = Problem.of(cut(scale(X)), Gaussian(0.1), dependence(y))
+    problem = Problem.of(cut(scale(X)), Gaussian(0.1), target_dependence(y))
     start = np.linalg.qr(rng.normal(size=(13, 2)))[0]
     solver = SOLVERS["grassmann"]
-    state = resumed(replace(_solved("ism", _engine(Gaussian(2.0))), W=start))
+    state = restart_from(replace(_solved("ism", _engine(Gaussian(2.0))), W=start))
     found = solver.solve(
-        choose("exact", problem, 2), 2, solver.stopping(0.01, max_iter=4), state=state
+        first_engine("exact", problem, 2), 2, solver.stopping(0.01, max_iter=4), state=state
     )
     assert found.status is Status.MAX_ITER
     assert relative_residual(found.W, found.product) > 1e-3

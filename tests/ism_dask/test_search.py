@@ -12,19 +12,19 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import Evaluation, relative_residual
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
-from ism_dask.linalg.eigen import sine
+from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
 from ism_dask.rows import cut
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.ism import solve
-from ism_dask.solvers.multistart import Search
-from ism_dask.solvers.rayleigh_ritz import Ritz
-from ism_dask.solvers.second_order import refined
+from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.rayleigh_ritz import RitzPairs
+from ism_dask.solvers.second_order import refine_by_newton
 from ism_dask.status import Status
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -33,7 +33,7 @@ WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _problem(kernel, X=IRIS, y=SPECIES, rows=None):
-    return Problem.of(cut(X, rows), kernel.resolve(X), dependence(y))
+    return Problem.of(cut(X, rows), kernel.resolve(X), target_dependence(y))
 
 
 class Quadratic:
@@ -61,22 +61,22 @@ def test_refining_leaves_a_saddle():
     end = solve(operator, 2, Stopping())
     noise = 1e-3 * np.random.default_rng(0).normal(size=(5, 2))
     saddle = np.linalg.qr(operator.turn[:, [0, 3]] + noise)[0]
-    from_there = refined(operator, _at(operator, saddle, end))
-    assert sine(from_there.W, operator.turn[:, :2]) < 1e-6
+    from_there = refine_by_newton(operator, _at(operator, saddle, end))
+    assert subspace_sine(from_there.W, operator.turn[:, :2]) < 1e-6
     np.testing.assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
     assert from_there.eigengap == pytest.approx(3.0)
 
 
 def _at(operator, W, like):
-    ritz = Ritz.of(operator, W)
+    ritz = RitzPairs.of(operator, W)
     return replace(like, W=ritz.W, objective=ritz.objective, product=ritz.product)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_refining_brings_the_residual_to_rounding(name):
-    engine = choose("auto", _problem(KERNELS[name]()), 2)
+    engine = first_engine("auto", _problem(KERNELS[name]()), 2)
     rough = solve(engine, 2, Stopping(tol=0.1))
-    fine = refined(engine, rough)
+    fine = refine_by_newton(engine, rough)
     assert fine.objective >= rough.objective
     assert relative_residual(fine.W, fine.product) < 1e-6
     np.testing.assert_allclose(fine.W.T @ fine.W, np.eye(2), atol=1e-12)
@@ -101,9 +101,9 @@ def test_what_the_bare_iteration_swings_at_ends_where_refining_does():
 
 
 def test_refining_what_is_at_rest_changes_nothing():
-    engine = choose("auto", _problem(Linear()), 2)
+    engine = first_engine("auto", _problem(Linear()), 2)
     rest = solve(engine, 2, Stopping())
-    assert refined(engine, rest) is rest
+    assert refine_by_newton(engine, rest) is rest
 
 
 @pytest.mark.parametrize("engine", ["features", "landmarks"])
@@ -174,7 +174,7 @@ def test_any_solver_takes_more_starts(solver):
 
 
 def test_the_cap_is_for_all_starts_together():
-    search = Search("auto", Stopping(tol=1e-12, max_seconds=1e-9), n_init=1000)
+    search = MultistartSearch("auto", Stopping(tol=1e-12, max_seconds=1e-9), n_init=1000)
     began = time.perf_counter()
     _, found = search.run(_problem(Polynomial(3)), 2)
     assert found.status is Status.OVER_CAP
@@ -185,12 +185,12 @@ def test_the_cap_is_for_all_starts_together():
 
 def test_the_cap_is_for_the_last_steps_too():
     rough = Stopping(tol=1e-12, max_iter=2)
-    engine = choose("exact", _problem(Gaussian(0.5)), 2)
+    engine = first_engine("exact", _problem(Gaussian(0.5)), 2)
     solution = solve(engine, 2, rough)
-    kept = refined(engine, solution, Stopping(max_seconds=1e-9))
+    kept = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
     assert kept.status is Status.OVER_CAP
     np.testing.assert_array_equal(kept.W, solution.W)
-    search = Search("exact", Stopping(tol=1e-12, max_seconds=1e-9), refine=True)
+    search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), refine=True)
     assert search.run(_problem(Gaussian(0.5)), 2)[1].status is Status.OVER_CAP
 
 
@@ -198,7 +198,9 @@ def test_where_an_engine_declines_the_next_one_begins_anew():
     X, y = load_digits(return_X_y=True)
     X = np.vstack([X] * 3)[:5000] + np.random.default_rng(0).normal(size=(5000, 64))
     problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:5000])
-    engine, found = Search("auto", Stopping(max_iter=1, max_seconds=5.0), n_init=2).run(problem, 2)
+    engine, found = MultistartSearch("auto", Stopping(max_iter=1, max_seconds=5.0), n_init=2).run(
+        problem, 2
+    )
     assert engine.name == "exact"
     assert "landmarks declined" in engine.note
     assert found.W.shape == (64, 2)
@@ -214,7 +216,7 @@ def test_a_step_to_no_number_is_not_taken():
     start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
     like = solve(Quadratic(np.array([5.0, 4.0, 1.0, 0.5, -2.0])), 2, Stopping())
     # But for a step so short that it is none.
-    assert sine(refined(operator, replace(like, W=start)).W, start) < 1e-4
+    assert subspace_sine(refine_by_newton(operator, replace(like, W=start)).W, start) < 1e-4
 
 
 @pytest.mark.parametrize(

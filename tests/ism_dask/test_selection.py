@@ -12,10 +12,15 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, hsic
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
-from ism_dask.linalg.eigen import largest_pairs, sine
-from ism_dask.solvers.starts import Evidence, _gradient_moments, directional_regression, starts
+from ism_dask.linalg.eigen import largest_pairs, subspace_sine
+from ism_dask.solvers.starts import (
+    SampledRows,
+    _gradient_moments,
+    candidate_starts,
+    directional_regression,
+)
 from ism_dask.solvers.width_selection import neighbour_losses, useful_features
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
@@ -35,13 +40,13 @@ def _of_square(seed=0):
 
 
 def _evidence(X, y, target="auto"):
-    known = dependence(y, target)
+    known = target_dependence(y, target)
     classes = None if known.classes is None else known.facts[:, 0]
-    return Evidence.of(scale(X), known.gamma.factor(known.facts), classes)
+    return SampledRows.of(scale(X), known.gamma.factor(known.facts), classes)
 
 
 def _away(W, *axes):
-    return sine(np.eye(D)[:, list(axes)], W)
+    return subspace_sine(np.eye(D)[:, list(axes)], W)
 
 
 def _fit(X, y, *given, **parameters):
@@ -65,7 +70,7 @@ def test_directional_regression_sees_variances_that_differ():
 def test_gradients_see_a_direction_without_a_line(name):
     rng, X = _rows(2)
     y = np.cos(2 * X[:, 1]) + 0.1 * rng.normal(size=N)
-    assert _away(starts(_evidence(X, y), 1)[name], 1) < 0.35
+    assert _away(candidate_starts(_evidence(X, y), 1)[name], 1) < 0.35
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,15 +82,15 @@ def test_gradients_in_fewer_directions_see_more(seed):
     X = np.column_stack([arms.T, rng.normal(size=(600, 18))])
     evidence = _evidence(X, y)
     truth = np.eye(20)[:, :2]
-    W = starts(evidence, 2)["narrow gradient"]
+    W = candidate_starts(evidence, 2)["narrow gradient"]
     at_once = largest_pairs(_gradient_moments(evidence.X, evidence.U, 0.5, 1e-4), 2)[1]
-    assert sine(truth, W) < 0.8 * sine(truth, at_once)
+    assert subspace_sine(truth, W) < 0.8 * subspace_sine(truth, at_once)
 
 
 @pytest.mark.parametrize("q", [1, 2, 5])
 def test_starts_are_orthonormal(q):
     for evidence in (_evidence(*_of_square()), _evidence(WINE, CULTIVAR)):
-        for name, W in starts(evidence, q).items():
+        for name, W in candidate_starts(evidence, q).items():
             assert W.shape == (evidence.X.shape[1], q)
             np.testing.assert_allclose(W.T @ W, np.eye(q), atol=1e-10, err_msg=name)
 
@@ -192,7 +197,7 @@ def test_one_index_and_two_are_seen():
     one = _fit(X, np.sin(X[:, 0] + X[:, 1]) + noise)
     assert one.components_.shape == (1, D)
     both = np.array([[1.0, 1.0, 0, 0, 0, 0]]).T / np.sqrt(2)
-    assert sine(both, one.components_.T) < 0.1
+    assert subspace_sine(both, one.components_.T) < 0.1
     two = _fit(X, X[:, 0] / (0.5 + (X[:, 1] + 1.5) ** 2) + noise)
     assert two.components_.shape == (2, D)
     assert _away(two.components_.T, 0, 1) < 0.3
@@ -263,7 +268,7 @@ def test_j_of_the_distance_kernel_by_its_definition_for_numbers():
     model = _fit(X, y, 1, kernel="distance")
     Z = model.transform(X)[:, 0]
     beta = np.subtract.outer(Z, Z) ** 2
-    gamma = dense_gamma(dependence(y))
+    gamma = dense_gamma(target_dependence(y))
     expected = -(gamma * np.sqrt(beta + model.kernel_.offset**2)).sum()
     assert model.objective_ == pytest.approx(expected, rel=1e-5)
     assert model.kernel_.offset == pytest.approx(
@@ -306,5 +311,5 @@ def test_a_row_far_out_is_no_worse_than_with_one_width():
     away = []
     for model in (default, published):
         W = (model.components_ / model.scale_).T[varying]
-        away.append(sine(truth, W / np.linalg.norm(W)))
+        away.append(subspace_sine(truth, W / np.linalg.norm(W)))
     assert away[0] <= max(1.5 * away[1], 0.15)

@@ -18,7 +18,7 @@ from ism_dask.kernels import Gaussian
 from ism_dask.observe.pass_progress import watching_passes
 from ism_dask.rows import cut, task_budget
 from ism_dask.rows.source import RowSource
-from ism_dask.rows.standardise import Affine, tile_dtype
+from ism_dask.rows.standardise import Standardisation, tile_dtype
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -148,7 +148,7 @@ def test_sources_are_read_in_whole_chunks():
 
 
 def test_affine_standardises_and_leaves_columns_out():
-    affine = Affine(X.mean(axis=0), X.std(axis=0), np.array([True, False, True, True]))
+    affine = Standardisation(X.mean(axis=0), X.std(axis=0), np.array([True, False, True, True]))
     rows = cut(X, 20).standardised(affine)
     assert rows.n_columns == 3
     expected = ((X - X.mean(axis=0)) / X.std(axis=0))[:, [0, 2, 3]]

@@ -5,16 +5,16 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
-from ism_dask.engines import Problem, choose
+from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import Evaluation
-from ism_dask.gamma.targets import dependence
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
-from ism_dask.linalg.eigen import sine
+from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping import Stopping
 from ism_dask.rows import cut
-from ism_dask.solvers.ism import begin, solve
-from ism_dask.solvers.multistart import Search
+from ism_dask.solvers.ism import solve, spectral_state
+from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.stationarity import relative_residual
 from ism_dask.status import Status
 
@@ -25,7 +25,9 @@ Y = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2, [-0.2, 0.7])
 
 
 def _engine(kernel=None):
-    return choose("auto", Problem.of(cut(X), kernel or Gaussian(2.0), dependence(Y)), 2)
+    return first_engine(
+        "auto", Problem.of(cut(X), kernel or Gaussian(2.0), target_dependence(Y)), 2
+    )
 
 
 def test_a_fixed_point_is_stationary():
@@ -47,9 +49,9 @@ def test_no_nearby_subspace_is_better():
 
 
 def test_the_start_takes_what_phi0_determines():
-    assert begin(_engine(), 2).current.W.shape == (6, 2)
+    assert spectral_state(_engine(), 2).current.W.shape == (6, 2)
     # Three classes give Phi0 rank two: a third vector would be rounding noise.
-    start = begin(_engine(), 3)
+    start = spectral_state(_engine(), 3)
     assert start.current.W.shape == (6, 2)
     assert solve(_engine(), 3, Stopping()).W.shape == (6, 3)
 
@@ -108,7 +110,7 @@ class _Swinging:
 def test_the_best_w_is_returned_and_descents_are_noted():
     solution = solve(_Swinging(), 1, Stopping(tol=1e-9, angle_tol=1e-9, max_iter=4))
     assert solution.objective == 5.0
-    assert sine(solution.W, np.eye(3)[:, [1]]) == 0.0
+    assert subspace_sine(solution.W, np.eye(3)[:, [1]]) == 0.0
     assert [record.ascent for record in solution.history[:3]] == [True, False, False]
 
 
@@ -126,7 +128,7 @@ def test_slow_damping_is_no_swing(damping, swinging, tol):
             zip(values[1:], changes, angles, strict=True), start=1
         )
     ]
-    assert Stopping(tol=tol).gives_up(history) == swinging
+    assert Stopping(tol=tol).is_stuck(history) == swinging
 
 
 def test_what_comes_to_no_end_is_given_up_in_the_end():
@@ -138,13 +140,13 @@ def test_what_comes_to_no_end_is_given_up_in_the_end():
 
     stopping = Stopping(tol=None, max_iter=200)
     crawls = history(21, falls=0.98, wanders=0)
-    assert stopping.gives_up(crawls)
-    assert not stopping.gives_up(crawls[:-1])
-    assert not Stopping(tol=0.01, max_iter=200).gives_up(crawls)
-    assert not stopping.gives_up(history(21, falls=0.9, wanders=0))
+    assert stopping.is_stuck(crawls)
+    assert not stopping.is_stuck(crawls[:-1])
+    assert not Stopping(tol=0.01, max_iter=200).is_stuck(crawls)
+    assert not stopping.is_stuck(history(21, falls=0.9, wanders=0))
     # What goes up and down may come by a higher maximum, and is given more time.
-    assert not stopping.gives_up(history(99, falls=0.98, wanders=1))
-    assert stopping.gives_up(history(100, falls=0.98, wanders=1))
+    assert not stopping.is_stuck(history(99, falls=0.98, wanders=1))
+    assert stopping.is_stuck(history(100, falls=0.98, wanders=1))
 
 
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
@@ -154,13 +156,13 @@ def _narrow(load, q, share):
     X, y = load(return_X_y=True)
     X = scale(X)
     kernel = Gaussian().resolve(X).widened(share)
-    return choose("exact", Problem.of(cut(X), kernel, dependence(y)), q)
+    return first_engine("exact", Problem.of(cut(X), kernel, target_dependence(y)), q)
 
 
 def _searched(load, q, share, **asked):
     engine = _narrow(load, q, share)
     states = []
-    search = Search("exact", Stopping(max_iter=300, **asked), on_iteration=states.append)
+    search = MultistartSearch("exact", Stopping(max_iter=300, **asked), on_iteration=states.append)
     return engine, search.run(engine.problem, q)[1], states
 
 
@@ -191,14 +193,14 @@ def test_a_status_that_is_met_by_accident_is_not_convergence():
     for seed in range(200):
         rng = np.random.default_rng(seed)
         rows, y = rng.normal(size=(52, 3)), rng.integers(0, 2, 52)
-        problem = Problem.of(cut(rows), Polynomial(2, 0.0), dependence(y))
-        engine = choose("auto", problem, 1)
+        problem = Problem.of(cut(rows), Polynomial(2, 0.0), target_dependence(y))
+        engine = first_engine("auto", problem, 1)
         bare = solve(engine, 1, Stopping(tol=1e-5, max_iter=200))
         if bare.status is Status.TOLERANCE and bare.history[-1].residual > 0.01:
             break
     else:
         pytest.fail("no fit was found that ends by accident")
-    found = Search("auto", Stopping(None, max_iter=200)).run(problem, 1)[1]
+    found = MultistartSearch("auto", Stopping(None, max_iter=200)).run(problem, 1)[1]
     assert found.status is Status.CONVERGED
     assert found.residual < 1e-4
     assert found.objective >= bare.objective
@@ -214,5 +216,5 @@ def test_the_tolerance_that_was_given_is_the_published_rule():
 
 def test_a_kernel_that_sees_nothing_is_flat():
     apart = 100.0 * np.arange(180).reshape(60, 3)
-    problem = Problem.of(cut(apart), Gaussian(0.01), dependence(Y))
-    assert solve(choose("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT
+    problem = Problem.of(cut(apart), Gaussian(0.01), target_dependence(Y))
+    assert solve(first_engine("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT

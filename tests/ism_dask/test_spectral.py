@@ -6,7 +6,7 @@ import scipy.linalg
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import Graph
-from ism_dask.engines.kernel_matvec import product
+from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.kernels import (
     KERNELS,
     Affinity,
@@ -16,7 +16,7 @@ from ism_dask.kernels import (
     Multiquadric,
 )
 from ism_dask.kernels.widths import median_distance
-from ism_dask.linalg.eigen import leading_by_products, sine
+from ism_dask.linalg.eigen import leading_eigenpairs_by_products, subspace_sine
 from ism_dask.rows import cut
 
 N, D, K = 150, 6, 3
@@ -55,7 +55,7 @@ def check(embedding, K_matrix, k, tol):
     expected, U, roots = dense(K_matrix, k)
     rows = embedding.shards.gathered()
     np.testing.assert_allclose(embedding.values, expected, atol=tol)
-    assert sine(U, rows[:, :-1]) < 10 * tol
+    assert subspace_sine(U, rows[:, :-1]) < 10 * tol
     np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
@@ -105,7 +105,7 @@ def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine):
 def test_products_with_tiles_are_those_of_the_matrix(blobs, rows):
     X, W = blobs
     V = np.random.default_rng(1).normal(size=(N, 4))
-    found = product(cut(X @ W, rows), Gaussian(2.0) + Laplacian(1.0), V)
+    found = kernel_matvec(cut(X @ W, rows), Gaussian(2.0) + Laplacian(1.0), V)
     expected = values(Gaussian(2.0) + Laplacian(1.0), X @ W) @ V
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
@@ -146,16 +146,16 @@ def test_eigenpairs_by_products(n):
     rng = np.random.default_rng(n)
     A = rng.normal(size=(n, n))
     A = A @ A.T
-    found = leading_by_products(lambda V: A @ V, n, 3, 1e-11)
+    found = leading_eigenpairs_by_products(lambda V: A @ V, n, 3, 1e-11)
     expected, U = np.linalg.eigh(A)
     np.testing.assert_allclose(found.values, expected[::-1][:3], rtol=1e-9)
-    assert sine(U[:, ::-1][:, :3], found.vectors) < 1e-6
+    assert subspace_sine(U[:, ::-1][:, :3], found.vectors) < 1e-6
     assert found.residual <= 1e-11
 
 
 def test_eigenpairs_that_do_not_settle_say_so():
     spread = np.linspace(0.0, 1.0, 2000)
-    found = leading_by_products(lambda V: spread[:, None] * V, 2000, 3, 1e-12)
+    found = leading_eigenpairs_by_products(lambda V: spread[:, None] * V, 2000, 3, 1e-12)
     assert 1e-12 < found.residual < 1e-2
 
 
@@ -168,4 +168,4 @@ def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     exact = graph(X, 2000, narrow, "exact").embedded(np.eye(6), 2)
     assert exact.note == ""
     np.testing.assert_allclose(found.values, exact.values, rtol=0.05)
-    assert sine(*(each.shards.gathered()[:, :-1] for each in (exact, found))) < 0.05
+    assert subspace_sine(*(each.shards.gathered()[:, :-1] for each in (exact, found))) < 0.05

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ism_dask.records.checkpoint import Journey, Round, Standing
+from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.checkpoints import packed, unpacked
+from storage.checkpoints import checkpoint_from_json, checkpoint_to_json
 
 ASKED = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
@@ -28,39 +28,41 @@ def solution(seed: int, status: Status = Status.CONVERGED) -> Solution:
     return Solution(W, rng.normal(size=2), math.nan, 1.5, 0.0, W * 2, 1, status, (record,))
 
 
-def journey(seed: int = 0) -> Journey:
+def checkpoint(seed: int = 0) -> Checkpoint:
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
     state = State(4, best, best, solution(seed).history, rng.normal())
     turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 7, 0.4)
-    standing = Standing((turn,), solution(1), solution(2, Status.SWINGS), None)
-    return Journey(standing, (solution(3), None, state))
+    standing = OuterState((turn,), solution(1), solution(2, Status.SWINGS), None)
+    return Checkpoint(standing, (solution(3), None, state))
 
 
-def same(one: Journey, other: Journey) -> bool:
-    """Say whether two journeys are alike to the last bit."""
-    (record, numbers), (another, others) = packed(one), packed(other)
+def same(one: Checkpoint, other: Checkpoint) -> bool:
+    """Say whether two checkpoints are alike to the last bit."""
+    (record, numbers), (another, others) = checkpoint_to_json(one), checkpoint_to_json(other)
     return repr(record) == repr(another) and numbers.tobytes() == others.tobytes()
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_no_bit_is_lost(seed: int, legs: int) -> None:
-    whole = journey(seed)
-    cut = Journey(whole.standing if seed % 2 else None, whole.legs[:legs])
-    found = unpacked(*packed(cut))
+    whole = checkpoint(seed)
+    cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
+    found = checkpoint_from_json(*checkpoint_to_json(cut))
     assert same(found, cut)
-    assert isinstance(found.legs, tuple)
+    assert isinstance(found.runs, tuple)
 
 
 def test_what_is_no_journey_is_said_to_be_none() -> None:
-    record, numbers = packed(journey())
+    record, numbers = checkpoint_to_json(checkpoint())
     with pytest.raises(ValueError, match="numbers from"):
-        unpacked(record, numbers[:-1])
+        checkpoint_from_json(record, numbers[:-1])
     for wrong in ({}, {"kind": "os.system"}, {"kind": "Shift", "size": 1.0, "since": 1}, []):
-        with pytest.raises(ValueError, match="no journey"):
-            unpacked(wrong, numbers)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="no checkpoint"):
+            checkpoint_from_json(wrong, numbers)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float32"):
-        packed(Journey(None, (solution(0), State.begun(Candidate(*[np.zeros(1, "f4")] * 2, 0, 0)))))
+        checkpoint_to_json(
+            Checkpoint(None, (solution(0), State.begun(Candidate(*[np.zeros(1, "f4")] * 2, 0, 0))))
+        )
 
 
 def test_the_newest_of_what_is_asked_is_found() -> None:
@@ -68,10 +70,10 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     assert checkpoints.find(ASKED) is None
     assert checkpoints.newest() is None
     for seed in range(5):
-        checkpoints.keep(ASKED, journey(seed))
+        checkpoints.keep(ASKED, checkpoint(seed))
     found = checkpoints.find(ASKED)
     assert found is not None
-    assert same(found, journey(4))
+    assert same(found, checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**ASKED, "tol": 0.01}) is None
     assert checkpoints.pointed == 5
@@ -79,7 +81,7 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints.clear()
     assert checkpoints.find(ASKED) is None
     assert not checkpoints.folder.exists()
-    checkpoints.keep(ASKED, journey(7))
+    checkpoints.keep(ASKED, checkpoint(7))
     assert checkpoints.numbers == [1]
 
 
@@ -90,7 +92,7 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 ) -> None:
     checkpoints = Checkpoints(tmp_path_factory.mktemp("cut") / "checkpoints")
     for seed in (0, 1):
-        checkpoints.keep(ASKED, journey(seed))
+        checkpoints.keep(ASKED, checkpoint(seed))
     files = sorted(path for path in (checkpoints.folder / "00000002").rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     content = path.read_bytes()
@@ -103,7 +105,7 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     told: list[str] = []
     found = checkpoints.find(ASKED, told.append)
     assert found is not None
-    assert same(found, journey(0))
+    assert same(found, checkpoint(0))
     (line,) = told
     assert "00000002" in line
     assert "The checkpoint before it is taken" in line
@@ -114,24 +116,24 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 def test_one_that_is_gone_is_missed() -> None:
     checkpoints = Checkpoints.of_run("own")
     for seed in (0, 1):
-        checkpoints.keep(ASKED, journey(seed))
+        checkpoints.keep(ASKED, checkpoint(seed))
     shutil.rmtree(checkpoints.folder / "00000002")
     told: list[str] = []
     found = checkpoints.find(ASKED, told.append)
     assert found is not None
-    assert same(found, journey(0))
+    assert same(found, checkpoint(0))
     assert "00000002, the newest checkpoint, is missing" in told[0]
     # Its number is not given again: what is told of it would be told of another.
-    checkpoints.keep(ASKED, journey(2))
+    checkpoints.keep(ASKED, checkpoint(2))
     assert checkpoints.numbers == [1, 3]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_one_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.keep(ASKED, journey())
+    checkpoints.keep(ASKED, checkpoint())
     checkpoints.folder.chmod(0o500)
     with pytest.raises(StorageError, match="writing is not allowed"):
-        checkpoints.keep(ASKED, journey(1))
+        checkpoints.keep(ASKED, checkpoint(1))
     checkpoints.folder.chmod(0o700)
     assert checkpoints.numbers == [1]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import DamagedStore, Ledger, UnsafeName, list_runs
+from storage import DamagedStore, PieceStore, UnsafeName, list_runs
 
 ASKED = {"cap": 600.0, "seed": 0}
 
 
 def test_a_result_is_found_for_what_was_asked_and_nothing_else() -> None:
-    ledger = Ledger.of_run("tables")
+    ledger = PieceStore.of_run("tables")
     result = {"seconds": 0.1, "shown": [1, 2], "error": math.inf, "note": "ü"}
     assert ledger.find("wine-1", ASKED) is None
     ledger.keep("wine-1", ASKED, result)
@@ -29,18 +29,18 @@ def test_a_result_is_found_for_what_was_asked_and_nothing_else() -> None:
 
 
 def test_a_ledger_alone_is_no_run() -> None:
-    Ledger.of_run("tables").keep("a", {}, {"seconds": 1.0})
+    PieceStore.of_run("tables").keep("a", {}, {"seconds": 1.0})
     assert list_runs() == ()
 
 
 def test_names_do_not_lead_out() -> None:
     with pytest.raises(UnsafeName):
-        Ledger.of_run("tables").keep("../a", {}, {})
+        PieceStore.of_run("tables").keep("../a", {}, {})
     with pytest.raises(UnsafeName):
-        Ledger.of_run("../tables")
+        PieceStore.of_run("../tables")
 
 
-def _found_or_told(ledger: Ledger) -> dict[str, float] | None:
+def _found_or_told(ledger: PieceStore) -> dict[str, float] | None:
     try:
         return ledger.find("a", ASKED)
     except DamagedStore:
@@ -51,7 +51,7 @@ def _found_or_told(ledger: Ledger) -> dict[str, float] | None:
 def test_a_changed_byte_never_gives_a_wrong_result(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    ledger = Ledger(tmp_path_factory.mktemp("ledger"))
+    ledger = PieceStore(tmp_path_factory.mktemp("ledger"))
     ledger.keep("a", ASKED, {"seconds": 1.25, "score": 0.5})
     path = ledger.folder / "a.json"
     content = bytearray(path.read_bytes())
@@ -66,7 +66,7 @@ def test_a_changed_byte_never_gives_a_wrong_result(
 def test_a_file_cut_short_is_told(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    ledger = Ledger(tmp_path_factory.mktemp("ledger"))
+    ledger = PieceStore(tmp_path_factory.mktemp("ledger"))
     ledger.keep("a", ASKED, {"seconds": 1.25})
     path = ledger.folder / "a.json"
     content = path.read_bytes()
@@ -76,7 +76,7 @@ def test_a_file_cut_short_is_told(
 
 
 def _keep_many(number: int) -> None:
-    ledger = Ledger.of_run("tables")
+    ledger = PieceStore.of_run("tables")
     for step in range(20):
         ledger.keep("shared", ASKED, {"writer": number, "step": step, "long": "x" * 2000})
 
@@ -89,6 +89,6 @@ def test_two_that_write_at_once_leave_one_whole_result() -> None:
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
-    found = Ledger.of_run("tables").find("shared", ASKED)
+    found = PieceStore.of_run("tables").find("shared", ASKED)
     assert found is not None
     assert found["step"] == 19

@@ -14,9 +14,9 @@ from storage import (
     Model,
     UnsafeName,
     data_folder,
+    home,
     load_model,
     open_dataset,
-    paths,
     resolve_under,
     safe_name,
 )
@@ -26,7 +26,7 @@ BAD = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "Ã
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_names_are_refused_everywhere(name: str) -> None:
-    for use in (safe_name, open_dataset, load_model, lambda n: resolve_under(paths(), n)):
+    for use in (safe_name, open_dataset, load_model, lambda n: resolve_under(home(), n)):
         with pytest.raises(UnsafeName, match="expected 1 to 128"):
             use(name)
 
@@ -62,11 +62,11 @@ def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
 def test_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("ISM_DASK_DATA", "~/raw")
-    assert paths() == tmp_path
+    assert home() == tmp_path
     assert data_folder() == Path.home() / "raw"
     monkeypatch.delenv("ISM_DASK_HOME")
     monkeypatch.delenv("ISM_DASK_DATA")
-    assert paths() == Path.home() / ".ism-dask"
+    assert home() == Path.home() / ".ism-dask"
     assert data_folder() is None
 
 

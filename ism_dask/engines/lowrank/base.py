@@ -11,17 +11,17 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.constant import Closed
+from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.lowrank.row_sums import (
-    Expansion,
+    FactoredSlope,
     Moments,
+    gradient_rows,
     gradient_sums,
-    moved,
-    phi_of,
+    phi_from_sums,
     phi_sums,
 )
 from ism_dask.engines.operator import Evaluation
-from ism_dask.engines.tile_walk import projected
+from ism_dask.engines.tile_walk import project_piece
 from ism_dask.rows import FAN, Shards
 
 # What a row is known by, at most, beside its projection: its class, or its numbers.
@@ -29,7 +29,7 @@ _FACT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Expanded:
+class EvaluationAtW:
     """The problem at one W: its projected rows, their factor, and what both come to.
 
     Attributes
@@ -45,7 +45,7 @@ class Expanded:
 
     W: Array
     points: Shards
-    expansion: Expansion
+    expansion: FactoredSlope
     moments: Moments
     left_out: float = 0.0
 
@@ -55,55 +55,57 @@ class Expanded:
         return self.moments.objective(self.expansion)
 
 
-class Factored(Engine):
+class LowRankEngine(Engine):
     """O(n m d) time and O(shard) memory: three passes, of which one does not read X."""
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
-        self._last: Expanded | None = None
+        self._last: EvaluationAtW | None = None
 
     @abstractmethod
-    def _expand(self, W: Array, points: Shards) -> Expanded:
+    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
         """Return the problem at W (d, k), `points` being the shards with Z attached."""
 
     def phi0(self) -> Array:
         """Return the matrix of the start."""
-        return Closed(self.problem.flat(), self.q).phi0()
+        return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
         at, gamma = self._at(W), self.problem.gamma
         # Phi needs the degrees only: the first column of what Psi does.
-        spread = at.moments.spread(gamma, at.expansion)[..., :1]
-        finish = partial(phi_of, expansion=at.expansion, gamma=gamma)
-        matrix = at.points.fold(phi_sums, at.expansion, gamma, spread, finish=finish)
+        coefficients = at.moments.psi_coefficients(gamma, at.expansion)[..., :1]
+        finish = partial(phi_from_sums, expansion=at.expansion, gamma=gamma)
+        matrix = at.points.fold(phi_sums, at.expansion, gamma, coefficients, finish=finish)
         return self._at_evaluated(at, matrix)
 
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         at, gamma = self._at(W), self.problem.gamma
-        spread = at.moments.spread(gamma, at.expansion)
-        product = at.points.fold(gradient_sums, at.expansion, gamma, spread)
+        coefficients = at.moments.psi_coefficients(gamma, at.expansion)
+        product = at.points.fold(gradient_sums, at.expansion, gamma, coefficients)
         return self._at_evaluated(at, product)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         return self._at_evaluated(self._at(W), W[:, :0])
 
-    def _at_evaluated(self, at: Expanded, matrix: Array) -> Evaluation:
+    def _at_evaluated(self, at: EvaluationAtW, matrix: Array) -> Evaluation:
         return self._evaluated(at.objective, matrix, at.left_out, at.expansion.size)
 
     def moved(self, W: Array, X: Array, facts: Array) -> Array:
         """Return what rows X (b, d), with what Gamma knows of them, bring to Phi W: (b, k)."""
         at, gamma = self._at(W), self.problem.gamma
         Z = X @ W.astype(X.dtype)
-        return moved(Z, facts, at.expansion, gamma, at.moments.spread(gamma, at.expansion))
+        return gradient_rows(
+            Z, facts, at.expansion, gamma, at.moments.psi_coefficients(gamma, at.expansion)
+        )
 
-    def _at(self, W: Array) -> Expanded:
+    def _at(self, W: Array) -> EvaluationAtW:
         """Return the problem at W, made once for all that is asked there."""
         if self._last is None or not np.array_equal(self._last.W, W):
             self._last = None  # what it holds may go before the next takes its place
-            points = self.problem.shards.derive(projected, W).settled()
+            points = self.problem.shards.derive(project_piece, W).settled()
             self._last = self._expand(W.copy(), points)
         return self._last
 

@@ -10,10 +10,10 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines.lowrank.pivoted_cholesky import shape_diagonal
-from ism_dask.engines.lowrank.row_sums import Expansion, moment_sums, sides_of
+from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 # Up to so many sides the eigenvalues of what the error is made of cost next to nothing.
 _WIDE, _WIDE_ALONE = 256, 2048
@@ -21,7 +21,7 @@ _WIDE, _WIDE_ALONE = 256, 2048
 _WORST = 64
 
 
-class Worst:
+class LargestRemainders:
     """The points with most left, of some rows; the sum of two is that of all their rows.
 
     Attributes
@@ -38,8 +38,8 @@ class Worst:
         order = np.lexsort((rows, -left))[:_WORST]
         self.left, self.rows, self.points = left[order], rows[order], points[order]
 
-    def __add__(self, other: Worst) -> Worst:
-        return Worst(
+    def __add__(self, other: LargestRemainders) -> LargestRemainders:
+        return LargestRemainders(
             np.concatenate([self.left, other.left]),
             np.concatenate([self.rows, other.rows]),
             np.concatenate([self.points, other.points]),
@@ -47,7 +47,7 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RemainderRounding:
     """How far what a term leaves out may be off by rounding: its trace, and what that does to J."""
 
     trace: float = 0.0
@@ -55,11 +55,11 @@ class Rounding:
 
 
 # Of a term: the trace of its shape, what is left of that, and where.
-Found: TypeAlias = tuple[float, float, Worst]
+TermRemainder: TypeAlias = tuple[float, float, LargestRemainders]
 
 
 @dataclass(frozen=True)
-class Audit:
+class RemainderMeasure:
     """What a task needs to look at some rows.
 
     Attributes
@@ -70,29 +70,29 @@ class Audit:
     """
 
     kernel: Kernel
-    expansion: Expansion
+    expansion: FactoredSlope
     gamma: Gamma
 
-    def look(self, piece: Piece) -> tuple[Array, Array, tuple[Found, ...]]:
+    def look(self, piece: LoadedShard) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.
 
         The rows of the piece are projected ones.
         """
         Z, facts = piece.X.astype(np.float64, copy=False), piece.facts[0]
-        F = self.expansion.columns(Z)
+        F = self.expansion.factor(Z)
         found, first = [], 0
         for (_, term), each in zip(self.kernel.terms, self.expansion.maps, strict=True):
             own = shape_diagonal(term, Z)
             columns = F[:, first : first + each.size]
             left = np.maximum(own - np.einsum("ij,ij->i", columns, columns), 0.0)
             rows = piece.start + np.arange(len(Z))
-            found.append((float(own.sum()), float(left.sum()), Worst(left, rows, Z)))
+            found.append((float(own.sum()), float(left.sum()), LargestRemainders(left, rows, Z)))
             first += each.size
-        gram = self._gram(self.gamma.factor(facts), sides_of(Z)[:, : self._width])
+        gram = self._gram(self.gamma.factor(facts), moment_columns(Z)[:, : self._width])
         return moment_sums(Z, F, facts, self.gamma), gram, tuple(found)
 
     def left_out(
-        self, gram: Array, found: tuple[Found, ...], rounding: tuple[Rounding, ...]
+        self, gram: Array, found: tuple[TermRemainder, ...], rounding: tuple[RemainderRounding, ...]
     ) -> float:
         """Return a bound on what the landmarks leave out of J.
 
@@ -156,6 +156,8 @@ class Audit:
         return np.array([min(ends[0], 0.0), max(ends[1], 0.0)])
 
 
-def look(piece: Piece, audit: Audit) -> tuple[Array, Array, tuple[Found, ...]]:
+def measure_remainder(
+    piece: LoadedShard, audit: RemainderMeasure
+) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
     """Call `audit.look`: a function that a worker can import."""
     return audit.look(piece)

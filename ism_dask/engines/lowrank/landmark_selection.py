@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 
 from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
-from ism_dask.engines.lowrank.error_bound import Found
+from ism_dask.engines.lowrank.error_bound import TermRemainder
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, shape_diagonal
 from ism_dask.engines.lowrank.row_sums import FeatureMap
-from ism_dask.engines.operator import overflow
+from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
 
 # Landmarks of a term at most: beyond, tiles are the faster way for all but millions of rows.
@@ -29,7 +29,7 @@ _PATIENCE = 8
 _OF_RAISED, _EPS = 4.0, 2.2e-16
 
 
-class Choice(ABC):
+class TermFactor(ABC):
     """How one term of a kernel is expanded."""
 
     @property
@@ -38,15 +38,15 @@ class Choice(ABC):
         """What makes F, as things stand."""
 
     @abstractmethod
-    def accepts(self, found: Found) -> bool:
+    def accepts(self, found: TermRemainder) -> bool:
         """Say whether what is left on all rows is little enough."""
 
     @abstractmethod
-    def improve(self, found: Found) -> None:
+    def improve(self, found: TermRemainder) -> None:
         """Leave less."""
 
 
-class Monomial(Choice):
+class ExactFactor(TermFactor):
     """A finite map, which leaves nothing."""
 
     def __init__(self, features: FeatureMap) -> None:
@@ -57,15 +57,15 @@ class Monomial(Choice):
         """The monomials."""
         return self._features
 
-    def accepts(self, found: Found) -> bool:
+    def accepts(self, found: TermRemainder) -> bool:
         """Say yes."""
         return True
 
-    def improve(self, found: Found) -> None:
+    def improve(self, found: TermRemainder) -> None:
         """Do nothing: there is nothing left."""
 
 
-class Sampled(Choice):
+class SampledLandmarks(TermFactor):
     """Landmarks chosen among a sample, and the worst rows of each look at all of them.
 
     Parameters
@@ -88,7 +88,7 @@ class Sampled(Choice):
         self._map: Nystrom | None = None
         self._trace = float(shape_diagonal(term, Z).sum())
         if not math.isfinite(self._trace):
-            raise overflow()
+            raise overflow_error()
         self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
         self._most = min(_MOST, n_rows)
         self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
@@ -102,13 +102,13 @@ class Sampled(Choice):
             self._map = self._cholesky.landmarks
         return self._map
 
-    def accepts(self, found: Found) -> bool:
+    def accepts(self, found: TermRemainder) -> bool:
         """Return whether no more than the share `tol` is left, or nothing but rounding."""
         trace, left, _ = found
         rounding = _OF_RAISED * self._n_rows * self.map.raised if self._tol >= _EPS else 0.0
         return left <= max(self._tol * trace, rounding)
 
-    def improve(self, found: Found) -> None:
+    def improve(self, found: TermRemainder) -> None:
         """Take the worst rows in, and leave half as much on the sample."""
         trace, left, worst = found
         before = self._cholesky.size
@@ -129,9 +129,9 @@ class Sampled(Choice):
         while (share := self._share) > self._allowed:
             m = self._cholesky.size
             self._history.append((m, share))
-            needed = _needed(self._history, self._allowed)
+            needed = _landmarks_needed(self._history, self._allowed)
             if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
-                raise self._declined(share, f"a sample of {self._sample} rows", _told(needed))
+                raise self._declined(share, f"a sample of {self._sample} rows", _outlook(needed))
             if not self._cholesky.propose():
                 return  # nothing but rounding is left: the look at all rows will judge
 
@@ -144,7 +144,7 @@ class Sampled(Choice):
         )
 
 
-def _needed(history: list[tuple[int, float]], allowed: float) -> float:
+def _landmarks_needed(history: list[tuple[int, float]], allowed: float) -> float:
     """Return how many landmarks it would take if what is left went on falling as a power of m.
 
     0 while nothing can be said, at the beginning.
@@ -161,6 +161,6 @@ def _needed(history: list[tuple[int, float]], allowed: float) -> float:
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def _told(needed: float) -> str:
+def _outlook(needed: float) -> str:
     many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
     return f"at this rate it would take {many}"

@@ -10,14 +10,19 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Problem
-from ism_dask.engines.lowrank.base import Expanded, Factored
-from ism_dask.engines.lowrank.error_bound import Audit, Found, Rounding, look
-from ism_dask.engines.lowrank.landmark_selection import Choice, Monomial, Sampled
+from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
+from ism_dask.engines.lowrank.error_bound import (
+    RemainderMeasure,
+    RemainderRounding,
+    TermRemainder,
+    measure_remainder,
+)
+from ism_dask.engines.lowrank.landmark_selection import ExactFactor, SampledLandmarks, TermFactor
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
-from ism_dask.engines.lowrank.row_sums import Expansion, FeatureMap, Moments
-from ism_dask.engines.rounding_error import Largest
+from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
+from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.tile_walk import QUIET
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 # A term with up to so many monomials keeps them: it needs no landmarks.
 _FEW_MONOMIALS = 256
@@ -32,7 +37,7 @@ _FINER, _FINEST = 0.1, 0.009
 _ROUNDED = 1.05
 
 
-class Landmarks(Factored):
+class Landmarks(LowRankEngine):
     """O(n m (m + d)): `shape = F F^T + E`, E positive semi-definite with a known trace.
 
     Landmarks are chosen among a sample of the projected rows until little is left there. Then
@@ -53,7 +58,7 @@ class Landmarks(Factored):
         """Refuse kernels whose slopes have no thin factor, or do not tell J."""
         for _, term in problem.kernel.terms:
             name = type(term).__name__
-            if term.local or not term.definite:
+            if term.per_row_width or not term.slope_is_psd:
                 return f"the slope of {name} is not positive semi-definite, or not declared to be"
             if term.value_by_slope is None:
                 return f"f of {name} is not (a + b beta) times its slope, so that J needs all pairs"
@@ -73,12 +78,12 @@ class Landmarks(Factored):
         other.note, other._asked = self.note, self._asked
         return other
 
-    def _expand(self, W: Array, points: Shards) -> Expanded:
+    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
         found = self.expand(points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype))
-        return Expanded(W, points, *found)
+        return EvaluationAtW(W, points, *found)
 
     @QUIET
-    def expand(self, points: Shards, sample: Array) -> tuple[Expansion, Moments, float]:
+    def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Moments, float]:
         """Return the factor of rows that are projected already, and what they come to.
 
         Parameters
@@ -91,10 +96,10 @@ class Landmarks(Factored):
         choices = self._choices(sample.astype(np.float64))
         while True:
             maps = [choice.map for choice in choices]
-            expansion = Expansion.of(self.problem.kernel, maps)
+            expansion = FactoredSlope.of(self.problem.kernel, maps)
             self._afford_columns(expansion.size)
-            audit = Audit(self.problem.kernel, expansion, self.problem.gamma)
-            sums, gram, found = points.fold(look, audit)
+            audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
+            sums, gram, found = points.fold(measure_remainder, audit)
             pairs = zip(choices, found, strict=True)
             unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]
             if not unmet:
@@ -104,7 +109,7 @@ class Landmarks(Factored):
                 choice.improve(each)
 
     def _left_out(
-        self, points: Shards, audit: Audit, gram: Array, found: tuple[Found, ...]
+        self, points: Shards, audit: RemainderMeasure, gram: Array, found: tuple[TermRemainder, ...]
     ) -> float:
         """Return a bound on what the landmarks leave out of J, with what rounding does to them."""
         maps = audit.expansion.maps
@@ -119,32 +124,32 @@ class Landmarks(Factored):
 
     def _rounding(
         self, maps: Sequence[FeatureMap], weights: Sequence[float]
-    ) -> tuple[Rounding, ...]:
+    ) -> tuple[RemainderRounding, ...]:
         """Return what rounding does to each term, given its map and the bound on its weights."""
         n, reach, rounding = self.problem.shards.n_rows, self._sizes.reach, []
         terms = zip(self.problem.kernel.terms, maps, weights, strict=True)
         for (weight, term), each, longest in terms:
             if not isinstance(each, Nystrom):
-                rounding.append(Rounding())
+                rounding.append(RemainderRounding())
                 continue
             entry = each.rounding(reach, longest)
             constant, rate = term.value_by_slope or (0.0, 0.0)
             of_f = abs(weight * term.amplitude) * (abs(constant) + abs(rate) * 4 * reach**2)
-            rounding.append(Rounding(n * entry, of_f * entry * self._absolute_sum))
+            rounding.append(RemainderRounding(n * entry, of_f * entry * self._absolute_sum))
         return tuple(rounding)
 
-    def _choices(self, Z: Array) -> list[Choice]:
+    def _choices(self, Z: Array) -> list[TermFactor]:
         """Return how each term is to be expanded, given a sample Z (s, k) of projected rows."""
         problem = self.problem
-        choices: list[Choice] = []
+        choices: list[TermFactor] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
             features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
-                choices.append(Monomial(features))
+                choices.append(ExactFactor(features))
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows
-                choices.append(Sampled(term, Z, n, problem.engine_tol, seed))
+                choices.append(SampledLandmarks(term, Z, n, problem.engine_tol, seed))
         return choices
 
     @cached_property
@@ -157,7 +162,7 @@ class Landmarks(Factored):
         return self.problem.shards.rows(chosen)
 
 
-def _weights(piece: Piece, expansion: Expansion) -> tuple[Largest, ...]:
+def _weights(piece: LoadedShard, expansion: FactoredSlope) -> tuple[Maximum, ...]:
     """Return the length of the longest weights of each term's map, 0 where it has none."""
     Z = piece.X.astype(np.float64, copy=False)
     found = []
@@ -166,5 +171,5 @@ def _weights(piece: Piece, expansion: Expansion) -> tuple[Largest, ...]:
         if isinstance(each, Nystrom):
             weights = each.weights(each(Z))
             number = float(np.sqrt(np.einsum("ij,ij->i", weights, weights).max()))
-        found.append(Largest(number))
+        found.append(Maximum(number))
     return tuple(found)

@@ -8,19 +8,19 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Problem
-from ism_dask.engines.lowrank.base import Expanded, Factored
-from ism_dask.engines.lowrank.row_sums import Expansion, crossed, feature_sums, moment_sums
+from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
+from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
 from ism_dask.engines.operator import Evaluation
-from ism_dask.engines.tile_walk import QUIET, projected
+from ism_dask.engines.tile_walk import QUIET, project_piece
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.rows import Piece, Shards
+from ism_dask.rows import LoadedShard, Shards
 
 # Monomials for each row above which tiles are the faster way (measured, see docs/engines.md).
 _DENSE = 0.1
 
 
-class Features(Factored):
+class MonomialEngine(LowRankEngine):
     """O(n m d) with the m monomials of the projected rows; exact up to rounding."""
 
     name = "features"
@@ -52,34 +52,38 @@ class Features(Factored):
         objective = self._moments(moments).objective(expansion)
         return self._evaluated(objective, matrix, summed=expansion.size)
 
-    def _expand(self, W: Array, points: Shards) -> Expanded:
+    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
         expansion = self._expansion(k)
         sums = points.through(k).fold(_moment_sums, expansion, self.problem.gamma)
-        return Expanded(W, points, expansion, self._moments(sums))
+        return EvaluationAtW(W, points, expansion, self._moments(sums))
 
-    def _expansion(self, k: int) -> Expansion:
+    def _expansion(self, k: int) -> FactoredSlope:
         self._afford_columns(_size(self.problem.kernel, k))
         maps = [term.features(k) for _, term in self.problem.kernel.terms]
-        return Expansion.of(self.problem.kernel, [each for each in maps if each is not None])
+        return FactoredSlope.of(self.problem.kernel, [each for each in maps if each is not None])
 
 
 def _size(kernel: Kernel, q: int) -> int:
     return sum(each.size for _, term in kernel.terms if (each := term.features(q)) is not None)
 
 
-def _moment_sums(piece: Piece, expansion: Expansion, gamma: Gamma) -> Array:
+def _moment_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
     Z = piece.X.astype(np.float64, copy=False)
-    return moment_sums(Z, expansion.columns(Z), piece.facts[0], gamma)
+    return moment_sums(Z, expansion.factor(Z), piece.facts[0], gamma)
 
 
 @QUIET
-def _all_sums(piece: Piece, W: Array, expansion: Expansion, gamma: Gamma) -> tuple[Array, Array]:
-    Z, facts = projected(piece, W).astype(np.float64), piece.facts[0]
-    F = expansion.columns(Z)
+def _all_sums(
+    piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
+) -> tuple[Array, Array]:
+    Z, facts = project_piece(piece, W).astype(np.float64), piece.facts[0]
+    F = expansion.factor(Z)
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
 
 
-def _crossed(sums: tuple[Array, Array], expansion: Expansion, gamma: Gamma) -> tuple[Array, Array]:
+def _crossed(
+    sums: tuple[Array, Array], expansion: FactoredSlope, gamma: Gamma
+) -> tuple[Array, Array]:
     by_column, moments = sums
-    return crossed(by_column, expansion, gamma), moments
+    return cross_gram(by_column, expansion, gamma), moments

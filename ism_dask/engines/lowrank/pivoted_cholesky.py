@@ -129,12 +129,12 @@ def shape_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
     """Return the shape of a kernel (a, b) between points `rows` (a, q) and `columns` (b, q)."""
     left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
     beta = term.beta(left, right)
-    return term.shape(beta, out=beta)
+    return term.unit_slope(beta, out=beta)
 
 
 def shape_diagonal(term: PointwiseKernel, Z: Array) -> Array:
     """Return the (b,) shape of each row of Z (b, q) with itself."""
-    return term.shape(term.pairing.own(Z))
+    return term.unit_slope(term.pairing.own(Z))
 
 
 class PivotedCholesky:

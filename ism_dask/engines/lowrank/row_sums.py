@@ -14,7 +14,7 @@ from ism_dask.engines.tile_walk import QUIET
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
-from ism_dask.rows import Piece
+from ism_dask.rows import LoadedShard
 
 
 class FeatureMap(Protocol):
@@ -29,7 +29,7 @@ class FeatureMap(Protocol):
 
 
 @dataclass(frozen=True)
-class Expansion:
+class FactoredSlope:
     """The F of each term of a kernel, side by side, with the constants of each of the m columns.
 
     Attributes
@@ -52,7 +52,7 @@ class Expansion:
     rate: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> Expansion:
+    def of(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> FactoredSlope:
         """Return the expansion of a kernel whose terms have these maps, and a known f by f'."""
         rows = []
         for (weight, term), each in zip(kernel.terms, maps, strict=True):
@@ -72,7 +72,7 @@ class Expansion:
         """Whether Phi has a part from the row sums of Psi."""
         return bool(self.degree.any())
 
-    def columns(self, Z: Array) -> Array:
+    def factor(self, Z: Array) -> Array:
         """Return F (b, m) of Z (b, q), in float64."""
         wide = Z.astype(np.float64)
         return np.hstack([each(wide) for each in self.maps])
@@ -103,7 +103,7 @@ class Moments:
         return self.sums[..., 1:-1]
 
     @QUIET
-    def objective(self, expansion: Expansion) -> float:
+    def objective(self, expansion: FactoredSlope) -> float:
         """Return J, each f being `(a + b beta) f'`."""
         e = expansion
         betas = e.coupling * np.einsum("slk,slk->sl", self.points, self.points)
@@ -111,7 +111,7 @@ class Moments:
         by_column = self.signs @ (e.constant * self.ones**2 + e.rate * betas)
         return float(e.slope @ by_column)
 
-    def spread(self, gamma: Gamma, expansion: Expansion) -> Array:
+    def psi_coefficients(self, gamma: Gamma, expansion: FactoredSlope) -> Array:
         """Return G (v, m, 1 + q) whose `sum_a V_ia F_i G_a` is row i of what Psi does.
 
         That is its degree, then `coupling * (Psi Z)_i`.
@@ -128,7 +128,7 @@ class Moments:
         return np.asarray(mixed)
 
 
-def sides_of(Z: Array) -> Array:
+def moment_columns(Z: Array) -> Array:
     """Return 1, z_i and its squared length for each row of Z: (b, q + 2)."""
     return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
 
@@ -136,31 +136,31 @@ def sides_of(Z: Array) -> Array:
 @QUIET
 def moment_sums(Z: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
     """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
-    sides = sides_of(Z)
+    sides = moment_columns(Z)
     return np.stack([_weighted(F, rows, w).T @ sides[rows] for rows, w in gamma.memberships(facts)])
 
 
-def rows_of_psi(F: Array, facts: Array, gamma: Gamma, spread: Array) -> Array:
-    """Return the degrees of rows, and `coupling * Psi Z` where `spread` has it: (b, 1 or 1 + q)."""
-    out = np.zeros((len(F), spread.shape[2]))
-    for G, (rows, w) in zip(spread, gamma.memberships(facts), strict=True):
+def psi_rows(F: Array, facts: Array, gamma: Gamma, coefficients: Array) -> Array:
+    """Return degrees of rows, and `coupling * Psi Z` if `coefficients` has it: (b, 1 or 1 + q)."""
+    out = np.zeros((len(F), coefficients.shape[2]))
+    for G, (rows, w) in zip(coefficients, gamma.memberships(facts), strict=True):
         out[rows] += _weighted(F, rows, w) @ G
     return out
 
 
 @QUIET
 def phi_sums(
-    piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array
+    piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> tuple[Array, Array | None]:
     """Return the feature sums of a piece, and `X^T diag(degrees) X` (d, d) if there are any.
 
     F is made anew: an exponential costs less than it would to keep n m numbers.
     """
     X, facts = piece.X, piece.facts[0]
-    F = expansion.columns(piece.facts[-1])
+    F = expansion.factor(piece.facts[-1])
     gram = None
     if expansion.has_degrees:
-        gram = weighted_gram(X, rows_of_psi(F, facts, gamma, spread)[:, 0])
+        gram = weighted_gram(X, psi_rows(F, facts, gamma, coefficients)[:, 0])
     return feature_sums(X, F, facts, gamma), gram
 
 
@@ -174,27 +174,33 @@ def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
 
 
 @QUIET
-def gradient_sums(piece: Piece, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
+def gradient_sums(
+    piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
+) -> Array:
     """Return Phi W (d, q) of a piece."""
-    inner = moved(piece.facts[-1], piece.facts[0], expansion, gamma, spread)
+    inner = gradient_rows(piece.facts[-1], piece.facts[0], expansion, gamma, coefficients)
     return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
 
 
-def moved(Z: Array, facts: Array, expansion: Expansion, gamma: Gamma, spread: Array) -> Array:
+def gradient_rows(
+    Z: Array, facts: Array, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
+) -> Array:
     """Return the rows (b, q) that Phi W sums up, each times its x."""
-    rows = rows_of_psi(expansion.columns(Z), facts, gamma, spread)
+    rows = psi_rows(expansion.factor(Z), facts, gamma, coefficients)
     return rows[:, 1:] + rows[:, :1] * Z
 
 
-def phi_of(sums: tuple[Array, Array | None], expansion: Expansion, gamma: Gamma) -> Array:
+def phi_from_sums(
+    sums: tuple[Array, Array | None], expansion: FactoredSlope, gamma: Gamma
+) -> Array:
     """Return Phi (d, d) of the `phi_sums` of all rows."""
     by_column, gram = sums
-    matrix = crossed(by_column, expansion, gamma)
+    matrix = cross_gram(by_column, expansion, gamma)
     return matrix if gram is None else matrix + gram
 
 
 @QUIET
-def crossed(by_column: Array, expansion: Expansion, gamma: Gamma) -> Array:
+def cross_gram(by_column: Array, expansion: FactoredSlope, gamma: Gamma) -> Array:
     """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
     mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
     weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.records.checkpoint import Journal, Journey, journaled
+from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution
 from ism_dask.status import Status
 
@@ -24,26 +24,26 @@ class CutOffError(Exception):
     """The process is gone."""
 
 
-def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any, list[Journey]]:
-    """Fit, cut off after each so many steps; return the model and all journeys in their order."""
-    journeys: list[Journey] = []
+def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any, list[Checkpoint]]:
+    """Fit, cut off after each so many steps; return the model and its checkpoints."""
+    checkpoints: list[Checkpoint] = []
     while True:
-        steps: list[Journey] = []
+        steps: list[Checkpoint] = []
 
-        def keep(journey: Journey, steps: list[Journey] = steps) -> None:
-            steps.append(journey)
+        def keep(checkpoint: Checkpoint, steps: list[Checkpoint] = steps) -> None:
+            steps.append(checkpoint)
             if len(steps) >= every:
                 raise CutOffError
 
-        known = journeys[-1] if journeys else None
+        known = checkpoints[-1] if checkpoints else None
         model = make()
         try:
-            with journaled(Journal(known, keep)):
+            with saving_checkpoints(CheckpointedFit(known, keep)):
                 model.fit(X, y)
         except CutOffError:
-            journeys += steps
+            checkpoints += steps
         else:
-            return model, journeys + steps
+            return model, checkpoints + steps
 
 
 def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
@@ -72,7 +72,7 @@ FITS = {
 def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> None:
     make, X, y = FITS[name]
     whole = make().fit(X, y)
-    pieces, journeys = in_pieces(make, X, y, every)
+    pieces, checkpoints = in_pieces(make, X, y, every)
     assert np.array_equal(pieces.components_, whole.components_)
     assert np.array_equal(pieces.eigenvalues_, whole.eigenvalues_)
     assert (pieces.objective_, pieces.residual_, pieces.status_, pieces.engine_) == (
@@ -85,20 +85,20 @@ def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> N
         record.objective for record in whole.history_
     ]
     # Every step was taken once: nothing was lost but what was under way.
-    assert len(journeys) == len({_steps(journey) for journey in journeys})
+    assert len(checkpoints) == len({_steps(checkpoint) for checkpoint in checkpoints})
 
 
-def _steps(journey: Journey) -> tuple[object, ...]:
-    """Return what tells journeys apart."""
-    rounds = 0 if journey.standing is None else len(journey.standing.rounds)
-    legs = [(isinstance(leg, Solution), leg and len(leg.history)) for leg in journey.legs]
+def _steps(checkpoint: Checkpoint) -> tuple[object, ...]:
+    """Return what tells checkpoints apart."""
+    rounds = 0 if checkpoint.outer is None else len(checkpoint.outer.rounds)
+    legs = [(isinstance(leg, Solution), leg and len(leg.history)) for leg in checkpoint.runs]
     return rounds, *legs
 
 
 def test_the_climb_is_on_the_way() -> None:
     make, X, y = FITS["climb"]
-    _, journeys = in_pieces(make, X, y, 1)
-    ended = [leg.status for leg in journeys[-1].legs if isinstance(leg, Solution)]
+    _, checkpoints = in_pieces(make, X, y, 1)
+    ended = [leg.status for leg in checkpoints[-1].runs if isinstance(leg, Solution)]
     assert ended[:2] == [Status.SWINGS, Status.CONVERGED]
 
 
@@ -119,7 +119,7 @@ ROUNDS = {
 def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> None:
     make, y = ROUNDS[name]
     whole = make().fit(WINE, y)
-    pieces, journeys = in_pieces(make, WINE, y, every)
+    pieces, checkpoints = in_pieces(make, WINE, y, every)
     assert np.array_equal(pieces.components_, whole.components_)
     assert np.array_equal(pieces.embedding_, whole.embedding_)
     assert np.array_equal(pieces.labels_, whole.labels_)
@@ -128,14 +128,14 @@ def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> 
         each.eigenvalues for each in whole.rounds_
     ]
     assert (pieces.residual_, pieces.converged_) == (whole.residual_, whole.converged_)
-    assert len(journeys) == len({_steps(journey) for journey in journeys})
+    assert len(checkpoints) == len({_steps(checkpoint) for checkpoint in checkpoints})
     assert len(whole.rounds_) > 2
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
     from ism_dask.clustering.alternation import alternate
-    from ism_dask.records.checkpoint import Standing
+    from ism_dask.records.checkpoint import OuterState
 
     class Turns:
         """Rounds of which the second has the largest J, and none settles."""
@@ -159,14 +159,14 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         def unhurried(self) -> Any:
             return self
 
-    kept: list[Journey] = []
+    kept: list[Checkpoint] = []
     settings: dict[str, Any] = {"tol": 1e-9, "max_outer": 4, "comparable": True}
-    whole = alternate(Turns(), Journal(keep=kept.append), **settings)
+    whole = alternate(Turns(), CheckpointedFit(keep=kept.append), **settings)
     assert whole.best.solved == "engine 1"
     (after_three,) = [each for each in kept if len(_standing(each).rounds) == 3]
-    assert isinstance(after_three.standing, Standing)
+    assert isinstance(after_three.outer, OuterState)
     again = Turns()
-    resumed = alternate(again, Journal(after_three), **settings)
+    resumed = alternate(again, CheckpointedFit(after_three), **settings)
     assert (resumed.best.solved, resumed.best.solution.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
     assert again.asked == [3, 1]
@@ -180,15 +180,15 @@ def test_time_that_is_up_does_not_cost_the_best_of_earlier_rounds(kernel: str, b
             2, 2, kernel=kernel, outer_tol=1e-9, max_outer=4, max_seconds=1e3, random_state=0
         )
 
-    whole, journeys = in_pieces(make, WINE, None, 1)
+    whole, checkpoints = in_pieces(make, WINE, None, 1)
     assert int(np.argmax([each.objective for each in whole.rounds_])) + 1 == best
-    after_three = next(
-        each for each in journeys if each.standing and len(each.standing.rounds) == 3
-    )
+    after_three = next(each for each in checkpoints if each.outer and len(each.outer.rounds) == 3)
     rounds = _standing(after_three).rounds
     late = (*rounds[:-1], replace(rounds[-1], seconds=1e6))
     model = make()
-    with journaled(Journal(Journey(replace(_standing(after_three), rounds=late)))):
+    with saving_checkpoints(
+        CheckpointedFit(Checkpoint(replace(_standing(after_three), rounds=late)))
+    ):
         model.fit(WINE)
     assert [each.iterations for each in model.rounds_][3:] == [1]
     assert not model.converged_
@@ -196,8 +196,8 @@ def test_time_that_is_up_does_not_cost_the_best_of_earlier_rounds(kernel: str, b
     assert np.array_equal(model.embedding_, whole.embedding_)
 
 
-def _standing(journey: Journey) -> Any:
-    return journey.standing
+def _standing(checkpoint: Checkpoint) -> Any:
+    return checkpoint.outer
 
 
 def _embedding(value: float) -> Any:
@@ -212,9 +212,9 @@ def _solution(objective: float) -> Solution:
 
 
 def test_only_the_first_fit_of_a_block_is_journaled() -> None:
-    kept: list[Journey] = []
+    kept: list[Checkpoint] = []
     make, X, y = FITS["exact"]
-    with journaled(Journal(keep=kept.append)):
+    with saving_checkpoints(CheckpointedFit(keep=kept.append)):
         make().fit(X, y)
         first = len(kept)
         again = make().fit(X, y)
@@ -224,11 +224,11 @@ def test_only_the_first_fit_of_a_block_is_journaled() -> None:
 
 def test_the_time_before_a_fit_was_cut_off_counts() -> None:
     make, X, y = FITS["exact"]
-    _, journeys = in_pieces(make, X, y, 1)
-    seconds = [leg.history[-1].seconds for each in journeys for leg in each.legs if leg]
+    _, checkpoints = in_pieces(make, X, y, 1)
+    seconds = [leg.history[-1].seconds for each in checkpoints for leg in each.runs if leg]
     assert seconds == sorted(seconds)
-    state = journeys[1].legs[0]
+    state = checkpoints[1].runs[0]
     assert state is not None
-    assert Journal(journeys[1]).seconds < state.history[-1].seconds
+    assert CheckpointedFit(checkpoints[1]).seconds < state.history[-1].seconds
     solution = in_pieces(make, X, y, 100)[1][-1]
-    assert Journal(solution).leg(lambda *_: pytest.fail("it is known")) is solution.legs[0]
+    assert CheckpointedFit(solution).leg(lambda *_: pytest.fail("it is known")) is solution.runs[0]
