@@ -1,1 +1,1 @@
-"""Every figure of the README, measured: `make bench`."""
+"""Measure every figure of the README: `make bench`."""

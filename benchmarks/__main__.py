@@ -2,8 +2,9 @@
 
 Usage: python -m benchmarks [--table] [NAME ...]
 
-Without names, all figures that `make bench` measures. --table writes docs/benchmarks.md from what
-was measured last of every figure, and without names measures nothing; so does a run of all.
+Without arguments, it measures all figures that `make bench` measures, and writes
+docs/benchmarks.md from the latest result of every figure. `--table` writes that page, too, and
+without names it measures nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 
 
 def measured(name: str) -> Figure:
-    """Run one figure in a fresh process and return what it wrote, with its peak memory."""
+    """Measure one figure in a fresh process and return its result, with its peak memory."""
     command = [sys.executable, "-m", "benchmarks", "--one", name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        failed = f"it ended with status {done.returncode}"
-        return {"failed": failed, "must": "(it failed)", "met": False, "peak_gb": float("nan")}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
+        message = f"it ended with status {process.returncode}"
+        return {"failed": message, "must": "(it failed)", "met": False, "peak_gb": float("nan")}
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 def one(name: str) -> None:
-    """Run one figure here and print it as a line of JSON."""
+    """Measure one figure in this process and print it as a line of JSON."""
     started = time.perf_counter()
     with PeakMemory() as peak:
         figure = FIGURES[name]()
@@ -48,7 +49,7 @@ def one(name: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure the figures named, or all; return 1 if one was missed."""
+    """Measure the named figures, or all; return 1 if a measured figure misses its target."""
     if arguments[:1] == ["--one"]:
         one(arguments[1])
         return 0
@@ -67,13 +68,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _measure(names: list[str]) -> int:
-    """Measure, keep each figure as soon as it is there, and print them all."""
+    """Measure figures, write each result at once, and print them all at the end."""
     machine = _machine()
     figures = {}
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures[name] = measured(name)
-        if "failed" not in figures[name]:  # what was measured before stays
+        if "failed" not in figures[name]:  # a failure does not overwrite an earlier result
             Result(name, machine, figures[name]).keep()
     target = RESULTS / "bench.json"
     target.write_text(json.dumps({"machine": machine, "figures": plain(figures)}, indent=1) + "\n")
@@ -94,7 +95,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the model of the processor, where the system tells."""
+    """Return the model of the processor, or its architecture if the system has no model name."""
     try:
         with open("/proc/cpuinfo") as lines:  # noqa: PTH123
             names = (line for line in lines if line.startswith("model name"))

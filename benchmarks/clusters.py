@@ -1,4 +1,4 @@
-"""Clusters of worker processes on this machine, and what becomes of their workers."""
+"""Start Dask clusters of worker processes on this machine, and count restarts of their workers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-# What the scheduler and the nannies say of workers that came to harm.
-_HARM = ("worker-restart-memory", "worker-fail-hard")
+# Topics of the events that the scheduler and the nannies log for failed or restarted workers.
+_FAILURE_TOPICS = ("worker-restart-memory", "worker-fail-hard")
 
 
 @contextmanager
 def local_cluster(workers: int, memory_limit: str | None = None) -> Iterator[Client]:
-    """Start `workers` processes of one thread each on 127.0.0.1, and make them the active ones."""
+    """Start `workers` processes of one thread each on 127.0.0.1, with their client as default."""
     with (
         LocalCluster(
             n_workers=workers,
@@ -28,7 +28,7 @@ def local_cluster(workers: int, memory_limit: str | None = None) -> Iterator[Cli
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)
-        client.run(_imported)
+        client.run(_import_packages)
         yield client
 
 
@@ -38,18 +38,18 @@ def worker_pids(client: Client) -> list[int]:
 
 
 def restarts(client: Client) -> int:
-    """Return how often a worker was restarted, lost or told to pause for good since the start."""
+    """Return how often a worker was restarted, removed or failed for good since the start."""
     events: dict[str, Any] = client.get_events()
-    harm = sum(len(events.get(topic, ())) for topic in _HARM)
+    failures = sum(len(events.get(topic, ())) for topic in _FAILURE_TOPICS)
     removed = [event for _, event in events.get("all", ()) if _action(event) == "remove-worker"]
-    return harm + len(removed)
+    return failures + len(removed)
 
 
 def _action(event: Any) -> str:
     return str(event.get("action", "")) if isinstance(event, dict) else ""
 
 
-def _imported() -> None:
-    """Import what tasks need, so that the first of them is not the one that waits for it."""
+def _import_packages() -> None:
+    """Import the packages that tasks need, so that the first task does not wait for the imports."""
     import storage  # noqa: F401, PLC0415
     from ism_dask import SupervisedIKDR  # noqa: F401, PLC0415

@@ -1,4 +1,4 @@
-"""The fit by the dense definition, written plainly with NumPy, to compare with."""
+"""A reference fit by the dense definition of the method, written plainly with NumPy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scipy.spatial.distance import pdist
 Array = NDArray[Any]
 PhiOf = Callable[[Array], Array]
 
-# As in the library, eigenvalues of Phi0 below this share of the largest are rounding.
+# As in the library, eigenvalues of Phi0 below this share of the largest are rounding noise.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class DenseFit:
-    """What the dense iteration came to.
+    """The result of the dense iteration.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class DenseFit:
     objective : float
     n_iter : int
     seconds : tuple of float
-        Of each iteration.
+        Seconds of each iteration.
     """
 
     W: Array
@@ -38,7 +38,7 @@ class DenseFit:
 
 
 def standardised(X: Array) -> Array:
-    """Return X (n, d) with mean 0 and deviation 1; constant columns become 0."""
+    """Return X (n, d) with columns of mean 0 and standard deviation 1; constant ones become 0."""
     deviation = X.std(axis=0)
     return np.asarray((X - X.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
 
@@ -61,7 +61,7 @@ def squared_distances(Z: Array) -> Array:
 
 
 def median_distance(X: Array) -> float:
-    """Return the median distance over all pairs of rows of X (m, d), all of them made at once."""
+    """Return the median distance over all pairs of rows of X (m, d), from one (m, m) matrix."""
     above = np.triu_indices(len(X), k=1)
     return float(np.median(np.sqrt(squared_distances(X)[above])))
 
@@ -72,12 +72,12 @@ def gaussian(beta: Array, rate: float) -> Array:
 
 
 def distance_phi(X: Array, Psi: Array) -> Array:
-    """Return `2 X^T (D_Psi - Psi) X` (d, d)."""
+    """Return Phi `2 X^T (D_Psi - Psi) X` (d, d) of a kernel of squared distances."""
     return np.asarray(2 * X.T @ (np.diag(Psi.sum(axis=1)) - Psi) @ X)
 
 
 def inner_phi(X: Array, Psi: Array) -> Array:
-    """Return `X^T Psi X` (d, d)."""
+    """Return Phi `X^T Psi X` (d, d) of a kernel of inner products."""
     return np.asarray(X.T @ Psi @ X)
 
 
@@ -90,9 +90,9 @@ def dense_gaussian_fit(
     sigma: float | None = None,
     Gamma: Array | None = None,
 ) -> DenseFit:
-    """Fit W on standardised rows X (n, d) with n x n matrices, as the method is published.
+    """Fit W to standardised rows X (n, d) with the gaussian kernel and n x n matrices.
 
-    `sigma` is by default the median of all distances.
+    This is the method as published. `sigma` is by default the median of all distances.
     """
     Gamma = label_dependence(y) if Gamma is None else Gamma
     rate = 0.5 / (np.median(pdist(X)) if sigma is None else sigma) ** 2
@@ -116,7 +116,7 @@ def dense_polynomial_fit(
     offset: float = 1.0,
     Gamma: Array | None = None,
 ) -> DenseFit:
-    """Fit W on standardised rows X (n, d) with `(x_i W W^T x_j + offset)^degree`."""
+    """Fit W to standardised rows X (n, d) with the kernel `(x_i W W^T x_j + offset)^degree`."""
     Gamma = label_dependence(y) if Gamma is None else Gamma
 
     def base(W: Array) -> Array:
@@ -136,20 +136,20 @@ def dense_polynomial_fit(
 def _iterated(
     start: Array, phi: PhiOf, objective: Callable[[Array], float], q: int, tol: float
 ) -> DenseFit:
-    """Iterate from the eigenvectors of `start` (d, d) that are more than rounding noise.
+    """Iterate from those leading eigenvectors of `start` (d, d) that are not rounding noise.
 
-    c classes give it rank c - 1: a q-th vector would be noise, different on every machine, and
-    the comparison one of two different starts.
+    With c classes, `start` has rank c - 1. A further vector would be noise, different on every
+    machine, and the comparison would be one of two different starts.
     """
     values, vectors = np.linalg.eigh(start)
     before = values[-q:]
     W = vectors[:, -q:][:, np.abs(before) > _ROUNDING * np.abs(values).max()]
     seconds = []
     for _ in range(100):
-        began = time.perf_counter()
+        started = time.perf_counter()
         values, vectors = np.linalg.eigh(phi(W))
         W, now = vectors[:, -q:], values[-q:]
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - started)
         if np.linalg.norm(now - before) < tol * np.linalg.norm(now):
             break
         before = now

@@ -1,4 +1,4 @@
-"""Designs of subspace recovery: y depends on X (n, d) through X B (n, q) and noise alone."""
+"""Designs of subspace recovery: y depends on X (n, d) only through X B (n, q) and noise."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 # The correlation of neighbouring columns in the designs "AR(.7)".
 _CORRELATION = 0.7
-# Unequal variances: how far the second class is off along x1, and how much wider its x2 is.
+# Unequal variances: the shift of the second class along x1, and the factor that widens its x2.
 _SHIFT, _STRETCH = 1.0, 2.5
-# Spirals: how far rows are off their arm, whose radius is its angle.
+# Spirals: the standard deviation of rows around their arm, whose radius equals its angle.
 _OFF_ARM = 0.2
 
 
@@ -31,20 +31,20 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A law of X and y with a subspace of dimension q among d columns.
+    """A joint distribution of X (n, d) and y in which y depends on a subspace of dimension q.
 
     Attributes
     ----------
     name : str
     q, d : int
     formula : str
-        The law as a text.
+        The distribution in words.
     inputs : callable
-        Returns X (n, d), drawn from n, d and a generator.
+        Draws X (n, d), given n, d and a generator.
     directions : (q, c) array
         The columns of B as weights of the first c columns of X, orthonormal.
     response : callable
-        Returns y (n,), drawn from X B (n, q) and a generator.
+        Draws y (n,), given X B (n, q) and a generator.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Design:
         return B
 
     def draw(self, n: int, rng: Generator) -> Draw:
-        """Return n rows, drawn by `rng`."""
+        """Draw n rows with `rng`."""
         X = self.inputs(n, self.d, rng)
         return Draw(X, self.response(X @ self.B, rng), self.B)
 
@@ -71,36 +71,37 @@ class Design:
 def distance(B: Array, W: Array) -> float:
     """Return |P - Q|_F / sqrt(2 q) of the projectors onto the columns of B (d, q) and of W (d, q).
 
-    It is 0 where the subspaces are equal and 1 where they are orthogonal.
+    It is 0 if the subspaces are equal and 1 if they are orthogonal.
     """
     V, U = np.linalg.qr(B)[0], np.linalg.qr(W)[0]
     return float(np.linalg.norm(V @ V.T - U @ U.T) / np.sqrt(2 * B.shape[1]))
 
 
 def _normal(n: int, d: int, rng: Generator) -> Array:
-    """Return rows with independent standard normal columns."""
+    """Draw rows with independent standard normal columns."""
     return rng.normal(size=(n, d))
 
 
 def _correlated(n: int, d: int, rng: Generator) -> Array:
-    """Return normal rows whose columns i and j have the correlation .7^|i - j|."""
+    """Draw normal rows whose columns i and j have the correlation .7^|i - j|."""
     lags = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
     return _normal(n, d, rng) @ np.linalg.cholesky(_CORRELATION**lags).T
 
 
 def _uniform(n: int, d: int, rng: Generator, low: float = 0.0) -> Array:
-    """Return rows uniform on [low, 1]^d."""
+    """Draw rows uniformly from [low, 1]^d."""
     return rng.uniform(low, 1, size=(n, d))
 
 
 def _cornered(n: int, d: int, rng: Generator) -> Array:
-    """Return rows uniform on [0, 1]^d without [0, 0.7]^d."""
-    X = _uniform(2 * n, d, rng)  # of four columns, one row in four is in the corner
+    """Draw rows uniformly from [0, 1]^d without [0, 0.7]^d."""
+    # With four columns, about one row in four falls into the corner, so 2 n leave n enough.
+    X = _uniform(2 * n, d, rng)
     return X[(X > 0.7).any(axis=1)][:n]
 
 
 def _two_widths(n: int, d: int, rng: Generator) -> Array:
-    """Return normal rows, half of them moved by 1 in x1 and stretched by 2.5 in x2."""
+    """Draw normal rows, about half of them shifted by 1 in x1 and stretched by 2.5 in x2."""
     X = _normal(n, d, rng)
     second = rng.random(n) < 0.5
     X[second, 0] += _SHIFT
@@ -109,7 +110,7 @@ def _two_widths(n: int, d: int, rng: Generator) -> Array:
 
 
 def _arms(n: int, d: int, rng: Generator) -> Array:
-    """Return normal rows whose x1 and x2 are near one of two spiral arms."""
+    """Draw normal rows whose x1 and x2 lie near one of two spiral arms."""
     X = _normal(n, d, rng)
     angle = rng.uniform(0, 2 * np.pi, size=n)
     side = rng.choice([-1, 1], size=n)
@@ -165,14 +166,14 @@ def _square(Z: Array, _rng: Generator) -> Array:
 
 
 def _one_of_two_widths(Z: Array, rng: Generator) -> Array:
-    """Return classes drawn from their probabilities at the rows of `_two_widths`."""
+    """Draw classes by their posterior probabilities at the rows of `_two_widths`."""
     mean = _SHIFT * Z[:, 0] - 0.5 * _SHIFT**2
     width = 0.5 * (1 - _STRETCH**-2) * Z[:, 1] ** 2 - np.log(_STRETCH)
     return (rng.random(len(Z)) < 1 / (1 + np.exp(-mean - width))).astype(int)
 
 
 def _arm(Z: Array, _rng: Generator) -> Array:
-    """Return the nearer of the two arms of `_arms`."""
+    """Return the number of the nearer of the two arms of `_arms`."""
     turned = np.arctan2(Z[:, 1], Z[:, 0]) - np.hypot(Z[:, 0], Z[:, 1])
     return (np.cos(turned) > 0).astype(int)
 
@@ -248,10 +249,10 @@ DESIGNS: tuple[Design, ...] = (
 
 
 def seeded(number: int, draw: int, n: int) -> Draw:
-    """Return the draw of that number of design `DESIGNS[number]`, its columns in random order.
+    """Return draw number `draw` of `DESIGNS[number]`, its columns in random order.
 
-    Where a method has nothing to say of a direction, LAPACK's choice favours the first columns,
-    which are the true ones before they are reordered.
+    If a method leaves a direction undetermined, LAPACK's choice favours the first columns, which
+    are the true ones before they are reordered.
     """
     rng = np.random.default_rng([number, draw])
     drawn = DESIGNS[number].draw(n, rng)

@@ -1,4 +1,4 @@
-"""Fits as the figures make them, with what is worth knowing of each."""
+"""Timed fits for the figures, and comparisons of their subspaces and seconds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ism_dask.linalg.eigen import subspace_sine
 
 Array = NDArray[Any]
 
-# The rules of the paper, of one start and one width, for any kernel.
+# The paper's stopping rule, with one start and one width, for any kernel.
 PUBLISHED: dict[str, Any] = {"tol": 0.01, "selection": None}
-# Directions whose eigenvalue is a smaller share of the largest are not told by the data: in
-# single precision they are rounding noise, another in every engine.
+# The data do not determine directions whose eigenvalue is a smaller share of the largest: in
+# single precision they are rounding noise, which differs from engine to engine.
 _DETERMINED = 1e-6
 
 
@@ -38,10 +38,10 @@ class Fit:
     ----------
     model : SupervisedIKDR
     seconds : float
-        All of it.
+        Seconds of the whole fit.
     solved : float
-        From the start, preparation included, to the end of the last iteration: without the look
-        at the answer under the true kernel, which may take time that grows with n^2.
+        Seconds from the start, preparation included, to the end of the last iteration. This leaves
+        out the residual under the true kernel, whose time may grow with n^2.
     """
 
     model: SupervisedIKDR
@@ -55,10 +55,10 @@ class Fit:
 
     @property
     def iteration_seconds(self) -> float:
-        """The median of the iterations between the first and the last.
+        """The median seconds of the iterations between the first and the last.
 
-        The first makes Phi twice, at the start and where that leads, and the last needs no Phi.
-        Where there are no others, half of the first.
+        The first computes Phi twice, at the start and at the W that follows, and the last needs
+        no Phi. If there are no others, it is half the seconds of the first.
         """
         ends = [record.seconds for record in self.model.history_]
         between = np.diff(ends)[:-1]
@@ -66,13 +66,13 @@ class Fit:
 
     @property
     def begun(self) -> float:
-        """The preparation, the start and the first iteration: the same work in every fit."""
+        """Seconds of preparation, start and first iteration, which are the same work in any fit."""
         history = self.model.history_
         return float(self.solved - history[-1].seconds + history[0].seconds)
 
 
 def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) -> Fit:
-    """Fit W to labelled rows, by the published rules unless `parameters` have others."""
+    """Fit W to labelled rows with `PUBLISHED` parameters, which `parameters` override."""
     ends: list[float] = []
 
     def note(_state: object) -> None:
@@ -94,9 +94,9 @@ def middle(fits: Sequence[Fit], what: str) -> float:
 
 
 def determined(model: SupervisedIKDR) -> int:
-    """Return how many of the components the data determine."""
-    values = np.asarray(model.eigenvalues_)
-    return int((values > _DETERMINED * values[0]).sum())
+    """Return how many of the components of a model its data determine."""
+    eigenvalues = np.asarray(model.eigenvalues_)
+    return int((eigenvalues > _DETERMINED * eigenvalues[0]).sum())
 
 
 def leading_sine(V: Array, W: Array, k: int) -> float:
@@ -107,19 +107,22 @@ def leading_sine(V: Array, W: Array, k: int) -> float:
 def phi_seconds(
     problem: Problem, engines: tuple[str, ...], q: int = 10, repeats: int = 3
 ) -> dict[str, float]:
-    """Return the seconds of one Phi and J by each engine, at a W like those of a fit."""
+    """Return the median seconds of one Phi and J by each engine, at a W as in a fit."""
     W = first_subspace(problem, q)
     calls: dict[str, Callable[[], Evaluation]] = {}
-    # As in a fit: LAPACK on several threads waits by spinning.
+    # As in a fit, on a single BLAS thread: LAPACK on several threads waits by spinning.
     with single_threaded_blas():
         for name in engines:
             calls[name] = _PhiAt(first_engine(name, problem, q), W)
-            calls[name]()  # the first call is another's warm-up
+            calls[name]()  # the first call warms up and is not timed
         return {name: median_seconds(runs) for name, runs in alternating(calls, repeats).items()}
 
 
 class _PhiAt:
-    """Phi and J by one engine near W, each time a hair's breadth further off."""
+    """Computes Phi and J by one engine, each time at a slightly different W.
+
+    An engine reuses what it computed for the same W, which would spoil the timing.
+    """
 
     def __init__(self, engine: Engine, W: Array) -> None:
         self._engine, self._W, self._calls = engine, W, 0

@@ -1,4 +1,4 @@
-"""Clocks and scales: seconds of alternating runs, peak memory of a process and its children."""
+"""Measure the seconds of alternating runs, and the peak memory of a process and its children."""
 
 from __future__ import annotations
 
@@ -17,33 +17,38 @@ import psutil
 Figure = dict[str, Any]
 T = TypeVar("T")
 
-# Often enough for what lasts, seldom enough that looking takes no time from what is measured.
+# Seconds between two samples: short enough to catch peaks that last, long enough that sampling does
+# not slow down what it measures.
 _EVERY_SECONDS = 0.05
-_LOOKS_A_CENSUS = 20
+# The children of a process are listed anew after this many samples.
+_SAMPLES_PER_CENSUS = 20
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Print a line of progress on the standard error."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Run(Generic[T]):
-    """What one call returned, and the seconds that it took."""
+    """The return value of a call, and its seconds."""
 
     value: T
     seconds: float
 
 
 def timed(call: Callable[[], T]) -> Run[T]:
-    """Call and look at the clock."""
+    """Call a function and return its value with its seconds."""
     started = time.perf_counter()
     value = call()
     return Run(value, time.perf_counter() - started)
 
 
 def alternating(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[Run[T]]]:
-    """Run all calls in turn, `repeats` times: what slows a machine down then slows all of them."""
+    """Run all calls in turn, `repeats` times, so that a slow phase of the machine slows them all.
+
+    Return the runs of each call by name.
+    """
     runs: dict[str, list[Run[T]]] = {name: [] for name in calls}
     for repeat in range(repeats):
         for name, call in calls.items():
@@ -55,49 +60,50 @@ def alternating(calls: Mapping[str, Callable[[], T]], repeats: int) -> dict[str,
 
 
 def median_seconds(runs: Sequence[Run[Any]]) -> float:
-    """Return the median of the seconds."""
+    """Return the median seconds of runs."""
     return float(np.median([run.seconds for run in runs]))
 
 
 def median_ratio(runs: Sequence[Run[Any]], others: Sequence[Run[Any]]) -> float:
-    """Return the median of the ratios of the seconds of runs that followed each other.
+    """Return the median ratio of the seconds of neighbouring runs.
 
-    From the first to the last a machine drifts by more than neighbours differ.
+    The speed of a machine drifts more from the first to the last run than between neighbours.
     """
     pairs = zip(runs, others, strict=True)
     return float(np.median([run.seconds / other.seconds for run, other in pairs]))
 
 
 def log_slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return the least squares slope of log seconds against log sizes."""
+    """Return the least-squares slope of log seconds against log sizes."""
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
 def crossing(sizes: Sequence[float], ratios: Sequence[float]) -> float | None:
-    """Return where rising or falling `ratios` last pass 1, by log-log interpolation, or None."""
+    """Return the size at which `ratios` last pass 1, by log-log interpolation, or None."""
     logs = np.log(np.asarray(ratios, dtype=float))
-    passes = np.flatnonzero(np.sign(logs[:-1]) != np.sign(logs[1:]))
-    if not len(passes):
+    crossings = np.flatnonzero(np.sign(logs[:-1]) != np.sign(logs[1:]))
+    if not len(crossings):
         return None
-    i = passes[-1]
+    i = crossings[-1]
     x = np.log(np.asarray(sizes[i : i + 2], dtype=float))
     share = logs[i] / (logs[i] - logs[i + 1])
     return float(np.exp(x[0] + share * (x[1] - x[0])))
 
 
 class PeakMemory:
-    """The most bytes that processes held at once, seen by looking at them 20 times a second.
+    """The peak resident memory of processes in bytes, sampled 20 times a second.
 
-    Without `pids`, this process with all its children, whose number may change, added up: pages
-    that they share count more than once. With them, each of these by itself. A spike of one
-    process between two looks is found in the kernel's own account, where there is one.
+    Without `pids`, it is the sum over this process and all its children, whose number may change;
+    pages that they share count more than once. With `pids`, each of these counts by itself. A
+    spike of one process between two samples comes from the kernel's own high-water mark, if the
+    system has one.
     """
 
     def __init__(self, pids: Sequence[int] | None = None) -> None:
         self._pids = pids
         self._own = [psutil.Process(pid) for pid in (pids or [psutil.Process().pid])]
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
         self._total = 0
         self._each = dict.fromkeys((process.pid for process in self._own), 0)
 
@@ -113,28 +119,30 @@ class PeakMemory:
 
     @property
     def each(self) -> dict[int, int]:
-        """The peak of each process, by its id."""
+        """The peak of each process by its id."""
         return dict(self._each)
 
     @property
     def together(self) -> int:
-        """The peak of all together."""
+        """The peak of the sum over all processes."""
         return max(self._total, *self._each.values())
 
-    def _watch(self) -> None:
-        looks = 0
+    def _sample_until_stopped(self) -> None:
+        samples = 0
         processes = self._own
         while not self._stop.is_set():
-            if self._pids is None and looks % _LOOKS_A_CENSUS == 0:
+            if self._pids is None and samples % _SAMPLES_PER_CENSUS == 0:
                 processes = [*self._own, *self._own[0].children(recursive=True)]
-            self._look(processes)
-            looks += 1
+            self._sample(processes)
+            samples += 1
             self._stop.wait(_EVERY_SECONDS)
 
-    def _look(self, processes: Sequence[psutil.Process]) -> None:
+    def _sample(self, processes: Sequence[psutil.Process]) -> None:
         total = 0
         for process in processes:
-            with suppress(psutil.Error):  # it may have ended since the census
+            with suppress(
+                psutil.Error
+            ):  # the process may have ended since the children were listed
                 rss = process.memory_info().rss
                 total += rss
                 if process.pid in self._each:
@@ -143,9 +151,9 @@ class PeakMemory:
 
 
 def high_water(pid: int) -> int:
-    """Return the most bytes that a process ever held, or 0 where the system does not tell.
+    """Return the peak resident bytes of a process so far, or 0 if the system does not record them.
 
-    Not `ru_maxrss`: a process inherits that of the one that started it.
+    `ru_maxrss` will not do: a process inherits that of its parent.
     """
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

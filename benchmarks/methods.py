@@ -1,4 +1,4 @@
-"""Projections of rows by the rivals and by the library, all called in the same way."""
+"""Fit the other methods and the library through one interface that returns a projection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ism_dask.kernels import Gaussian
 
 Array = NDArray[Any]
 DEFAULT, PAPER = "default", "paper's settings"
-# The only place with the paper's settings: where the library's defaults are others, here are its.
+# The paper's settings that differ from the defaults of the library; no other place has them.
 PAPER_SETTINGS: dict[str, Any] = {
     "kernel": Gaussian(sigma="median"),
     "selection": None,
@@ -29,7 +29,7 @@ PAPER_SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """W (d, q) of columns that are standardised by `mean` (d,) and `scale` (d,)."""
+    """A projection W (d, q) of columns standardised by `mean` (d,) and `scale` (d,)."""
 
     W: Array
     mean: Array
@@ -41,21 +41,21 @@ class Projection:
 
     @property
     def in_units_of_rows(self) -> Array:
-        """The weights (d, q) of columns that are not standardised."""
+        """The weights (d, q) of the columns before they are standardised."""
         return np.asarray(self.W / self.scale[:, None])
 
 
 Method = Callable[[Array, Array, int], Projection]
 
 
-def _rival(rival: Rival, X: Array, y: Array, q: int) -> Projection:
-    """Return what a rival makes of standardised columns."""
+def _by_other_method(method: Rival, X: Array, y: Array, q: int) -> Projection:
+    """Return the projection by another method, fitted to standardised columns."""
     scaler = StandardScaler().fit(X)
-    return Projection(rival(scaler.transform(X), y, q), scaler.mean_, scaler.scale_)
+    return Projection(method(scaler.transform(X), y, q), scaler.mean_, scaler.scale_)
 
 
 def _default(X: Array, y: Array, q: int) -> Projection:
-    """Return the projection by the library with nothing but q."""
+    """Return the projection by the library with its defaults."""
     return _fitted(SupervisedIKDR(q), X, y)
 
 
@@ -71,14 +71,14 @@ def _fitted(model: SupervisedIKDR, X: Array, y: Array) -> Projection:
 
 
 METHODS: dict[str, Method] = {
-    **{name: partial(_rival, rival) for name, rival in RIVALS.items()},
+    **{name: partial(_by_other_method, rival) for name, rival in RIVALS.items()},
     PAPER: _paper,
     DEFAULT: _default,
 }
 
 
 def projection(method: str, X: Array, y: Array, q: int) -> Projection:
-    """Fit a method by its name in `METHODS`, without warnings: the figure shows what they say."""
+    """Fit a method of `METHODS` without its warnings, whose content the figures show."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", ComponentsWarning)

@@ -1,4 +1,4 @@
-"""Independent measurements in as many processes as there are cores."""
+"""Run independent measurements in parallel, in as many processes as there are cores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# What BLAS and OpenMP read as they start.
+# Environment variables that BLAS and OpenMP read at start-up.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def in_processes(measure: Callable[..., T], cells: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-    """Yield `measure(*cell)` in the order of the cells, each with one BLAS thread."""
+    """Yield `measure(*cell)` in the order of the cells, computed with one BLAS thread each."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

@@ -1,4 +1,4 @@
-"""Pictures of figures for the documentation, the same bytes for the same numbers."""
+"""Draw pictures for the documentation, byte for byte the same for the same numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from benchmarks.measure import Figure
 from ism_dask.plot import _COLOURS, _GREY, _MARKERS
 
-# Without these, identifiers are random, and every letter is a path.
+# Without these, matplotlib writes random identifiers, and every letter as a path.
 _STABLE: Any = {
     "svg.hashsalt": "ism-dask",
     "svg.fonttype": "none",
@@ -23,7 +23,7 @@ _STABLE: Any = {
 
 
 def draw_recovery(lines: Sequence[Figure], methods: Sequence[str], path: Path) -> None:
-    """Write a dot plot: a row for each line, a mark for each method, the last one emphasised."""
+    """Write a dot plot: one row for each line, one mark for each method, the last emphasised."""
     with mpl.rc_context(_STABLE):
         canvas = Canvas(figsize=(8, 6.2), layout="constrained")
         ax = canvas.subplots()
@@ -38,7 +38,10 @@ def draw_recovery(lines: Sequence[Figure], methods: Sequence[str], path: Path) -
 
 
 def _style(place: int) -> dict[str, Any]:
-    """Return a full large mark for place 0, coloured marks for the next, grey for the others."""
+    """Return the style of a method: filled and large for place 0, coloured for the next, then grey.
+
+    The palette sets how many places are coloured.
+    """
     colour = _COLOURS[place] if place < len(_COLOURS) else _GREY
     style = {"marker": _MARKERS[place % len(_MARKERS)], "color": colour, "linestyle": "none"}
     emphasis = {"markersize": 9, "zorder": 3} if place == 0 else {"markersize": 5, "mfc": "none"}

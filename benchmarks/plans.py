@@ -1,4 +1,4 @@
-"""What the library says a worker will hold, before the first tile of a fit."""
+"""Record the memory that the library plans for a worker, before the first tile of a fit."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine, worker_b
 
 @contextmanager
 def recorded_plans(client: Client) -> Iterator[list[int]]:
-    """Yield a list to which every fit in the block adds what a worker takes, as planned.
+    """Yield a list to which every fit in the block adds the bytes it plans for a worker.
 
-    The one place that knows how the library tells its plan: with how many columns the factor
-    has, an engine knows what a worker will take. What Python and the libraries take, which is
-    there before, is not part of it.
+    This is the one place that knows how the library plans: an engine computes the bytes of a
+    worker once it knows the number of columns of the low-rank factor. The memory of Python and
+    the libraries, taken before the fit, is not part of the plan.
     """
     plans: list[int] = []
-    held = client.scheduler_info(n_workers=-1)["workers"].values()
-    workers, threads = len(held), max(worker["nthreads"] for worker in held)
-    expanded = LowRankEngine._at
+    worker_infos = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers, threads = len(worker_infos), max(worker["nthreads"] for worker in worker_infos)
+    evaluate = LowRankEngine._at
 
     def recorded(self: LowRankEngine, W: Array) -> EvaluationAtW:
-        at = expanded(self, W)
-        m = at.expansion.size
-        plans.append(worker_bytes(self.problem, self.q, m, workers=workers, threads=threads))
-        return at
+        evaluation = evaluate(self, W)
+        columns = evaluation.expansion.size
+        plans.append(worker_bytes(self.problem, self.q, columns, workers=workers, threads=threads))
+        return evaluation
 
     with patch.object(LowRankEngine, "_at", recorded):
         yield plans

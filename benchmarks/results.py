@@ -1,4 +1,4 @@
-"""What was measured: kept as JSON, shown on a terminal, written as a page of the documentation."""
+"""Store results as JSON, print them on a terminal, and write them into the documentation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from benchmarks.measure import Figure
 
 RESULTS = Path("bench-results")
 PAGE = Path("docs/benchmarks.md")
-# Columns of a table that is printed into a file.
+# Width in characters of tables printed into a file or a pipe.
 _FILE_WIDTH = 200
-# What is told in places of its own.
-_PLUMBING = {"must", "met", "peak_limit_gb", "peak_gb", "wall_seconds", "table", "picture", "notes"}
+# Keys of a figure that are shown in places of their own, not among its numbers.
+_SHOWN_APART = {
+    "must",
+    "met",
+    "peak_limit_gb",
+    "peak_gb",
+    "wall_seconds",
+    "table",
+    "picture",
+    "notes",
+}
 _HEAD = """\
 # Benchmarks
 
@@ -33,7 +42,7 @@ Ratios are of runs in one process, in turn, and medians. `scale` belongs to `mak
 
 @dataclass(frozen=True)
 class Result:
-    """A figure with the machine that it was measured on."""
+    """A figure and the machine on which it was measured."""
 
     name: str
     machine: dict[str, Any]
@@ -41,23 +50,23 @@ class Result:
 
     @staticmethod
     def path(name: str) -> Path:
-        """Return where the figure called `name` is kept."""
+        """Return the path of the JSON file of the figure called `name`."""
         return RESULTS / f"{name}.json"
 
     def keep(self) -> None:
-        """Write it."""
+        """Write the result as JSON."""
         RESULTS.mkdir(exist_ok=True)
         self.path(self.name).write_text(json.dumps(plain(asdict(self)), indent=1) + "\n")
 
     @classmethod
     def kept(cls, names: Iterable[str]) -> list[Result]:
-        """Return those of `names` that have been measured."""
+        """Return the stored results of those of `names` that have been measured."""
         paths = [cls.path(name) for name in names]
         return [cls(**json.loads(path.read_text())) for path in paths if path.exists()]
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON has it: numbers of Python, none of them infinite or NaN."""
+    """Return `value` as JSON can hold it: Python numbers, with infinities and NaN as strings."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -69,9 +78,9 @@ def plain(value: Any) -> Any:
 
 
 def print_figures(figures: Mapping[str, Figure]) -> None:
-    """Print what people ask first, then every table of lines."""
+    """Print a summary of all figures, then the table of each."""
     console = Console()
-    if not console.is_terminal:  # 80 columns, as rich would have it, cut numbers off
+    if not console.is_terminal:  # the 80 columns that rich assumes would cut numbers off
         console = Console(width=_FILE_WIDTH)
     table = Table("figure", "measured", "peak GB", "must be", "met", show_lines=True)
     for name, figure in figures.items():
@@ -89,14 +98,14 @@ def print_figures(figures: Mapping[str, Figure]) -> None:
 
 
 def write_page(names: Iterable[str]) -> None:
-    """Write the page of the documentation from what is kept of the figures `names`."""
+    """Write the page of the documentation from the stored results of the figures `names`."""
     PAGE.write_text(page(Result.kept(names)))
 
 
 def page(results: list[Result]) -> str:
-    """Return the page: the machines, then every figure."""
+    """Return the page in Markdown: the machines, then every figure."""
     machines = _machines(results)
-    parts = [_HEAD, *(f"{told}: {', '.join(names)}.\n" for told, names in machines.items())]
+    parts = [_HEAD, *(f"{machine}: {', '.join(names)}.\n" for machine, names in machines.items())]
     return "\n".join([*parts, *(_section(result) for result in results)])
 
 
@@ -112,11 +121,11 @@ def short(value: Any) -> str:
 
 
 def _machines(results: list[Result]) -> dict[str, list[str]]:
-    """Return what is to be said of each machine, with the figures measured there."""
-    told: dict[str, list[str]] = {}
+    """Return the description of each machine, with the names of the figures measured on it."""
+    figures_by_machine: dict[str, list[str]] = {}
     for result in results:
-        told.setdefault(_machine(result.machine), []).append(f"`{result.name}`")
-    return told
+        figures_by_machine.setdefault(_machine(result.machine), []).append(f"`{result.name}`")
+    return figures_by_machine
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
@@ -132,15 +141,15 @@ def _section(result: Result) -> str:
     met = "met" if figure["met"] else "**missed**"
     lines = [
         f"## {result.name}\n",
-        f"{_about(result.name)}\n",
+        f"{_description(result.name)}\n",
         f"Asked: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
         _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
     ]
     if figure.get("table"):
         lines.append(_grid(figure["table"]))
     if "picture" in figure:
-        place = Path(figure["picture"]).relative_to(PAGE.parent)
-        lines.append(f"![{result.name}]({place})\n")
+        picture_path = Path(figure["picture"]).relative_to(PAGE.parent)
+        lines.append(f"![{result.name}]({picture_path})\n")
     if "notes" in figure:
         lines.append("\n".join(f"- {note}" for note in figure["notes"]) + "\n")
     took = f"{short(figure['peak_gb'])} GB at most, all processes together"
@@ -149,12 +158,12 @@ def _section(result: Result) -> str:
     return "\n".join([*lines, f"Peak memory while measuring: {took}.\n"])
 
 
-def _about(name: str) -> str:
+def _description(name: str) -> str:
     return " ".join((getdoc(FIGURES[name]) or "").split())
 
 
 def _numbers(figure: Figure) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in figure.items() if key not in _PLUMBING]
+    return [(key, value) for key, value in figure.items() if key not in _SHOWN_APART]
 
 
 def _words(key: str) -> str:
@@ -162,7 +171,7 @@ def _words(key: str) -> str:
 
 
 def _grid(lines: list[Figure]) -> str:
-    """Return lines as a table of Markdown."""
+    """Return lines as a Markdown table."""
     if not lines:
         return ""
     names, rows = _cells(lines)
@@ -171,7 +180,7 @@ def _grid(lines: list[Figure]) -> str:
 
 
 def _cells(lines: list[Figure]) -> tuple[list[str], list[list[str]]]:
-    """Return the words of the columns, which are the names in all lines, and the rows."""
+    """Return the titles of the columns, which are the keys of all lines, and the rows as text."""
     names = list(dict.fromkeys(name for line in lines for name in line))
     return [_words(name) for name in names], [
         [short(line.get(name)) for name in names] for line in lines

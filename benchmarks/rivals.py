@@ -1,6 +1,6 @@
-"""Methods of dimension reduction that the library is measured against, by their definitions.
+"""Other methods of dimension reduction, written by their definitions, to compare with the library.
 
-Each takes standardised rows X (n, d), y (n,) of numbers or of classes (whole numbers), and q, and
+Each takes standardised rows X (n, d), numeric labels or classes (whole numbers) y (n,), and q. It
 returns a W (d, q) that spans its subspace.
 """
 
@@ -26,21 +26,22 @@ _SLICES, _CLASS_SLICES = 10, 5
 # The constant of normal kernels in the plug-in bandwidths of Xia et al. (2002).
 _BANDWIDTH = 2.34
 _REFINEMENTS, _RIDGE = 10, 1e-3
-# The share of the trace below which eigenvectors of K_Y are left out.
+# Eigenvectors of K_Y whose eigenvalue is a smaller share of the trace are dropped.
 _NEGLIGIBLE = 1e-4
-# What gKDR chooses from: multiples of the median distance, ridges; the neighbours that judge.
+# gKDR chooses its width from these multiples of the median distance, and its ridge from these, by
+# the held-out error of a regression on the nearest neighbours.
 _WIDTHS = (0.25, 0.5, 0.75, 1.0, 2.0)
 _RIDGES = (1e-7, 1e-5, 1e-3)
 _NEIGHBOURS, _FOLDS = 5, 5
 
 
 def is_classes(y: Array) -> bool:
-    """Return whether y are classes, which are whole numbers here."""
+    """Return whether y holds classes, which are whole numbers here."""
     return y.dtype.kind in "iu"
 
 
 def sliced(y: Array, slices: int) -> Array:
-    """Return classes as they are, and for numbers the number (n,) of one of equal slices."""
+    """Return the number (n,) of the slice of each row: its class or, for numbers, a quantile."""
     if is_classes(y):
         return np.unique(y, return_inverse=True)[1]
     ranks = np.argsort(np.argsort(y))
@@ -48,12 +49,12 @@ def sliced(y: Array, slices: int) -> Array:
 
 
 def sliced_inverse_regression(X: Array, y: Array, q: int) -> Array:
-    """Return W of the covariance of the slices' means (Li 1991)."""
+    """Return W by SIR, from the covariance of the slices' means (Li 1991)."""
     return _of_slices(X, y, q, lambda share, mean, _: share * np.outer(mean, mean))
 
 
 def sliced_average_variance(X: Array, y: Array, q: int) -> Array:
-    """Return W of the squared deviations of the slices' covariances from 1 (Cook 1991)."""
+    """Return W by SAVE, from squared deviations of slice covariances from 1 (Cook 1991)."""
 
     def term(share: float, _mean: Array, covariance: Array) -> Array:
         deviation = np.eye(len(covariance)) - covariance
@@ -63,7 +64,7 @@ def sliced_average_variance(X: Array, y: Array, q: int) -> Array:
 
 
 def directional_regression(X: Array, y: Array, q: int) -> Array:
-    """Return W of directional regression (Li and Wang 2007)."""
+    """Return W by directional regression (Li and Wang 2007)."""
     Z, root = _whitened(X)
     parts = _slice_moments(Z, y)
     means = np.sum([share * np.outer(mean, mean) for share, mean, _ in parts], axis=0)
@@ -75,15 +76,15 @@ def directional_regression(X: Array, y: Array, q: int) -> Array:
 
 
 def partial_least_squares(X: Array, y: Array, q: int) -> Array:
-    """Return the rotations of scikit-learn's PLS, of classes by their indicators."""
+    """Return the rotations of scikit-learn's PLS; classes enter as indicator columns."""
     targets = np.eye(y.max() + 1)[y] if is_classes(y) else y
     return np.asarray(PLSRegression(q).fit(X, targets).x_rotations_)
 
 
 def linear_discriminants(X: Array, y: Array, q: int) -> Array:
-    """Return scikit-learn's discriminants, and eigenvectors of 0 where there are fewer."""
+    """Return scikit-learn's discriminants, filled up with eigenvectors of 0 if too few."""
     classes = sliced(y, _CLASS_SLICES)
-    # "svd" serves constant columns, too, but has no more directions than classes less one.
+    # "svd" copes with constant columns, but has at most as many directions as classes less one.
     solver = "svd" if q <= classes.max() else "eigen"
     model = LinearDiscriminantAnalysis(solver=solver).fit(X, classes)
     return np.asarray(model.scalings_[:, :q])
@@ -96,10 +97,10 @@ def neighbourhood_components(X: Array, y: Array, q: int) -> Array:
 
 
 def outer_product_of_gradients(X: Array, y: Array, q: int) -> Array:
-    """Return W of the gradients of local lines, refined (Xia et al. 2002).
+    """Return W by OPG: the outer product of gradients of local lines, refined (Xia et al. 2002).
 
-    The lines are of an ensemble of functions of y (Yin and Li 2011), which sees more than its
-    mean. Weights are by the distance of rows of X, later of rows of X W, at falling bandwidths.
+    The lines fit an ensemble of functions of y (Yin and Li 2011), which sees more than the mean of
+    y. The weights depend on the distances of rows of X, later of X W, at falling bandwidths.
     """
     (n, d), F = X.shape, _features(y)
     bandwidth = _BANDWIDTH * n ** (-1 / (max(d, 3) + 6))
@@ -114,7 +115,7 @@ def outer_product_of_gradients(X: Array, y: Array, q: int) -> Array:
 
 
 def gradient_kernel_dimension_reduction(X: Array, y: Array, q: int) -> Array:
-    """Return W of gKDR (Fukumizu and Leng 2014), its width and ridge by held-out neighbours."""
+    """Return W by gKDR (Fukumizu and Leng 2014), its width and ridge chosen on held-out rows."""
     F = _features(y)
     median = float(np.median(pdist(X)))
     settings = list(product((factor * median for factor in _WIDTHS), _RIDGES))
@@ -140,7 +141,7 @@ def _leading(M: Array, q: int) -> Array:
 
 
 def _whitened(X: Array) -> tuple[Array, Array]:
-    """Return rows with covariance 1, and the (d, d) root that takes the rows X there."""
+    """Return the rows X whitened to covariance 1, and the (d, d) matrix that whitens them."""
     values, vectors = eigh(np.cov(X.T, bias=True))
     root = (vectors / np.sqrt(values)) @ vectors.T
     return (X - X.mean(axis=0)) @ root, root
@@ -154,16 +155,17 @@ def _slice_moments(Z: Array, y: Array) -> list[tuple[float, Array, Array]]:
 
 
 def _of_slices(X: Array, y: Array, q: int, term: Callable[[float, Array, Array], Array]) -> Array:
-    """Return W of the sum of `term(share, mean, covariance)` over slices of whitened rows."""
+    """Return W from the sum of `term(share, mean, covariance)` over slices of whitened rows."""
     Z, root = _whitened(X)
     M = np.sum([term(*moments) for moments in _slice_moments(Z, y)], axis=0)
     return root @ _leading(M, q)
 
 
 def _features(y: Array) -> Array:
-    """Return functions of y (n, k): indicators of classes, features of a gaussian of numbers.
+    """Return functions of y (n, k): indicators of classes, or features of a gaussian of numbers.
 
-    The gaussian has the median distance, and the eigenvectors that make up its trace.
+    The width of the gaussian is the median distance, and its features are the scaled eigenvectors
+    that make up nearly all of its trace.
     """
     if is_classes(y):
         return np.eye(y.max() + 1)[y]
@@ -173,15 +175,15 @@ def _features(y: Array) -> Array:
 
 
 def _local_gradients(X: Array, F: Array, distances: Array) -> Array:
-    """Return the slopes (n, d, k) of weighted lines of the columns of F (n, k) around each row."""
+    """Return slopes (n, d, k) of weighted linear fits to the columns of F (n, k) at each row."""
     n, d = X.shape
     weights = np.exp(-0.5 * distances)
     lines = np.column_stack([np.ones(n), X])
     products = (lines[:, :, None] * lines[:, None, :]).reshape(n, -1)
-    left = (weights @ products).reshape(n, d + 1, d + 1)
-    right = weights @ (lines[:, :, None] * F[:, None, :]).reshape(n, -1)
+    gram = (weights @ products).reshape(n, d + 1, d + 1)
+    moments = weights @ (lines[:, :, None] * F[:, None, :]).reshape(n, -1)
     ridge = _RIDGE * np.diag([0.0, *np.ones(d)]) * weights.sum(axis=1)[:, None, None]
-    return np.asarray(np.linalg.solve(left + ridge, right.reshape(n, d + 1, -1)))[:, 1:]
+    return np.asarray(np.linalg.solve(gram + ridge, moments.reshape(n, d + 1, -1)))[:, 1:]
 
 
 def _gaussian(squared: Array, width: float) -> Array:
@@ -189,7 +191,7 @@ def _gaussian(squared: Array, width: float) -> Array:
 
 
 def _gkdr(X: Array, F: Array, q: int, width: float, ridge: float) -> Array:
-    """Return W of the gradients of the kernel ridge regression of F (n, k) on X (n, d)."""
+    """Return W from the gradients of the kernel ridge regression of F (n, k) on X (n, d)."""
     n = len(X)
     K = _gaussian(cdist(X, X, "sqeuclidean"), width)
     A = solve(K + n * ridge * np.eye(n), F, assume_a="pos")
@@ -199,7 +201,7 @@ def _gkdr(X: Array, F: Array, q: int, width: float, ridge: float) -> Array:
 
 
 def _held_out_error(X: Array, F: Array, q: int, width: float, ridge: float) -> float:
-    """Return the squared error of F (n, k) as the mean of neighbours in X W in other folds."""
+    """Return the error of predicting held-out F (n, k) by the mean over neighbours in X W."""
     errors = []
     for train, test in KFold(_FOLDS, shuffle=True, random_state=0).split(X):
         W = _gkdr(X[train], F[train], q, width, ridge)

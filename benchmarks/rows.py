@@ -1,4 +1,4 @@
-"""The rows that the figures are about, and problems of them."""
+"""Load or draw the rows that the figures are measured on, and set up their problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Head:
-    """The first rows of a stored matrix, seen as rows that any process can read by itself.
+    """The first rows of a stored matrix, as a `RowSource` that any process can read by itself.
 
     Attributes
     ----------
@@ -35,54 +35,54 @@ class Head:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """These rows, and columns."""
+        """The number of these rows, and of columns."""
         return self.rows, self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As stored."""
+        """The dtype as stored."""
         return self.source.dtype
 
     @property
     def chunk_rows(self) -> int:
-        """That of the source."""
+        """The number of rows in a chunk of the source."""
         return self.source.chunk_rows
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` (not included)."""
+        """Return rows `start` to `stop` (exclusive)."""
         return self.source.read(start, min(stop, self.rows))
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Rows with their labels y (n,): X is an array (n, d), or a source that is read in a stream."""
+    """Rows with their labels y (n,): X is an array (n, d), or a `RowSource` that fits stream."""
 
     X: Any
     y: Array
 
     def head(self, n: int) -> Labelled:
-        """Return the first n rows, read in a stream if these are."""
+        """Return the first n rows, as a `RowSource` if X is one."""
         X = Head(self.X, n) if isinstance(self.X, RowSource) else self.X[:n]
         return Labelled(X, self.y[:n])
 
     def in_memory(self) -> Labelled:
-        """Return all of them as an array."""
+        """Return the same rows and labels with X as an array."""
         X = self.X.read(0, self.X.shape[0]) if isinstance(self.X, RowSource) else self.X
         return Labelled(X, self.y)
 
 
 def mnist_train() -> Dataset:
-    """Return the 60,000 training images, opened."""
+    """Return the data set of MNIST's 60,000 training images, ingested first if need be."""
     return ingest("mnist", "train")
 
 
 def labelled(data: Dataset) -> Labelled:
-    """Return the rows of an opened data set, to be read in a stream."""
+    """Return the rows and labels of a data set; fits stream the rows."""
     return Labelled(data.X, np.asarray(data.y))
 
 
 def blobs(n: int, d: int, classes: int) -> Labelled:
-    """Return n rows around one centre for each class, which differ in a few directions only."""
+    """Draw n rows around one centre for each class; the centres differ in a few directions only."""
     rng = np.random.default_rng(0)
     y = rng.integers(classes, size=n)
     centres = np.zeros((classes, d))
@@ -97,7 +97,7 @@ def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4, q: int 
 
 
 def first_subspace(problem: Problem, q: int) -> Array:
-    """Return W (d, q) of the first iteration: near enough to the last one to be like it."""
+    """Return W (d, q) after the first iteration, which is close enough to that of a whole fit."""
 
     def iterated(engine: Engine) -> Array:
         start = leading_eigenpairs(engine.phi0(), q)
@@ -108,6 +108,6 @@ def first_subspace(problem: Problem, q: int) -> Array:
 
 
 def turned(W: Array, seed: int) -> Array:
-    """Return W (d, q) a hair's breadth off: engines remember what they made for the same W."""
+    """Return W (d, q) slightly perturbed: engines reuse what they computed for the same W."""
     noise = np.random.default_rng(seed).normal(size=W.shape)
     return np.asarray(np.linalg.qr(W + 1e-6 * noise)[0])

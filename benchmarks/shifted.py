@@ -1,4 +1,4 @@
-"""A million pictures: those of MNIST train, each shifted at random by up to two pixels."""
+"""Write a data set of a million images: MNIST train, each shifted at random by up to two pixels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REACH = 2
 
 
 def shifted_mnist(rows: int, *, seed: int = 0) -> Dataset:
-    """Return the data set of `rows` shifted pictures, written first unless it is there."""
+    """Return the data set of `rows` shifted images, written first unless it is stored already."""
     name = f"mnist-shifted-{rows}"
     target = datasets_folder() / name
     if not is_complete(target):
@@ -33,12 +33,12 @@ def shifted_mnist(rows: int, *, seed: int = 0) -> Dataset:
         )
         labels = {"digit": np.resize(np.asarray(source.y), rows)}
         blocks = shifted_blocks(source, rows, seed)
-        write_dataset(target, info, blocks, labels, on_rows=_Said(rows))
+        write_dataset(target, info, blocks, labels, on_rows=_WriteProgress(rows))
     return open_dataset(target)
 
 
 def shifted_blocks(source: Dataset, rows: int, seed: int) -> Iterator[Array]:
-    """Yield `rows` shifted pictures (b, 784), chunk by chunk of the source, over and over."""
+    """Yield `rows` shifted images in blocks (b, 784), reading the source as often as needed."""
     step, done, copy = source.X.chunk_rows, 0, 0
     while done < rows:
         for start in range(0, min(len(source.X), rows - done), step):
@@ -53,19 +53,19 @@ def shifted_blocks(source: Dataset, rows: int, seed: int) -> Iterator[Array]:
 
 
 def shifted(pictures: Array, corners: Array) -> Array:
-    """Return pictures (b, 784) as seen from `corners` (b, 2) of a frame of zeros around them.
+    """Return images (b, 784) shifted by cutting windows at `corners` (b, 2) of zero-padded ones.
 
-    A corner is from 0 to 4 pixels down and to the right; (2, 2) leaves a picture where it is.
+    A corner lies 0 to 4 pixels down and to the right; (2, 2) leaves an image unshifted.
     """
     frame = ((0, 0), (_REACH, _REACH), (_REACH, _REACH))
     framed = np.pad(pictures.reshape(-1, _SIDE, _SIDE), frame)
     windows = sliding_window_view(framed, (_SIDE, _SIDE), axis=(1, 2))
-    seen = windows[np.arange(len(pictures)), corners[:, 0], corners[:, 1]]
-    return np.asarray(seen.reshape(len(pictures), -1))
+    shifted_windows = windows[np.arange(len(pictures)), corners[:, 0], corners[:, 1]]
+    return np.asarray(shifted_windows.reshape(len(pictures), -1))
 
 
-class _Said:
-    """Says how many rows are written, each time that another tenth is."""
+class _WriteProgress:
+    """Prints how many rows are written, once for each tenth."""
 
     def __init__(self, rows: int) -> None:
         self._rows, self._tenths = rows, 0

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from ism_dask import SupervisedIKDR, plot
-from ism_dask.observe.progress_bar import progress_bar
+from ism_dask import progress_bar
 
 METHODS: dict[str, TransformerMixin] = {
     "PCA": PCA(2),

@@ -1,4 +1,4 @@
-"""The flow `cluster`: clusters of all rows and the W in which they show, kept as a run."""
+"""The Prefect flow `cluster`: it clusters all rows, fits W to the clusters, and saves both."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from storage import open_dataset
     **RETRIED,
 )
 def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
-    """Find the clusters and save the run."""
+    """Cluster the rows, fit W to the clusters, and save labels and model as a run."""
     return cluster_and_save(settings)
 
 
 @flow(name="cluster", flow_run_name="{settings.title}", persist_result=False)
 def cluster(settings: ClusterSettings) -> dict[str, Any]:
-    """Cluster all rows of a data set and keep labels and model as a run."""
+    """Cluster all rows of a data set and save labels and model as a run."""
     with track_run("cluster", settings) as run:
         ingest_step(settings)
         k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
@@ -40,5 +40,5 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def run_cluster(settings: ClusterSettings) -> dict[str, Any]:
-    """Run the flow here."""
+    """Run the flow `cluster` in this process and return its summary."""
     return run_flow(cluster, settings)

@@ -1,4 +1,4 @@
-"""The flow `crossval`: a cross-validation that Prefect runs and watches."""
+"""The Prefect flow `crossval`: one task for each fold, then one that averages the folds."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from flows.tracking.run import RETRIED, run_flow, track_run
     **RETRIED,
 )
 def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
-    """Fit W and the classifier to all but one fold, and judge them on it."""
+    """Fit W and the classifier to all folds but one, and score them on that one."""
     return cross_fold(settings, number)
 
 
 @task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
 def aggregate_step(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
-    """Average the folds and keep the figures."""
+    """Average the results of the folds and save them as a run."""
     return summarise(settings, results)
 
 
 @flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
 def crossval(settings: CrossvalSettings) -> dict[str, Any]:
-    """Cross-validate W, with an RBF support vector machine on X W as the judge.
+    """Cross-validate W by the accuracy of an RBF support vector machine on X W.
 
-    The folds run one after the other: the mathematics of each uses all cores, or the cluster.
+    The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
     with track_run("crossval", settings) as run:
         begin(settings)
@@ -55,12 +55,12 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
 
 
 def run_crossval(settings: CrossvalSettings) -> dict[str, Any]:
-    """Run the flow here."""
+    """Run the flow `crossval` in this process and return its summary."""
     return run_flow(crossval, settings)
 
 
 def table_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each fold, and one each for the mean and the deviation."""
+    """Return a row for each fold, one for the mean and one for the standard deviation."""
     folds = [
         {"fold": str(result["fold"]), **{name: result[name] for name in MEASURES}}
         for result in summary["results"]

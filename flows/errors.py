@@ -1,4 +1,4 @@
-"""What a command reports in one line: a wrong request, a failure, an interruption."""
+"""Errors that a command reports in one line: a wrong request, a failure, an interruption."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import ClassVar
 
 
 class FlowError(Exception):
-    """Base of every error that `flows` raises on purpose.
+    """Base class of all errors that `flows` raises deliberately.
 
     Attributes
     ----------
     status : int
         Exit status of the command.
     transient : bool
-        Whether the same may well go right after a while.
+        Whether the same command may well succeed later.
     """
 
     status: ClassVar[int] = 1
@@ -21,12 +21,12 @@ class FlowError(Exception):
 
 
 class SettingsError(FlowError, ValueError):
-    """A value that was asked for cannot be had."""
+    """The value of a setting is invalid, or names something that does not exist."""
 
     status = 2
 
 
 class Interrupted(FlowError):  # noqa: N818 - nothing went wrong
-    """Somebody pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
     status = 130

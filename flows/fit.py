@@ -1,4 +1,4 @@
-"""The flow `fit`: W on all rows, kept as a run."""
+"""The Prefect flow `fit`: it fits W to all rows and saves the model as a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from flows.tracking.run import RETRIED, run_flow, track_run
 
 @task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRIED)
 def fit_step(settings: FitSettings) -> dict[str, Any]:
-    """Fit W to all rows and save the model."""
+    """Fit W to all rows and save the model as a run."""
     return fit_and_save(settings)
 
 
 @flow(name="fit", flow_run_name="{settings.title}", persist_result=False)
 def fit(settings: FitSettings) -> dict[str, Any]:
-    """Fit W to all rows of a data set and keep the model as a run."""
+    """Fit W to all rows of a data set and save the model as a run."""
     with track_run("fit", settings) as run:
         begin(settings)
         summary = fit_step(settings)
@@ -30,5 +30,5 @@ def fit(settings: FitSettings) -> dict[str, Any]:
 
 
 def run_fit(settings: FitSettings) -> dict[str, Any]:
-    """Run the flow here."""
+    """Run the flow `fit` in this process and return its summary."""
     return run_flow(fit, settings)

@@ -1,4 +1,4 @@
-"""The flow `ingest`: a data set read, checked and stored."""
+"""The Prefect flow `ingest`, and the ingestion step with which the other flows begin."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
 
 
 def run_ingest(settings: IngestSettings) -> dict[str, Any]:
-    """Run the flow here."""
+    """Run the flow `ingest` in this process and return its summary."""
     return run_flow(ingest, settings)
 
 
@@ -48,13 +48,16 @@ def run_ingest(settings: IngestSettings) -> dict[str, Any]:
     **RETRIED,
 )
 def ingest_step(settings: DataSettings) -> dict[str, Any]:
-    """Store the data set unless it is stored, and say how large it is."""
+    """Store the data set unless it is stored already; return its numbers of rows and columns."""
     rows, columns = ensure_stored(settings.dataset, settings.split).X.shape
     return {"rows": rows, "columns": columns}
 
 
 def begin(settings: Settings) -> None:
-    """Ingest, and name the run after what only the data can tell: the number of features."""
+    """Ingest the data set, then put the number of new features q into the title of the run.
+
+    Unless the settings give q, it follows from the number of classes in the data.
+    """
     ingest_step(settings)
     if settings.n_components is None:
         q = open_labelled(settings).components(settings)

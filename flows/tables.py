@@ -1,4 +1,4 @@
-"""The flow `tables`: the paper's tables and figures, measured anew."""
+"""The Prefect flow `tables`: it measures the paper's tables and figures again."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from flows.tracking.run import run_flow, track_run
 
 @task(name="strand", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
 def strand_step(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
-    """Measure one cell of a table, or one line of a figure, as far as it is not measured yet."""
+    """Measure what is still missing of one table cell or one line of a figure."""
     return measure_series(strand, settings, part)
 
 
 @flow(name="tables", flow_run_name="{settings.title}", persist_result=False)
 def tables(settings: TablesSettings) -> dict[str, Any]:
-    """Rerun the tables and figures of the paper, rivals included.
+    """Measure the tables and figures of the paper again, with ISM and the other solvers.
 
-    What an earlier run of that name has measured is not measured again.
+    Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        found = [strand_step(strand, settings, part) for strand, part in plan(settings)]
-        summary = summarise(settings, found)
+        results = [strand_step(series, settings, part) for series, part in plan(settings)]
+        summary = summarise(settings, results)
         return run.finished(summary, run.page(tables_page(summary, run.links(summary))))
 
 
 def run_tables(settings: TablesSettings) -> dict[str, Any]:
-    """Run the flow here."""
+    """Run the flow `tables` in this process and return its summary."""
     return run_flow(tables, settings)

@@ -1,7 +1,7 @@
 """Interpretable kernel dimension reduction by the Iterative Spectral Method.
 
-What is exported is imported when it is first asked for: who only reads rows, or a saved model,
-does not wait for Dask, nor who learns from classes for k-means.
+Public names are imported at their first use. A program that only reads rows or a saved model does
+not wait for the import of Dask, and one that learns from classes does not wait for k-means.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "spectral_clusters",
 ]
 
-_ROOMS = {
+_MODULES = {
     "AlternativeIKDR": "estimators.alternative",
     "ComponentsWarning": "status",
     "SemiSupervisedIKDR": "estimators.semisupervised",
@@ -53,8 +53,8 @@ _ROOMS = {
 def __getattr__(name: str) -> Any:
     if name == "kernels":
         return import_module("ism_dask.kernels")
-    if name in _ROOMS:
-        return getattr(import_module(f"ism_dask.{_ROOMS[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"ism_dask.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""The array type of the whole package; shapes stand in the docstrings."""
+"""The array type of the whole package; docstrings give the shapes."""
 
 from __future__ import annotations
 

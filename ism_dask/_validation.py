@@ -1,4 +1,4 @@
-"""Checks of parameters, with errors that say what came and what was expected."""
+"""Checks of parameters; their errors name the value that came and what was expected."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LEAST_SQUARABLE = 1e-150
 
 
 def is_whole(number: object) -> TypeGuard[int]:
-    """Say whether `number` is a whole number; True and False are not."""
+    """Return whether `number` is a whole number; True and False are not."""
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def positive(what: str, number: object, otherwise: str = "") -> float:
-    """Return `number` as a float, or say what was expected of `what`."""
+    """Return `number` as a float, or raise a ValueError that names `what`."""
     real = isinstance(number, Real) and not isinstance(number, bool)
     if isinstance(number, Real) and real and 0 < float(number) < math.inf:
         return float(number)
@@ -33,7 +33,7 @@ def yes_or_no(what: str, value: object) -> None:
 
 
 def one_of(what: str, value: object, known: Iterable[str]) -> str:
-    """Return `value` where it is among the `known` names, or raise a ValueError with these."""
+    """Return `value` if it is one of the `known` names, or raise a ValueError that lists them."""
     names = list(known)
     if isinstance(value, str) and value in names:
         return value
@@ -41,7 +41,7 @@ def one_of(what: str, value: object, known: Iterable[str]) -> str:
 
 
 def squarable(what: str, number: object, otherwise: str = "") -> float:
-    """Return `number` as a float whose square is one, too, or raise the error of `positive`."""
+    """Return `number` as a float whose square is finite and above 0, or raise a ValueError."""
     size = positive(what, number, otherwise)
     if not _LEAST_SQUARABLE <= size <= 1 / _LEAST_SQUARABLE:
         raise ValueError(
@@ -52,7 +52,7 @@ def squarable(what: str, number: object, otherwise: str = "") -> float:
 
 
 def whole(what: str, number: object, otherwise: str = "") -> None:
-    """Say what was expected of `what` unless `number` is a whole number from 1 up."""
+    """Raise a ValueError that names `what` unless `number` is a whole number from 1 up."""
     if not is_whole(number) or number < 1:
         expected = f"a whole number from 1 up {otherwise}".rstrip()
         raise ValueError(f"{what} must be {expected}; got {number!r}")

@@ -1,6 +1,6 @@
-"""How many threads BLAS takes: one, wherever this library computes. OpenMP: one for few rows.
+"""Limit BLAS to one thread wherever this library computes, and OpenMP to one thread for few rows.
 
-Tasks are the parallelism of the tiles. And LAPACK on several threads waits by spinning: on a busy
+The tasks of the tiles are the parallelism. LAPACK on several threads waits by spinning: on a busy
 machine of two cores the eigenvectors of a 623 x 623 matrix took 3.5 s instead of 0.02 s.
 """
 
@@ -15,41 +15,41 @@ from functools import cache
 from threadpoolctl import LibController, ThreadpoolController
 
 
-class _Pin:
-    """One BLAS thread while anyone holds the pin, what there was before when nobody does.
+class _ThreadLimit:
+    """A limit of one BLAS thread while it has holders; the last one restores the earlier numbers.
 
-    Fits that overlap end in any order: the thread that takes the limit back may not be the
-    one that set it. `ThreadpoolController.limit` forbids that, and a thread that did both for
-    all others would cost more than a small fit.
+    Fits that overlap end in any order: the thread that lifts the limit may not be the one that
+    set it. `ThreadpoolController.limit` forbids that, and a thread that did both for all others
+    would cost more than a small fit.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._before: list[int] = []
+        self._saved_counts: list[int] = []
 
     def hold(self) -> None:
-        """Count a holder in."""
+        """Add a holder; the first one sets the limit."""
         with self._lock:
             self._holders += 1
             if self._holders == 1:
-                self._before = [library.get_num_threads() for library in _libraries()]
-                _set_threads([1] * len(self._before))
+                self._saved_counts = [library.get_num_threads() for library in _libraries()]
+                _set_threads([1] * len(self._saved_counts))
 
     def release(self) -> None:
-        """Count a holder out."""
+        """Remove a holder; the last one lifts the limit."""
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
-                _set_threads(self._before)
+                _set_threads(self._saved_counts)
 
 
 def _set_threads(counts: list[int]) -> None:
-    """Set the number of threads of each BLAS library; any thread may set the next limit."""
+    """Set the number of threads of each BLAS library, so that any thread may set the next limit."""
     for library, count in zip(_libraries(), counts, strict=True):
         library.set_num_threads(count)
-        # Since threadpoolctl 3.8 the first thread that sets a limit of OpenBLAS is the only one
-        # that can, until it gives that up.
+        # Since threadpoolctl 3.8, only the thread that first set a limit of OpenBLAS can change it,
+        # until it gives up this right.
         give_up = getattr(library, "clear_controlling_thread", None)
         if give_up is not None:
             give_up()
@@ -57,37 +57,37 @@ def _set_threads(counts: list[int]) -> None:
 
 @cache
 def _libraries() -> tuple[LibController, ...]:
-    """Return the BLAS libraries whose limit is that of the process, and not of a thread."""
+    """Return the BLAS libraries whose limit belongs to the process and not to a thread."""
     blas = _controller().select(user_api="blas").lib_controllers
     return tuple(each for each in blas if getattr(each, "threading_layer", "") != "openmp")
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    # Finding the libraries takes milliseconds: once for the process.
+    # To find the libraries takes milliseconds, so it is done once per process.
     return ThreadpoolController()
 
 
 @cache
-def _pin(_process: int) -> _Pin:
-    return _Pin()
+def _thread_limit(_process: int) -> _ThreadLimit:
+    return _ThreadLimit()
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Keep BLAS to one thread in this process meanwhile; it may be nested, and overlap."""
-    # A forked child has no part in its parent's pin: the thread that holds it is not there.
-    pin = _pin(os.getpid())
-    pin.hold()
+    """Limit BLAS to one thread of this process in the block; blocks may nest and overlap."""
+    # A forked child gets a limit of its own: the threads that hold its parent's are not in it.
+    limit = _thread_limit(os.getpid())
+    limit.hold()
     try:
         yield
     finally:
-        pin.release()
+        limit.release()
 
 
 @contextmanager
 def single_threaded_loops(pinned: bool = True) -> Iterator[None]:
-    """Keep OpenMP to one thread in the block, if `pinned`: it waits by spinning as well.
+    """Limit OpenMP to one thread in the block if `pinned`, since it, too, waits by spinning.
 
     On a machine of two busy cores k-means of 683 rows took 3.3 s instead of 0.04 s.
     """
@@ -97,5 +97,5 @@ def single_threaded_loops(pinned: bool = True) -> Iterator[None]:
 
 @cache
 def pin_process() -> None:
-    """Keep BLAS to one thread in this process, a worker's, for good."""
-    _pin(os.getpid()).hold()
+    """Limit BLAS to one thread in this process, a worker's, permanently."""
+    _thread_limit(os.getpid()).hold()

@@ -1,7 +1,7 @@
-"""Pictures of a fitted estimator for a notebook: weights, convergence, eigenvalues, rows.
+"""Plots of a fitted estimator for a notebook: weights, convergence, eigenvalues, rows.
 
-Each function draws into the axes that it is given, or into a new figure, and returns them. None
-shows, saves or changes settings: that is left to you.
+Each function draws into the axes passed to it, or into a new figure, and returns the axes. No
+function shows or saves a figure or changes settings of matplotlib.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ except ModuleNotFoundError as error:
         "ism_dask.plot needs matplotlib, which is not installed: pip install 'ism-dask[plot]'"
     ) from error
 
-# Of Okabe and Ito, told apart by all eyes; what is more than these gets the next marker.
+# Colour-blind safe, by Okabe and Ito; classes beyond the colours get the next marker.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _BLUE, _RED, _GREY = _COLOURS[0], _COLOURS[4], "#999999"
-# Red and blue, white at 0; and one whose lightness tells of numbers to all eyes.
-_DIVERGING, _RISING = "RdBu", "viridis"
-# Rows that a scatter shows, and whole numbers that it takes as classes.
-_MOST_DOTS, _MOST_CLASSES = 5_000, 20
-# Panels side by side.
-_ABREAST = 4
+# Red and blue with white at 0; and a colour map whose lightness rises, which is colour-blind safe.
+_DIVERGING, _SEQUENTIAL = "RdBu", "viridis"
+# Maximum numbers of rows in a scatter, and of different whole numbers that it reads as classes.
+_MAX_POINTS, _MAX_CLASSES = 5_000, 20
+# Maximum number of panels side by side.
+_PANELS_PER_ROW = 4
 
-# What a step is measured by, in the words of an axis.
-_MEASURES = {"residual": "residual of W", "change": "change of the eigenvalues"}
+# Labels of the axis of the measure that decides convergence.
+_MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
 
 
 def components(
@@ -50,17 +50,17 @@ def components(
     top: int = 10,
     axes: Any = None,
 ) -> Array:
-    """Draw what each new feature is made of: its largest weights, or an image of all.
+    """Draw the weights of each new feature: the largest ones as bars, or all of them as an image.
 
     Parameters
     ----------
     model : fitted estimator
     image_shape : (height, width), optional
-        Where rows are images: weights are then drawn as one, red below 0 and blue above.
+        If rows are images: draws the weights as one, red below 0 and blue above.
     feature_names : d names, optional
-        Of the old features. Default: those of the frame that the model was fitted to.
+        Names of the old features. Default: those of the frame that the model was fitted to.
     top : int, default 10
-        Weights of each new feature, the largest first.
+        Number of weights of each new feature, largest first.
     axes : q Axes, optional
 
     Returns
@@ -83,10 +83,11 @@ def components(
 
 
 def convergence(model: IKDR, ax: Axes | None = None) -> Array:
-    """Draw the objective and what had to become small, by iteration.
+    """Draw the objective and the measure of convergence by iteration.
 
-    That is the residual of W, or with a `tol` the change of the eigenvalues. Of clusterers it is
-    by round: the change is that of the embedding's eigenvalues.
+    The measure is the residual of W or, with a number as `tol`, the change of the eigenvalues. For
+    clusterers both curves are by round, and the measure is the change of the embedding's
+    eigenvalues.
 
     Parameters
     ----------
@@ -95,11 +96,11 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
 
     Returns
     -------
-    Two Axes: of the objective, and of the other on a logarithmic axis at the right.
+    Two Axes: of the objective, and of the measure on a logarithmic axis at the right.
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
-    steps, stopping, name = _course(model)
+    steps, stopping, name = _history(model)
     numbers, limit = np.arange(1, len(steps) + 1), stopping.limit
     measured = np.array([stopping.measured(each) for each in steps])
     positive = measured > 0  # 0 has no logarithm
@@ -113,12 +114,12 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     right.set_ylim(heights.min() / 2, heights.max() * 2)
     right.plot(numbers, np.where(positive, measured, np.nan), color=_RED, marker="s", ls="--")
     right.axhline(limit, color=_RED, lw=0.8, ls=":")
-    right.set_ylabel(f"{_MEASURES[stopping.measure]} (dotted: tolerance)", color=_RED)
+    right.set_ylabel(f"{_MEASURE_LABELS[stopping.measure]} (dotted: tolerance)", color=_RED)
     return np.array([ax, right])
 
 
 def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
-    """Draw the eigenvalues of the new features, the next one, and the gap between.
+    """Draw the eigenvalues of the new features, the next eigenvalue of Phi, and the eigengap.
 
     Parameters
     ----------
@@ -132,10 +133,10 @@ def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
     values, gap = model.eigenvalues_, float(model.eigengap_)
-    q, following = len(values), float(values[-1]) - gap
+    q, next_value = len(values), float(values[-1]) - gap
     ax.plot(np.arange(1, q + 1), values, "o", color=_BLUE, label="new features")
-    ax.plot([q + 1], [following], "o", color=_GREY, mfc="none", label="the next one")
-    ax.vlines(q + 0.5, following, values[-1], color=_RED, lw=2, label=f"eigengap {gap:.3g}")
+    ax.plot([q + 1], [next_value], "o", color=_GREY, mfc="none", label="the next one")
+    ax.vlines(q + 0.5, next_value, values[-1], color=_RED, lw=2, label=f"eigengap {gap:.3g}")
     ax.set_xlabel("new feature")
     ax.set_ylabel("eigenvalue of Phi")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -151,18 +152,18 @@ def scatter(
     features: tuple[int, int] = (0, 1),
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw rows in two new features, coloured by what is known of them.
+    """Draw the rows in two new features, coloured by y.
 
-    Of more than 5,000 rows a random choice is drawn, always the same.
+    If there are more than 5,000 rows, a random sample is drawn, the same one each time.
 
     Parameters
     ----------
     model : fitted estimator
     X : (n, d) array, frame, Dask array or opened data set
     y : (n,) labels or numbers, optional
-        Classes get a legend, numbers a colour bar, rows without (NaN, None) grey.
+        Classes get a legend, numbers a colour bar; rows without a value (NaN, None) are grey.
     features : two ints, default (0, 1)
-        Which new features, counted from 0.
+        Indices of the new features to draw, from 0.
     ax : Axes, optional
 
     Returns
@@ -173,16 +174,16 @@ def scatter(
     columns = _two_of(features, len(model.components_))
     projected = model.transform(X)
     n = len(projected)
-    given = None if y is None else _one_for_each(y, n)
-    chosen = np.arange(n)
-    if n > _MOST_DOTS:
-        chosen = np.sort(np.random.default_rng(0).choice(n, _MOST_DOTS, replace=False))
-    Z = _picked(projected, chosen)[:, columns]
+    values = None if y is None else _one_per_row(y, n)
+    indices = np.arange(n)
+    if n > _MAX_POINTS:
+        indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
+    Z = _selected_rows(projected, indices)[:, columns]
     ax = _new_axes() if ax is None else ax
-    if given is None:
+    if values is None:
         ax.scatter(*_xy(Z), s=12, color=_BLUE, alpha=0.7, lw=0)
     else:
-        _draw_known(ax, Z, given[chosen], model)
+        _draw_coloured(ax, Z, values[indices], model)
     ax.set_xlabel(f"new feature {columns[0] + 1}")
     ax.set_ylabel(f"new feature {columns[1] + 1}")
     return ax
@@ -204,7 +205,7 @@ def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
         raise ValueError(
             f"`image_shape` must be (height, width) with {d} pixels in all; got {shape!r}"
         )
-    # One scale for all: their weights can be compared.
+    # One colour scale for all panels, so that their weights can be compared.
     most = np.abs(weights).max()
     for ax, row in zip(panels, weights, strict=True):
         image = ax.imshow(row.reshape(shape), cmap=_DIVERGING, vmin=-most, vmax=most)
@@ -214,21 +215,23 @@ def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
     bar.set_label("weight, in standardised units")
 
 
-def _draw_known(ax: Axes, Z: Array, given: Array, model: IKDR) -> None:
-    """Draw rows (n, 2) in the colours of what is given of them (n,), where something is."""
-    known = ~unknown_rows(given)
-    if not _are_numbers(given[known]):
-        known[known] = ~_unlabelled(given[known], model)
-    values = given[known]
-    if not known.all():
-        ax.scatter(*_xy(Z[~known]), s=8, color=_GREY, alpha=0.5, lw=0, label="unknown")
+def _draw_coloured(ax: Axes, Z: Array, given: Array, model: IKDR) -> None:
+    """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
+    has_value = ~unknown_rows(given)
+    if not _are_numbers(given[has_value]):
+        has_value[has_value] = ~_unlabelled(given[has_value], model)
+    values = given[has_value]
+    if not has_value.all():
+        ax.scatter(*_xy(Z[~has_value]), s=8, color=_GREY, alpha=0.5, lw=0, label="unknown")
     if _are_numbers(values):
-        dots = ax.scatter(*_xy(Z[known]), c=values.astype(float), s=12, cmap=_RISING, lw=0)
-        ax.figure.colorbar(dots, ax=ax, label="y")
+        points = ax.scatter(
+            *_xy(Z[has_value]), c=values.astype(float), s=12, cmap=_SEQUENTIAL, lw=0
+        )
+        ax.figure.colorbar(points, ax=ax, label="y")
     else:
-        _draw_classes(ax, Z[known], values)
+        _draw_classes(ax, Z[has_value], values)
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(ncols=1 + (len(ax.collections) > _MOST_CLASSES // 2))
+        ax.legend(ncols=1 + (len(ax.collections) > _MAX_CLASSES // 2))
 
 
 def _draw_classes(ax: Axes, Z: Array, values: Array) -> None:
@@ -246,13 +249,13 @@ def _draw_classes(ax: Axes, Z: Array, values: Array) -> None:
 
 
 def _are_numbers(values: Array) -> bool:
-    """Say whether known values (m,) are drawn as numbers, and not as classes."""
-    many = values.dtype.kind in "iuf" and len(np.unique(values)) > _MOST_CLASSES
+    """Return whether values (m,), none missing, are drawn as numbers and not as classes."""
+    many = values.dtype.kind in "iuf" and len(np.unique(values)) > _MAX_CLASSES
     return many or is_continuous(values)
 
 
 def _unlabelled(values: Array, model: IKDR) -> Array:
-    """Return where -1 (m,) is scikit-learn's sign for a row without a class, being none itself."""
+    """Return which values (m,) are -1 as scikit-learn's sign for no class, and not as a class."""
     is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
     return np.zeros(len(values), dtype=bool) if is_class else np.asarray(values == -1)
 
@@ -261,8 +264,8 @@ def _xy(Z: Array) -> tuple[Array, Array]:
     return Z[:, 0], Z[:, 1]
 
 
-def _course(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
-    """Return the steps of a fit, when they were to stop, and what one is called."""
+def _history(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
+    """Return the steps of a fit, its stopping rules, and the name of a step."""
     rounds: Sequence[Any] | None = getattr(model, "rounds_", None)
     if rounds is not None and model.plan.rounds is not None:
         return rounds, model.plan.rounds, "round"
@@ -288,21 +291,21 @@ def _two_of(features: Sequence[int], q: int) -> list[int]:
     )
 
 
-def _one_for_each(y: Any, n: int) -> Array:
+def _one_per_row(y: Any, n: int) -> Array:
     given = column_or_1d(as_array(y))
     if len(given) != n:
         raise ValueError(f"`y` must tell of each row of X: X has {n} rows, y has {len(given)}")
     return np.asarray(given)
 
 
-def _picked(rows: Any, chosen: Array) -> Array:
-    """Return some rows of a frame, an array or a lazy array, in memory."""
-    return np.asarray(getattr(rows, "iloc", rows)[chosen])
+def _selected_rows(rows: Any, indices: Array) -> Array:
+    """Return the rows with these indices of a frame, an array or a lazy array, in memory."""
+    return np.asarray(getattr(rows, "iloc", rows)[indices])
 
 
 def _panels(count: int, axes: Any) -> Array:
     if axes is None:
-        columns = min(count, _ABREAST)
+        columns = min(count, _PANELS_PER_ROW)
         size = (4.0 * columns, 3.6 * -(-count // columns))
         figure, grid = plt.subplots(
             -(-count // columns), columns, figsize=size, layout="constrained", squeeze=False

@@ -1,4 +1,4 @@
-"""How far a solution is from a stationary point of the true objective, not of its approximation."""
+"""Stationarity of a solution: its residual under the true kernel, not under an approximation."""
 
 from __future__ import annotations
 
@@ -15,44 +15,46 @@ from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
 from ism_dask.rows import LoadedShard
 
-# How far `W^T W` of a solution may be from the identity.
+# The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10
-# Up to here all pairs of rows are looked at: n^2 max(q, 10), where below ten columns the time
-# goes into the kernel. At q = 10 this is 63,000 rows, some seconds on two cores.
+# The residual is taken over all pairs of rows while n^2 max(q, 10) is at most this; below ten
+# columns the kernel takes most of the time. At q = 10 this is 63,000 rows, some seconds on two
+# cores.
 BUDGET = 4e10
 _LEAST_COLUMNS = 10
-# By blocks up to here: J is wanted in double precision, and other blocks are nearly as good.
+# The same limit for a solution by random blocks, where all pairs give J in double precision. It
+# is smaller because other random blocks are nearly as good.
 _BLOCKS_BUDGET = 1e10
-# Beyond, a sample of rows is held against all rows, for about half of that time.
+# Beyond the budget a sample of rows is compared with all rows, in about this share of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
 
 
 def with_true_residual(engine: Engine, solution: Solution) -> Solution:
-    """Return `solution` with J in double precision, and its residual under the true kernel.
+    """Return `solution` with J in double precision and its residual under the true kernel.
 
-    Where the engine approximates, that residual is taken over all pairs of rows as far as that is
-    affordable. Beyond, a random sample of rows is held against all rows. A solution by blocks gets
-    its J and eigenvalues from there, too, or from more and other blocks.
+    If the engine approximates, the residual is taken over all pairs of rows as long as that is
+    affordable, and otherwise over a random sample of rows against all rows. A solution by random
+    blocks also gets its J and eigenvalues from all pairs, or from more and other blocks.
     """
     check_orthonormal(solution.W)
     if isinstance(engine, Blocks):
-        return _by_more_pairs(engine, solution)
+        return _evaluated_with_more_pairs(engine, solution)
     if not solution.in_double:
-        solution = _evaluated_again(_operator_of(engine, solution.W), solution)
+        solution = _evaluated_again(_operator_for(engine, solution.W), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     if engine.approximate:
         product, rows = _true_product(engine, W[: engine.problem.d], product)
     return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
 
 
-def _operator_of(engine: Engine, W: Array) -> PaddedOperator:
-    """Return the operator whose W have as many rows as this one (r + s, q)."""
+def _operator_for(engine: Engine, W: Array) -> PaddedOperator:
+    """Return the operator of `engine` that takes W with as many rows as this one (r + s, q)."""
     return PaddedOperator(engine, len(W) - engine.problem.d)
 
 
 def check_orthonormal(W: Array) -> None:
-    """Raise a FloatingPointError where the columns of W (d, q) are not what every solver owes."""
+    """Raise a FloatingPointError unless W (d, q) has the orthonormal columns of a solution."""
     off = float(np.abs(W.T @ W - np.eye(W.shape[1])).max())
     if not off <= _ORTHONORMAL:
         raise FloatingPointError(
@@ -79,55 +81,56 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
     )
 
 
-def _by_more_pairs(engine: Blocks, solution: Solution) -> Solution:
-    """Return a solution by blocks with J, eigenvalues and residual by all pairs, or by other ones.
+def _evaluated_with_more_pairs(engine: Blocks, solution: Solution) -> Solution:
+    """Return a solution by blocks with J, eigenvalues and residual from all pairs or other blocks.
 
-    Other blocks have no part in how W came about. Their noise is in the residual.
+    W was not fitted to the other blocks, so that they do not flatter it. Their noise is part of
+    the residual.
     """
     q = solution.W.shape[1]
     n, columns = engine.problem.shards.n_rows, max(q, _LEAST_COLUMNS)
-    judged, rows = None, n
+    evaluated, rows = None, n
     if n**2 * columns <= _BLOCKS_BUDGET:
         try:
             exact = Exact(engine.problem, q)
-            judged = _evaluated_again(_operator_of(exact, solution.W), solution)
+            evaluated = _evaluated_again(_operator_for(exact, solution.W), solution)
         except MemoryError:
-            pass  # tiles may need more than blocks did: the fit is not to be lost over that
-    if judged is None:
-        others = engine.others(BUDGET / (n * columns))
-        judged = _evaluated_again(_operator_of(others, solution.W), solution)
-        rows = round(others.partners)
-    residual = relative_residual(judged.W, judged.product)
-    return replace(judged, residual=residual, residual_rows=rows)
+            pass  # tiles may need more memory than blocks did; that must not lose the fit
+    if evaluated is None:
+        other_blocks = engine.others(BUDGET / (n * columns))
+        evaluated = _evaluated_again(_operator_for(other_blocks, solution.W), solution)
+        rows = round(other_blocks.partners)
+    residual = relative_residual(evaluated.W, evaluated.product)
+    return replace(evaluated, residual=residual, residual_rows=rows)
 
 
 def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]:
-    """Return Phi W under the true kernel, and how many rows were held against all for it.
+    """Return Phi W under the true kernel, and how many rows were compared with all rows for it.
 
     Parameters
     ----------
     engine : Engine
     W : (d, q) array
     product : (r + s, q) array
-        What the engine has for Phi W, with zeros where the rows are constant.
+        Phi W by the engine, with zeros for the directions in which the rows are constant.
     """
     problem, q = engine.problem, W.shape[1]
-    n, true = problem.shards.n_rows, product.copy()
+    n, true_product = problem.shards.n_rows, product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
             exact = Exact(problem, q)
-            true[: len(W)] = exact.product(W).matrix
-            if not np.isfinite(true).all():  # beyond what single precision holds
-                true[: len(W)] = exact.gradient(W).matrix
+            true_product[: len(W)] = exact.product(W).matrix
+            if not np.isfinite(true_product).all():  # single precision has overflowed
+                true_product[: len(W)] = exact.gradient(W).matrix
         except MemoryError:
-            pass  # tiles may need more than landmarks did: the fit is not to be lost over that
+            pass  # tiles may need more memory than landmarks did; that must not lose the fit
         else:
-            return true, n
+            return true_product, n
     if not isinstance(engine.double, LowRankEngine):
         raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
     rows = _affordable_rows(n, q)
-    true[: len(W)] += _correction(engine.double, W, rows)
-    return true, rows
+    true_product[: len(W)] += _correction(engine.double, W, rows)
+    return true_product, rows
 
 
 def _affordable_rows(n: int, q: int) -> int:
@@ -136,32 +139,32 @@ def _affordable_rows(n: int, q: int) -> int:
 
 
 def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
-    """Return an unbiased estimate of the true Phi W less what `engine` has: (d, q).
+    """Return an unbiased estimate (d, q) of the true Phi W minus that of `engine`.
 
-    Each of some random rows is held against all rows. Only the difference is estimated, which is
-    small, so that few rows tell it well.
+    A random sample of rows is compared with all rows. Only the difference is estimated. It is
+    small, so that few rows estimate it well.
     """
     problem = engine.problem
     n = problem.shards.n_rows
     rng = np.random.default_rng([problem.seed, n])
     points = problem.shards.derive(project_piece, W).settled()
     sample = points.pick(np.sort(rng.choice(n, rows, replace=False)))
-    moved, degrees = points.through(W.shape[1]).fold(
+    psi_Z, degrees = points.through(W.shape[1]).fold(
         _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
-    true = moved + degrees[:, None] * sample.facts[-1]
-    return (n / rows) * (sample.X.T @ (true - engine.moved(W, sample.X, sample.facts[0])))
+    true_rows = psi_Z + degrees[:, None] * sample.facts[-1]
+    return (n / rows) * (sample.X.T @ (true_rows - engine.moved(W, sample.X, sample.facts[0])))
 
 
 def _sample_rows(
-    piece: LoadedShard, facts: tuple[Array, ...], model: TileModel
+    shard: LoadedShard, facts: tuple[Array, ...], model: TileModel
 ) -> tuple[Array, Array]:
-    """Return what the rows of a piece bring to `coupling * Psi Z` and the degrees of a sample.
+    """Return the part of `coupling * Psi Z` and of the degrees of a sample that a shard adds.
 
-    The sample, told by its facts, is the head of a stripe whose tail is the piece.
+    The sample, given by its facts, is the head of a stripe of tiles, and the shard is its tail.
     """
     count = len(facts[-1])
-    head, tail = LoadedShard(0, facts[-1], facts), LoadedShard(count, piece.X, piece.facts)
-    both = replace(model, n_rows=count + len(piece.X))
-    moved, degrees, _ = gradient_stripe(head, iter([tail]), both)
-    return moved[:count], degrees[:count]
+    head, tail = LoadedShard(0, facts[-1], facts), LoadedShard(count, shard.X, shard.facts)
+    stripe_model = replace(model, n_rows=count + len(shard.X))
+    psi_Z, degrees, _ = gradient_stripe(head, iter([tail]), stripe_model)
+    return psi_Z[:count], degrees[:count]

@@ -1,22 +1,25 @@
-"""What a fit came to, in words: cheap to import, for whoever shows results without computing."""
+"""How a fit can end, with the meaning of each ending and advice for the user.
+
+The module is cheap to import, for programs that show results without computing any.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
 
-# A new feature whose eigenvalue is a smaller share of the largest hardly matters to J.
+# A new feature hardly matters to J if its eigenvalue is a smaller share of the largest one.
 _LEAST_SHARE = 1e-3
-# An eigengap below zero by a smaller share of the largest eigenvalue is rounding.
+# A negative eigengap is rounding if it is a smaller share of the largest eigenvalue.
 _ROUNDING = 1e-6
 
 
 class ComponentsWarning(UserWarning):
-    """Warns of new features that add next to nothing to J, or lower it, or miss a better one."""
+    """Warns of new features that add almost nothing to J, lower it, or leave out a better one."""
 
 
 class Status(Enum):
-    """How a solution ended."""
+    """How a solver run ended."""
 
     CONVERGED = "converged"
     TOLERANCE = "tolerance met"
@@ -31,17 +34,17 @@ class Status(Enum):
 
     @property
     def meaning(self) -> str:
-        """What happened, in words that go on from the name of an estimator."""
+        """The ending as a predicate, to be read after the name of an estimator."""
         return _ENDINGS[self][0]
 
     @property
     def advice(self) -> str:
-        """What may help; nothing where it has converged."""
+        """Advice on what to change; empty if the run has converged."""
         return _ENDINGS[self][1]
 
     @property
     def was_asked_for(self) -> bool:
-        """Whether the parameters asked for just this end, so that no warning is due."""
+        """Whether the parameters request this very ending, so that no warning is due."""
         return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN)
 
 
@@ -84,39 +87,39 @@ _ENDINGS = {
 
 
 def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
-    """Return what the eigenvalues of a fit say against its number of new features, and advice.
+    """Return advice if the eigenvalues of a fit speak against its number of new features.
 
     Parameters
     ----------
     eigenvalues : sequence of float
-        Of Phi, falling, one for each new feature.
+        The eigenvalues of Phi, in decreasing order, one for each new feature.
     eigengap : float
-        The last of them less the largest outside of W.
+        The last of them minus the largest eigenvalue outside of W.
 
     Returns
     -------
     str
-        Nothing, where each feature counts and none outside of W would count for more.
+        Empty if each feature matters and no direction outside of W matters more.
     """
     q, first, last = len(eigenvalues), eigenvalues[0], eigenvalues[-1]
     outside = last - eigengap
-    counting = sum(value > _LEAST_SHARE * max(first, 0.0) for value in eigenvalues)
-    if counting < q:
-        weak = f"feature {q} has" if counting == q - 1 else f"features {counting + 1} to {q} have"
-        most = f"{eigenvalues[counting]:.3g}"
-        what = (
-            f"new {weak} an eigenvalue of {most if counting == q - 1 else f'{most} or less'}, the "
+    useful = sum(value > _LEAST_SHARE * max(first, 0.0) for value in eigenvalues)
+    if useful < q:
+        weak = f"feature {q} has" if useful == q - 1 else f"features {useful + 1} to {q} have"
+        top = f"{eigenvalues[useful]:.3g}"
+        problem = (
+            f"new {weak} an eigenvalue of {top if useful == q - 1 else f'{top} or less'}, the "
             f"first has {first:.3g}: J hardly depends on what adds so little, and falls with what "
             "is negative"
         )
     elif eigengap < -_ROUNDING * first:
-        counting = sum(value > outside for value in eigenvalues)
-        what = (
+        useful = sum(value > outside for value in eigenvalues)
+        problem = (
             f"the eigengap is {eigengap:.3g}: outside of W Phi has an eigenvalue of "
-            f"{outside:.3g}, larger than that of new feature {counting + 1}"
+            f"{outside:.3g}, larger than that of new feature {useful + 1}"
         )
     else:
         return ""
-    if not counting:
-        return f"{what}. Take another kernel or width"
-    return f"{what}. {counting} new feature{'s' if counting > 1 else ''} would do"
+    if not useful:
+        return f"{problem}. Take another kernel or width"
+    return f"{problem}. {useful} new feature{'s' if useful > 1 else ''} would do"

@@ -1,4 +1,4 @@
-"""Data sets and runs on disk: raw files in, checked Zarr groups out."""
+"""Store data sets, runs, models and checkpoints on disk as checksummed Zarr groups."""
 
 from storage.catalogue import DATASETS, DatasetSpec, Split
 from storage.checkpoints import Checkpoints

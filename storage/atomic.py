@@ -36,28 +36,28 @@ _ADVICE = {
 def explain_os_errors(path: Path, to: str = "write") -> Iterator[None]:
     """Turn an OSError of the block into a StorageError with the path, free space and advice.
 
-    `to` says what the block was about to do: read or write.
+    `to` is the operation of the block: "read" or "write".
     """
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "check the disk and the folder, then try again")
         raise StorageError(
-            f"could not {to} {path} ({error.strerror or error}; {_free(path)}): "
+            f"could not {to} {path} ({error.strerror or error}; {_free_space(path)}): "
             f"{advice.format(_DOING[to])}."
         ) from error
 
 
-def _free(path: Path) -> str:
-    """Say how much space is left on the file system that would hold `path`."""
+def _free_space(path: Path) -> str:
+    """Return the free space, in words, of the file system that would hold `path`."""
     for folder in (path, *path.parents):
-        with suppress(OSError):  # what is not there, or may not be looked into
+        with suppress(OSError):  # missing or not accessible: try its parent
             return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB free"
     return "free space unknown"
 
 
 def sync(path: Path) -> None:
-    """Make the bytes of a file, or the entries of a folder, survive a power cut."""
+    """Flush a file's bytes, or a folder's entries, to disk, so that they survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -66,22 +66,22 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those above it, such that a power cut does not take them away."""
+    """Create a folder and its missing parents, and sync them so that they survive a power cut."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync(made.parent)
+    for created in missing:
+        sync(created.parent)
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Write a text file and its folder entry through to the disk."""
+    """Write a text file, and sync it and its folder entry to disk."""
     path.write_text(text, encoding="utf-8")
     sync(path)
     sync(path.parent)
 
 
 def replace_synced(path: Path, text: str) -> None:
-    """Put a text file in place of an earlier one, in one step and through to the disk."""
+    """Write a text file, or replace it in one step, and sync it to disk."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     with explain_os_errors(path):
         try:
@@ -94,16 +94,16 @@ def replace_synced(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_file(path: Path, *, wait: bool = True) -> Iterator[IO[str]]:
-    """Hold the lock file `path`; without `wait`, BlockingIOError when another holds it.
+    """Lock the file `path` during the block; raise BlockingIOError if it is taken and not `wait`.
 
-    The kernel drops the lock when its holder dies, so no stale lock can remain.
+    The kernel releases the lock when its process dies, so no stale lock can remain.
     """
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         try:
             yield handle
         finally:
-            # Closing is not enough where a forked child holds a copy of the descriptor.
+            # Closing is not enough if a forked child has a copy of the descriptor.
             fcntl.flock(handle, fcntl.LOCK_UN)
 
 
@@ -112,7 +112,7 @@ _HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Workspace:
-    """A hidden folder next to `target`, on the same file system, locked while its maker lives.
+    """A hidden folder next to `target`, on the same file system, locked while its process lives.
 
     Attributes
     ----------
@@ -127,13 +127,14 @@ class Workspace:
 
     @property
     def payload(self) -> Path:
-        """Return where the new file or folder is to be built."""
+        """Return the path at which to build the new file or folder."""
         return self.folder / "payload"
 
     def publish(self, keep: Callable[[Path], bool] | None = None) -> None:
-        """Move `payload` to `target`, unless `keep(target)` says that what is there stays."""
-        with explain_os_errors(self.target), _gate(self.target.parent):
-            # Never asked about a missing target: looking for that one would wait for this lock.
+        """Move `payload` to `target`, unless `target` exists and `keep(target)` is true."""
+        with explain_os_errors(self.target), _lock_workspaces(self.target.parent):
+            # `keep` is never called for a missing target: it may call `exists_settled`, which
+            # would wait for the lock that this block has.
             if keep is not None and self.target.exists() and keep(self.target):
                 return
             if self.target.is_dir():  # a folder, unlike a file, cannot be renamed over
@@ -144,27 +145,31 @@ class Workspace:
 
 @contextmanager
 def workspace(target: Path) -> Iterator[Workspace]:
-    """Make a workspace for `target` and remove it whatever happens; clear those of dead runs."""
+    """Make a workspace for `target`, and remove it after the block even if the block raises.
+
+    Workspaces of dead processes beside it are removed first.
+    """
     parent = target.parent
-    folder = _hidden(target)
-    with ExitStack() as held:
+    folder = _hidden_path(target)
+    with ExitStack() as locks:
         with explain_os_errors(target):
             make_folder(parent)
-            with _gate(parent):
-                _sweep(parent)
+            with _lock_workspaces(parent):
+                _remove_dead_workspaces(parent)
                 folder.mkdir()
-                held.enter_context(lock_file(folder / "lock"))
+                locks.enter_context(lock_file(folder / "lock"))
         try:
             yield Workspace(target, folder)
         finally:
-            with suppress(OSError), _gate(parent):
-                _discard(folder, target)
+            with suppress(OSError), _lock_workspaces(parent):
+                _remove_workspace(folder, target)
 
 
 def exists_settled(target: Path) -> bool:
     """Return whether `target` exists.
 
-    When it seems not to, a swap under way is waited for, and one whose maker died is undone.
+    If it seems missing, the function waits for a swap under way, and undoes a swap whose process
+    died.
     """
     with explain_os_errors(target, "read"):
         if not target.exists():
@@ -173,45 +178,45 @@ def exists_settled(target: Path) -> bool:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Clear away what those have left in `parent` who died while they built something there."""
-    with suppress(OSError):  # in a folder that cannot be written nobody has left anything
+    """Remove the workspaces in `parent` of processes that died, and undo their swaps."""
+    with suppress(OSError):  # a folder that cannot be written has no workspaces
         if parent.is_dir():
-            with _gate(parent):
-                _sweep(parent)
+            with _lock_workspaces(parent):
+                _remove_dead_workspaces(parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if it is there, and at no time let a part of it be taken for the whole."""
-    hidden = _hidden(path)
+    """Remove a folder, if it exists, in one step: no reader takes a part of it for the whole."""
+    hidden = _hidden_path(path)
     with explain_os_errors(path):
         if not path.exists():
             return
-        with _gate(path.parent):
+        with _lock_workspaces(path.parent):
             path.rename(hidden)
-    # Whoever dies here leaves what the next workspace beside it clears away.
+    # If the process dies here, the next workspace beside it removes the hidden rest.
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _hidden(target: Path) -> Path:
+def _hidden_path(target: Path) -> Path:
     return target.parent / f".{target.name}.{uuid.uuid4().hex}"
 
 
-def _gate(parent: Path) -> AbstractContextManager[object]:
-    """Let one process at a time create, swap or clear workspaces in `parent`."""
+def _lock_workspaces(parent: Path) -> AbstractContextManager[object]:
+    """Return the lock by which one process at a time makes or removes workspaces in `parent`."""
     return lock_file(parent / ".lock")
 
 
-def _sweep(parent: Path) -> None:
-    """Discard the workspaces in `parent` that no living process holds."""
+def _remove_dead_workspaces(parent: Path) -> None:
+    """Remove the workspaces in `parent` that no living process has locked."""
     for folder in parent.iterdir():
         match = _HIDDEN.fullmatch(folder.name)
         if match and folder.is_dir() and not folder.is_symlink():
             with suppress(OSError), lock_file(folder / "lock", wait=False):
-                _discard(folder, parent / match["target"])
+                _remove_workspace(folder, parent / match["target"])
 
 
-def _discard(folder: Path, target: Path) -> None:
-    """Remove a workspace; what it had set aside goes back if nothing took its place."""
+def _remove_workspace(folder: Path, target: Path) -> None:
+    """Remove a workspace; move its `old` back to `target` if nothing took its place."""
     old = folder / "old"
     if old.exists() and not target.exists():
         old.rename(target)
@@ -220,7 +225,7 @@ def _discard(folder: Path, target: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write beside `path`, then rename over it once all bytes are on the disk."""
+    """Open a file beside `path`; rename it over `path` once all its bytes are on disk."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with beside.open("xb") as handle:

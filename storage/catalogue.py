@@ -31,10 +31,10 @@ class Split:
     rows : int
         Number of rows.
     content_sha256 : str
-        Digest of X and labels as `storage.digest.content_digest` takes it: raw files come in
-        several editions and packings, the values in one.
+        Digest of X and labels, as `storage.digest.content_digest` returns it. Raw files come in
+        several editions and packings; their values are the same.
     raw : tuple of RawFile
-        What the loader reads, in the order of its parameters.
+        The files that the loader reads, in the order of its parameters.
     """
 
     rows: int
@@ -49,7 +49,7 @@ class DatasetSpec:
     Attributes
     ----------
     name, title : str
-        Short name, and one line for people.
+        Short name, and a title of one line.
     source : str
         Where the values come from.
     columns : int
@@ -59,7 +59,7 @@ class DatasetSpec:
     splits : Mapping[str, Split]
         By name; the first is the default.
     default_label : str or None
-        The label that tables and flows use unless told otherwise.
+        The label that tables and flows use by default.
     """
 
     name: str
@@ -76,7 +76,7 @@ class DatasetSpec:
         return next(iter(self.splits))
 
     def split_name(self, split: str | None) -> str:
-        """Return `split` if there is one of that name, the default for None."""
+        """Return `split`, or the default for None; raise DatasetNotFound for another name."""
         name = self.default_split if split is None else split
         if name not in self.splits:
             raise DatasetNotFound(
@@ -86,7 +86,7 @@ class DatasetSpec:
 
 
 def spec_of(name: str) -> DatasetSpec:
-    """Return the entry of `DATASETS`, or raise DatasetNotFound with the names there are."""
+    """Return an entry of `DATASETS`; raise DatasetNotFound, which lists all names, if missing."""
     if name not in DATASETS:
         raise DatasetNotFound(
             f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
@@ -95,7 +95,7 @@ def spec_of(name: str) -> DatasetSpec:
 
 
 def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str) -> Split:
-    """Describe one split of MNIST by the digests of its values and of the files sent."""
+    """Return one split of MNIST, with the digests of its values and of the downloaded files."""
     files = ((f"{prefix}-images-idx3-ubyte.gz", images), (f"{prefix}-labels-idx1-ubyte.gz", labels))
     raw = tuple(RawFile((name,), _MNIST + name, sha256) for name, sha256 in files)
     return Split(rows, content, raw)

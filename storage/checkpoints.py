@@ -1,4 +1,4 @@
-"""How far a run has come, kept while it goes on: whole or not at all, and the newest three."""
+"""Checkpoints of a run on disk: each is written atomically, and the newest three stay."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from storage.store import commit_group, get_array, open_checked, put_array
 
 FORMAT_VERSION = 3
 CHECKPOINTS, NEWEST = "checkpoints", "newest"
-_KEPT = 3
-_NUMBER = re.compile("[0-9]{8}")
+_RETAINED = 3
+_FOLDER_NAME = re.compile("[0-9]{8}")
 _NUMBERS = "numbers"
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a run that is cut off can go on from.
+    """The checkpoints of one run, from which it continues after an interruption.
 
-    Each is a folder with a number, committed like any store of ours. A pointer that is written
-    last names the newest, so that it is missed where it is gone.
+    Each is a folder with a number, committed like every other store. A pointer file, written
+    last, names the newest, so that the loss of the newest is noticed.
 
     Attributes
     ----------
@@ -54,16 +54,16 @@ class Checkpoints:
         return cls(resolve_under(run_folder(name), CHECKPOINTS))
 
     def keep(self, asked: Mapping[str, Any], checkpoint: Checkpoint) -> None:
-        """Keep how far what was asked for has come, and let go of all but the newest.
+        """Save a checkpoint with the request that it belongs to; remove all but the newest three.
 
         Raises
         ------
         StorageError
-            When it could not be written. What was there before still is.
+            If it could not be written. Earlier checkpoints stay as they were.
         """
         record, numbers = checkpoint_to_json(checkpoint)
         text = dumps({"asked": asked, "checkpoint": record})
-        number = max([*self.numbers, self._pointed() or 0], default=0) + 1
+        number = max([*self.numbers, self._pointed_or_none() or 0], default=0) + 1
 
         def fill(group: zarr.Group) -> str:
             put_array(group, _NUMBERS, numbers)
@@ -72,41 +72,41 @@ class Checkpoints:
         attributes = {"format_version": FORMAT_VERSION, "record": text}
         commit_group(self.path(number), attributes, fill)
         replace_synced(self.folder / NEWEST, to_sealed_json({NEWEST: number}))
-        for old in self.numbers[:-_KEPT]:
+        for old in self.numbers[:-_RETAINED]:
             remove_folder(self.path(old))
 
     def find(
         self, asked: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
     ) -> Checkpoint | None:
-        """Return the newest that is whole and of what is asked, None where there is none.
+        """Return the newest undamaged checkpoint of an equal request, or None.
 
-        `tell` is called with what is wrong with newer ones.
+        `tell` is called with a message for each newer one that is damaged or missing.
         """
-        for number in self._candidates(tell):
+        for number in self._newest_first(tell):
             try:
-                found, checkpoint = self.read(number)
+                request, checkpoint = self.read(number)
             except DamagedStore as error:
                 tell(f"{error} The checkpoint before it is taken")
                 continue
-            # As JSON has it: tuples come back as lists.
-            if dumps(found) == dumps(asked):
+            # Compared as JSON, from which tuples come back as lists.
+            if dumps(request) == dumps(asked):
                 return checkpoint
         return None
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest that is whole, whatever was asked for."""
+        """Return the newest undamaged checkpoint of any request, or None."""
         for number in reversed(self.numbers):
             with suppress(StorageError):
                 return self.read(number)[1]
         return None
 
     def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
-        """Return what was asked for and how far it had come.
+        """Return a checkpoint after the request that it belongs to.
 
         Raises
         ------
         DamagedStore
-            When a file of it is missing or altered.
+            If a file of it is missing or altered.
         """
         path = self.path(number)
         _, group = open_checked(path)
@@ -124,26 +124,31 @@ class Checkpoints:
             raise damaged_store(path, "zarr.json", f"not a checkpoint ({error})") from error
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove all checkpoints."""
         remove_folder(self.folder)
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of those that are there, rising; the last is the newest."""
+        """Return the numbers of the saved checkpoints in rising order; the last is the newest."""
         with explain_os_errors(self.folder, "read"):
             entries = self.folder.iterdir() if self.folder.is_dir() else ()
             return sorted(int(each.name) for each in entries if self.is_number(each.name))
 
     @staticmethod
     def is_number(name: str) -> bool:
-        """Say whether a folder of that name is a checkpoint."""
-        return _NUMBER.fullmatch(name) is not None
+        """Return whether a folder of that name is a checkpoint."""
+        return _FOLDER_NAME.fullmatch(name) is not None
 
     @property
     def pointed(self) -> int | None:
-        """The number that the pointer names; None where there is none.
+        """Return the number of the newest checkpoint as the pointer file names it, or None.
 
-        DamagedStore where it was altered or cut short.
+        None means that there is no pointer file.
+
+        Raises
+        ------
+        DamagedStore
+            If the pointer file was altered or cut short.
         """
         path = self.folder / NEWEST
         try:
@@ -151,26 +156,26 @@ class Checkpoints:
         except FileNotFoundError:
             return None
         if not isinstance(number, int) or not 0 < number < 10**8:
-            told = "it names no checkpoint"
-            raise DamagedStore(f"{path} is damaged: {told}.", NEWEST, told)
+            defect = "it names no checkpoint"
+            raise DamagedStore(f"{path} is damaged: {defect}.", NEWEST, defect)
         return number
 
-    def _pointed(self, tell: Callable[[str], None] = lambda _: None) -> int | None:
-        """Return what the pointer names; one that is damaged is told, and names nothing."""
+    def _pointed_or_none(self, tell: Callable[[str], None] = lambda _: None) -> int | None:
+        """Return the number that the pointer names; if it is damaged, call `tell`, return None."""
         try:
             return self.pointed
         except DamagedStore as error:
             tell(f"{error} The newest checkpoint that is there is taken")
             return None
 
-    def _candidates(self, tell: Callable[[str], None]) -> Iterator[int]:
-        pointed = self._pointed(tell)
+    def _newest_first(self, tell: Callable[[str], None]) -> Iterator[int]:
+        pointed = self._pointed_or_none(tell)
         if pointed is not None and not exists_settled(self.path(pointed)):
             tell(f"{self.path(pointed)}, the newest checkpoint, is missing: an older one is taken")
         yield from reversed(self.numbers)
 
     def path(self, number: int) -> Path:
-        """Return the folder of a checkpoint, whether or not it is there."""
+        """Return the folder of a checkpoint, whether or not it exists."""
         return resolve_under(self.folder, f"{number:08d}")
 
 
@@ -179,23 +184,23 @@ _KINDS: dict[str, type[Any]] = {
     for kind in (Candidate, Checkpoint, Record, Round, Solution, OuterState, State)
 }
 _ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
-# What marks a record of these kinds, and an array: where its numbers begin, and its shape.
+# Keys in the JSON: the class of a record, and an array as its offset in the numbers and its shape.
 _KIND, _ARRAY = "kind", "array"
 
 Numbers = NDArray[np.float64]
 
 
 def checkpoint_to_json(checkpoint: Checkpoint) -> tuple[dict[str, Any], Numbers]:
-    """Return plain JSON, and the numbers of all arrays one after the other."""
+    """Return the checkpoint as plain JSON, and the concatenated numbers of all its arrays."""
     arrays: list[Numbers] = []
     record = _plain(checkpoint, arrays)
     return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
 
 
 def checkpoint_from_json(record: Mapping[str, Any], numbers: Numbers) -> Checkpoint:
-    """Return what `packed` was given; ValueError where that is not what it is."""
+    """Return the checkpoint that `checkpoint_to_json` wrote; raise ValueError for all else."""
     try:
-        checkpoint = _revived(record, numbers)
+        checkpoint = _restored(record, numbers)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no checkpoint: {error}") from error
     if not isinstance(checkpoint, Checkpoint):
@@ -213,27 +218,27 @@ def _plain(value: Any, arrays: list[Numbers]) -> Any:
     if isinstance(value, Enum):
         return {_KIND: type(value).__name__, "value": value.value}
     if is_dataclass(value) and not isinstance(value, type):
-        known = {each.name: _plain(getattr(value, each.name), arrays) for each in fields(value)}
-        return {_KIND: type(value).__name__, **known}
+        values = {each.name: _plain(getattr(value, each.name), arrays) for each in fields(value)}
+        return {_KIND: type(value).__name__, **values}
     if isinstance(value, tuple):
         return [_plain(each, arrays) for each in value]
     return value
 
 
-def _revived(value: Any, numbers: Numbers) -> Any:
+def _restored(value: Any, numbers: Numbers) -> Any:
     if isinstance(value, list):
-        return tuple(_revived(each, numbers) for each in value)
+        return tuple(_restored(each, numbers) for each in value)
     if not isinstance(value, Mapping):
         return value
     if _ARRAY in value:
         return _array(*value[_ARRAY], numbers=numbers)
     name = value[_KIND]
-    given = {key: _revived(each, numbers) for key, each in value.items() if key != _KIND}
+    values = {key: _restored(each, numbers) for key, each in value.items() if key != _KIND}
     if name in _ENUMS:
-        return _ENUMS[name](**given)
-    made = _KINDS[name](**given)
-    check_field_types(made)
-    return made
+        return _ENUMS[name](**values)
+    instance = _KINDS[name](**values)
+    check_field_types(instance)
+    return instance
 
 
 def _array(start: int, *shape: int, numbers: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Open what is stored, and list it."""
+"""Open and list the stored data sets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dataset:
     mean, scale : ndarray of shape (d,)
         float64; `(X - mean) / scale` is standardised. A constant column has scale 1.
     data_hash : str
-        Digest of X and labels: names the data, whatever its compression and chunks.
+        Digest of X and labels, which depends neither on compression nor on chunks.
     path : Path
         The folder.
     """
@@ -55,7 +55,7 @@ class Dataset:
 
     @property
     def split(self) -> str:
-        """Return the name of the split, "all" when there are none."""
+        """Return the name of the split; "all" if the data set has none."""
         return self.info.split
 
     @property
@@ -75,30 +75,30 @@ class Dataset:
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
-        """Return (height, width) when a row is a picture."""
+        """Return (height, width) if a row is a picture, else None."""
         return self.info.image_shape
 
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """One line of the list of stored data sets.
+    """An entry of the list of stored data sets.
 
     Attributes
     ----------
     folder : str
-        Its folder in the home; `open_dataset` takes it.
+        Name of its folder in the home; `open_dataset` takes it.
     path : Path
-        The same in full.
+        Full path of the same folder.
     info : DatasetInfo or None
-        None when the store is damaged.
+        None if the store is damaged.
     shape : tuple of int or None
         (n, d).
     bytes : int
-        On disk.
+        Size on disk.
     data_hash : str
         Digest of the values.
     problem : str
-        Empty, or what is wrong.
+        The defect of a damaged store, else empty.
     """
 
     folder: str
@@ -130,14 +130,14 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
     name_or_path : str or Path
         A str is a name in the home ("mnist", "mnist-train"); a Path is a folder anywhere.
     split : str, optional
-        Default the data set's own default.
+        Default: that of the data set.
 
     Raises
     ------
     DatasetNotFound
-        When nothing of that name is stored.
+        If nothing of that name is stored.
     DamagedStore
-        When a file of it is missing or altered; chunks of X are checked when they are read.
+        If a file of it is missing or altered; chunks of X are checked when they are read.
     """
     path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
     if not exists_settled(path):
@@ -146,7 +146,10 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
-    """Return whether every file of a store is there with its length, and the data as expected."""
+    """Return whether every file of a store has its length, and the data has this digest, if any.
+
+    `data_hash` is the expected digest of the values; None accepts any. No values are read.
+    """
     try:
         exists_settled(path)
         manifest = read_manifest(path)
@@ -157,17 +160,17 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
 
 
 def list_datasets() -> tuple[StoredDataset, ...]:
-    """Return what is stored in the home, by folder name; damaged ones say so."""
-    return tuple(_line(path) for path in stored_folders())
+    """Return the data sets in the home by folder name; a damaged one has a `problem`."""
+    return tuple(_describe(path) for path in stored_folders())
 
 
 def _visible(path: Path) -> bool:
-    """Return whether a folder entry is a data set and not work in progress."""
+    """Return whether a folder entry is a data set rather than work in progress."""
     return path.is_dir() and not path.name.startswith(".")
 
 
-def _line(path: Path) -> StoredDataset:
-    """Describe one stored data set without reading its rows."""
+def _describe(path: Path) -> StoredDataset:
+    """Return the list entry of a stored data set without reading its rows."""
     try:
         data = open_dataset(resolve_under(path.parent, path.name))
         manifest = read_manifest(path)
@@ -179,7 +182,7 @@ def _line(path: Path) -> StoredDataset:
 
 
 def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
-    """Read all but X of an opened group."""
+    """Return the data set of an opened group; everything but X is read now."""
     try:
         info = DatasetInfo.from_json(group.attrs.asdict())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -205,8 +208,8 @@ def _label_names(manifest: Manifest) -> list[str]:
 
 
 def _not_stored(name: str, path: Path) -> DatasetNotFound:
-    """Return the error for a data set that is not there."""
-    stored = ", ".join(line.name for line in stored_folders()) or "nothing yet"
+    """Return the error for a data set that is not stored."""
+    stored = ", ".join(folder.name for folder in stored_folders()) or "nothing yet"
     advice = (
         f"Run `ism-dask ingest {name}` or storage.ingest({name!r}) first."
         if name in DATASETS

@@ -1,4 +1,4 @@
-"""What a data set says about itself beside its numbers."""
+"""Metadata of a data set: names, origin, classes and picture shape."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class DatasetInfo:
     name, split : str
         Name of the data set; "all" when it is not cut into splits.
     source : str
-        Where the numbers come from, for people.
+        Where the numbers come from, in words.
     raw_sha256 : Mapping[str, str]
         Digest of each raw file, by file name.
     feature_names : tuple of str, optional
         One per column.
     class_names : Mapping[str, tuple of str]
-        For each label of classes, the name of code 0, 1, ...
+        For each label that has classes, the names of the codes 0, 1, ...
     image_shape : tuple of int, optional
-        (height, width) when a row is a picture.
+        (height, width) if a row is a picture.
     default_label : str, optional
-        The label that `Dataset.y` gives.
+        The label that `Dataset.y` returns.
     """
 
     name: str
@@ -50,16 +50,16 @@ class DatasetInfo:
 
     @property
     def folder(self) -> str:
-        """Return the name of the folder that holds it."""
+        """Return the name of the data set's folder."""
         return folder_name(self.name, self.split)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the metadata as plain JSON values."""
         return {"format_version": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
-        """Read what `to_json` wrote."""
+        """Return the metadata that `to_json` wrote; raise StorageError for another format."""
         if found.get("format_version") != FORMAT_VERSION:
             raise StorageError(
                 f"`format_version` is {found.get('format_version')!r}; this version reads "
@@ -75,7 +75,7 @@ class DatasetInfo:
 
 
 def folder_name(name: str, split: str) -> str:
-    """Return the folder of a split; a data set that has but one has no suffix."""
+    """Return the folder name of a split; the split "all" has no suffix."""
     return name if split == "all" else f"{name}-{split}"
 
 
@@ -99,17 +99,17 @@ def check_labels(
 def _check_codes(
     name: str, codes: NDArray[Any], rows: int, classes: tuple[str, ...] | None
 ) -> None:
-    """Raise StorageError unless a label has one finite number, or one known code, per row."""
+    """Raise StorageError unless a label has one finite number, or one code of a class, per row."""
     if codes.shape != (rows,) or codes.dtype.kind not in "uif" or not np.isfinite(codes).all():
-        found = f"shape {codes.shape} of {codes.dtype}"
-        raise _misfit(f"labels[{name!r}]", found, f"shape ({rows},) of finite numbers")
+        actual = f"shape {codes.shape} of {codes.dtype}"
+        raise _misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
     if classes is None:
         return
     if codes.dtype.kind == "f" or codes.min() < 0 or codes.max() >= len(classes):
-        found = f"{codes.dtype} from {codes.min()} to {codes.max()}"
-        raise _misfit(f"labels[{name!r}]", found, f"integer codes 0 to {len(classes) - 1}")
+        actual = f"{codes.dtype} from {codes.min()} to {codes.max()}"
+        raise _misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")
 
 
-def _misfit(parameter: str, found: object, expected: str) -> StorageError:
+def _misfit(parameter: str, actual: object, expected: str) -> StorageError:
     """Return the error for a parameter that does not fit the data."""
-    return StorageError(f"`{parameter}` is {found}; expected {expected}.")
+    return StorageError(f"`{parameter}` is {actual}; expected {expected}.")

@@ -1,4 +1,4 @@
-"""Digests of files, and of the values of a data set however it is stored."""
+"""SHA-256 digests of files, and of the values of a data set independent of their storage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def sha256_file(path: Path) -> str:
 
 
 class ContentDigest:
-    """SHA-256 of X and its labels: same values and dtypes, same digest.
+    """SHA-256 of X and its labels: equal values and dtypes have equal digests.
 
-    It depends neither on the compression nor on the cut into chunks, so it names the data.
+    It depends neither on the compression nor on the chunks, so it identifies the data.
     """
 
     def __init__(self) -> None:
@@ -28,19 +28,19 @@ class ContentDigest:
         self._rows = 0
 
     def add(self, block: NDArray[Any]) -> None:
-        """Take in the next rows, shape (rows, d)."""
+        """Add the next rows, shape (rows, d)."""
         if self._rows == 0:
-            self._hash.update(f"X {_order(block).str} {block.shape[1]}\n".encode())
+            self._hash.update(f"X {_little_endian(block).str} {block.shape[1]}\n".encode())
         self._rows += len(block)
-        self._hash.update(_bytes(block))
+        self._hash.update(_little_endian_bytes(block))
 
     def finish(self, labels: Mapping[str, NDArray[Any]]) -> str:
-        """Return the digest of all rows taken in and of the labels, each of shape (n,)."""
+        """Return the digest of all added rows and of the labels, each of shape (n,)."""
         self._hash.update(f"\nrows {self._rows}\n".encode())
         for name in sorted(labels):
             codes = labels[name]
-            self._hash.update(f"label {name} {_order(codes).str} {len(codes)}\n".encode())
-            self._hash.update(_bytes(codes))
+            self._hash.update(f"label {name} {_little_endian(codes).str} {len(codes)}\n".encode())
+            self._hash.update(_little_endian_bytes(codes))
         return self._hash.hexdigest()
 
 
@@ -51,11 +51,11 @@ def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
     return digest.finish(labels)
 
 
-def _order(values: NDArray[Any]) -> np.dtype[Any]:
+def _little_endian(values: NDArray[Any]) -> np.dtype[Any]:
     """Return the little-endian dtype, so that every machine hashes the same bytes."""
     return values.dtype.newbyteorder("<")
 
 
-def _bytes(values: NDArray[Any]) -> memoryview:
+def _little_endian_bytes(values: NDArray[Any]) -> memoryview:
     """Return the values as C-ordered little-endian bytes, without a copy where possible."""
-    return np.ascontiguousarray(values, dtype=_order(values)).reshape(-1).data
+    return np.ascontiguousarray(values, dtype=_little_endian(values)).reshape(-1).data

@@ -1,4 +1,4 @@
-"""Find raw files on disk, or download them from their public home."""
+"""Find raw files on disk, or download them from their public address."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def fetch(
     target : Path
         File to create or replace.
     sha256 : str, optional
-        Expected digest of the bytes sent.
+        Expected digest of the bytes as sent.
     size_limit : int
-        Most bytes to accept.
+        Largest number of bytes to accept.
     timeout : httpx.Timeout
         Limits of one connection and one wait for data.
 
@@ -65,9 +65,9 @@ def fetch(
 
 
 def _stream(url: str, path: Path, size_limit: int, timeout: httpx.Timeout) -> str:
-    """Write the body as it comes to `path` and return its SHA-256."""
+    """Write the body of the response to `path` as it arrives, and return its SHA-256."""
     digest = hashlib.sha256()
-    # The bytes are hashed as sent: a server must not pack an already packed file once more.
+    # The bytes are hashed as sent, so the server must not compress a compressed file once more.
     headers = {"Accept-Encoding": "identity"}
     with (
         httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client,
@@ -84,7 +84,7 @@ def _stream(url: str, path: Path, size_limit: int, timeout: httpx.Timeout) -> st
 
 
 def _with_bar(response: httpx.Response, title: str) -> Iterator[bytes]:
-    """Yield the body in pieces, moving a bar when a person looks on."""
+    """Yield the body in pieces, and advance a progress bar."""
     length = response.headers.get("Content-Length", "")
     with _bar() as progress:
         task = progress.add_task(title, total=int(length) if length.isdigit() else None)
@@ -95,17 +95,17 @@ def _with_bar(response: httpx.Response, title: str) -> Iterator[bytes]:
 
 @contextmanager
 def _bar() -> Iterator[Progress]:
-    """Give a progress bar on stderr, mute when that is no terminal."""
+    """Yield a progress bar on stderr, which is disabled if stderr is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    mute = not sys.stderr.isatty()
+    disable = not sys.stderr.isatty()
     with Progress(
-        *columns, TransferSpeedColumn(), console=Console(stderr=True), disable=mute
+        *columns, TransferSpeedColumn(), console=Console(stderr=True), disable=disable
     ) as bar:
         yield bar
 
 
 def _failed(url: str, why: str) -> DownloadError:
-    """Return the error that names the address and the way around it."""
+    """Return the error that names the address, the reason and a workaround."""
     return DownloadError(
         f"could not fetch {url}: {why}. Check the network, or put the file into a folder and set "
         f"{DATA_VARIABLE} to that folder."
@@ -119,12 +119,12 @@ class RawFile:
     Attributes
     ----------
     names : tuple of str
-        File names it may have; the first is used for a fetched copy.
+        File names it may have; a downloaded copy gets the first.
     url : str or None
-        Public home.
+        Public address.
     sha256 : str or None
-        Digest of the bytes at `url`, where they have but one form. A copy on disk may be packed
-        differently; it is judged by the values it holds.
+        Digest of the bytes at `url`, if they have only one form. It does not apply to a copy on
+        disk, which may be packed differently: its values are checked instead.
     """
 
     names: tuple[str, ...]
@@ -133,9 +133,9 @@ class RawFile:
 
 
 def find_raw(dataset: str, raw: RawFile) -> Path:
-    """Return the path of a raw file, fetching it into the home if it is nowhere on disk.
+    """Return the path of a raw file; download it into the home if it is nowhere on disk.
 
-    Looked for as `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and
+    The function looks for `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and
     `<home>/raw/<dataset>/<file>`, in this order.
     """
     folders = tuple(_folders(dataset))
@@ -149,14 +149,15 @@ def find_raw(dataset: str, raw: RawFile) -> Path:
             f"in {', '.join(map(str, folders))}. Put the file into a folder and set "
             f"{DATA_VARIABLE} to that folder."
         )
-    # The client takes a tenth of a second to import, which is seldom needed.
+    # A leftover of two modules: httpx, which takes a tenth of a second to import and is seldom
+    # needed, is imported at the top of this one.
     from storage.download import fetch  # noqa: PLC0415
 
     return fetch(raw.url, folders[-1] / raw.names[0], sha256=raw.sha256)
 
 
 def _folders(dataset: str) -> Iterator[Path]:
-    """Yield the folders to look in; the last is the home's own."""
+    """Yield the folders to search; the last is that in the home."""
     data = data_folder()
     if data is not None:
         yield data / safe_name(dataset)

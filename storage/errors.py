@@ -1,10 +1,10 @@
-"""What can go wrong with files, each kind with its own name."""
+"""Exceptions that `storage` raises."""
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """Base of every error that `storage` raises on purpose."""
+    """Base class of all errors that `storage` raises deliberately."""
 
 
 class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it states
@@ -12,15 +12,15 @@ class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it
 
 
 class DatasetNotFound(StorageError, LookupError):  # noqa: N818
-    """No data set or split of that name is known or stored."""
+    """No data set or split of that name is registered or stored."""
 
 
 class RunNotFound(StorageError, LookupError):  # noqa: N818
-    """No run of that name is kept, or it keeps no model."""
+    """No run of that name is saved, or the saved run has no model."""
 
 
 class UnfitRows(StorageError, ValueError):  # noqa: N818
-    """Rows that a model cannot project: of another width, or not of finite numbers."""
+    """Rows that a model cannot project: wrong number of columns, or non-finite values."""
 
 
 class RawFileError(StorageError):
@@ -28,7 +28,7 @@ class RawFileError(StorageError):
 
 
 class ChecksumMismatch(StorageError):  # noqa: N818
-    """Bytes are readable, but are not the ones that were expected."""
+    """Readable data whose digest differs from the expected one."""
 
 
 class DamagedStore(StorageError):  # noqa: N818
@@ -37,7 +37,7 @@ class DamagedStore(StorageError):  # noqa: N818
     Attributes
     ----------
     file, what : str
-        The path of the file in its store, where that is known, and what is wrong with it.
+        The path of the file relative to its store (empty if unknown), and the defect.
     """
 
     def __init__(self, message: str, file: str = "", what: str = "") -> None:
@@ -46,4 +46,4 @@ class DamagedStore(StorageError):  # noqa: N818
 
 
 class DownloadError(StorageError):
-    """A raw file could not be fetched from its public home."""
+    """A raw file could not be downloaded from its public address."""

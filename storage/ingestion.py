@@ -1,4 +1,4 @@
-"""From raw files to a stored data set."""
+"""Ingest data sets: read raw files, check their values and store them."""
 
 from __future__ import annotations
 
@@ -30,49 +30,49 @@ def ingest(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Store a data set of the registry in the home, unless it is there already.
+    """Store a data set of `DATASETS` in the home, unless it is stored already.
 
     Parameters
     ----------
     name : str
         A key of `DATASETS`.
     split : str, optional
-        Default the data set's first.
+        Default: the data set's first.
     force : bool
-        Replace even a complete one. What was there stays until the new one is complete.
+        Replace even a complete data set. The old one stays until the new one is complete.
     progress : callable, optional
-        Called with rows written so far and rows in all.
+        Called with the number of rows written so far and in total.
 
     Returns
     -------
     Dataset
-        Opened.
+        The opened data set.
     """
     spec = spec_of(name)
     split = spec.split_name(split)
     target = dataset_path(name, split)
     remove_leftovers(target.parent)
-    good = partial(is_complete, data_hash=spec.splits[split].content_sha256)
-    if force or not good(target):
-        _store(spec, split, target, None if force else good, progress)
+    complete = partial(is_complete, data_hash=spec.splits[split].content_sha256)
+    if force or not complete(target):
+        _store(spec, split, target, None if force else complete, progress)
     return open_dataset(name, split)
 
 
 def picture_pixels(name: str) -> NDArray[np.uint8] | None:
-    """Return the picture (height, width, 3) whose colours the data set `name` is, if it is one.
+    """Return the picture, shape (height, width, 3), whose colours are the rows of a data set.
 
-    None as well where the file is no longer at hand, or has other colours by now: the stored set
-    has the colours only.
+    The stored data set has the colours only, so the picture is read from its raw file. Return None
+    if the data set is not made from a picture, or if the file is missing or has other colours.
     """
     spec = DATASETS.get(name)
     if spec is None or spec.load is not load_colours:
         return None
-    part = spec.splits[spec.split_name(None)]
+    split = spec.splits[spec.split_name(None)]
     try:
-        pixels = load_pixels(find_raw(name, *part.raw))
+        pixels = load_pixels(find_raw(name, *split.raw))
     except RawFileError:
         return None
-    return pixels if content_digest(colours_of(pixels), {}) == part.content_sha256 else None
+    return pixels if content_digest(colours_of(pixels), {}) == split.content_sha256 else None
 
 
 def _store(
@@ -82,9 +82,9 @@ def _store(
     keep: Callable[[Path], bool] | None,
     progress: Progress | None,
 ) -> None:
-    """Load the raw files and write them to `target`."""
-    part = spec.splits[split]
-    paths = [find_raw(spec.name, raw) for raw in part.raw]
+    """Load the raw files and write the data set to `target`."""
+    expected = spec.splits[split]
+    paths = [find_raw(spec.name, raw) for raw in expected.raw]
     raw = spec.load(*paths)
     rows = len(raw.X)
     try:
@@ -93,20 +93,20 @@ def _store(
             _info(spec, split, raw, paths),
             [raw.X],
             raw.labels,
-            expected_hash=part.content_sha256,
+            expected_hash=expected.content_sha256,
             keep=keep,
             on_rows=None if progress is None else lambda done: progress(done, rows),
         )
     except ChecksumMismatch as error:
-        where = ", ".join(map(str, paths)) or "the installed scikit-learn"
+        source = ", ".join(map(str, paths)) or "the installed scikit-learn"
         raise ChecksumMismatch(
-            f"{error} It was read from {where}: not the published values. Put good copies there, "
+            f"{error} It was read from {source}: not the published values. Put good copies there, "
             "or remove these so that they are fetched again."
         ) from error
 
 
 def _info(spec: DatasetSpec, split: str, raw: RawData, paths: list[Path]) -> DatasetInfo:
-    """Gather what the data set will say about itself."""
+    """Return the metadata to store with the data set."""
     return DatasetInfo(
         name=spec.name,
         split=split,

@@ -1,4 +1,7 @@
-"""The list of a store's files with their digests, written last: the mark of completeness."""
+"""The manifest of a store lists its files with their lengths and digests.
+
+It is written last, so that a store with a manifest is complete.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Every file of a store but the manifest itself.
+    """The list of all files of a store but the manifest itself.
 
     Attributes
     ----------
     files : Mapping[str, FileEntry]
         By path relative to the store, with forward slashes.
     data_hash : str
-        Digest of the values, whatever their compression and chunks.
+        Digest of the values, which depends neither on compression nor on chunks.
     """
 
     files: Mapping[str, FileEntry]
@@ -49,11 +52,11 @@ class Manifest:
 
     @property
     def total_bytes(self) -> int:
-        """Return the length of all files together."""
+        """Return the total length of all files."""
         return sum(entry.bytes for entry in self.files.values())
 
     def to_text(self) -> str:
-        """Return the manifest as JSON with its own digest, so that it vouches for itself too."""
+        """Return the manifest as JSON with its own digest, which reveals damage to it."""
         return to_sealed_json(self._body())
 
     def _body(self) -> dict[str, Any]:
@@ -75,16 +78,16 @@ def write_manifest(root: Path, data_hash: str) -> Manifest:
 
 
 def read_manifest(root: Path) -> Manifest:
-    """Read the manifest of a store, or raise DamagedStore."""
+    """Return the manifest of a store; raise DamagedStore if it is missing or altered."""
     path = root / MANIFEST
     try:
         text = path.read_text(encoding="utf-8")
-        found = loads(text)
+        record = loads(text)
         manifest = Manifest(
-            {_inside(name): FileEntry(**entry) for name, entry in found["files"].items()},
-            found["data_hash"],
+            {_path_inside(name): FileEntry(**entry) for name, entry in record["files"].items()},
+            record["data_hash"],
         )
-        sound = text == manifest.to_text()  # byte for byte, so that no flipped bit passes
+        intact = text == manifest.to_text()  # byte for byte, so that no flipped bit passes
     except FileNotFoundError as error:
         raise _no_manifest(
             path,
@@ -93,7 +96,7 @@ def read_manifest(root: Path) -> Manifest:
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _no_manifest(path, f"is unreadable ({error})") from error
-    if not sound:
+    if not intact:
         raise _no_manifest(
             path, f"does not agree with its own digest, or is not of format {FORMAT}"
         )
@@ -101,38 +104,38 @@ def read_manifest(root: Path) -> Manifest:
 
 
 def check_presence(root: Path, manifest: Manifest) -> None:
-    """Raise DamagedStore unless every file is there with its right length: cheap, no reading."""
+    """Raise DamagedStore unless every file exists with its listed length; reads no content."""
     for name, entry in manifest.files.items():
-        found = _length(root / name)
-        if found != entry.bytes:
-            raise damaged_store(root, name, _lengths(found, entry.bytes))
+        length = _file_length(root / name)
+        if length != entry.bytes:
+            raise damaged_store(root, name, _length_defect(length, entry.bytes))
 
 
 def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
-    """Read the files and raise DamagedStore for the first that is not as listed."""
+    """Read the files, and raise DamagedStore for the first that differs from its entry."""
     for name, entry in files.items():
         check_bytes(root, name, entry, bytes_at(root / name))
 
 
 def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> None:
-    """Raise DamagedStore unless `data`, None for no file, is what the manifest says."""
-    found = None if data is None else len(data)
-    if data is None or found != entry.bytes:
-        raise damaged_store(root, name, _lengths(found, entry.bytes))
+    """Raise DamagedStore unless `data` matches the manifest entry; None means no file."""
+    length = None if data is None else len(data)
+    if data is None or length != entry.bytes:
+        raise damaged_store(root, name, _length_defect(length, entry.bytes))
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise damaged_store(root, name, "its SHA-256 is not the one in the manifest")
 
 
 def bytes_at(path: Path) -> bytes | None:
-    """Return the content of a file, None for one that cannot be read."""
+    """Return the content of a file, or None if it cannot be read."""
     try:
         return path.read_bytes()
-    except (OSError, ValueError):  # not there, or no name of a file
+    except (OSError, ValueError):  # missing, or no valid file name
         return None
 
 
 def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
-    """Return the error that names one bad file of a store."""
+    """Return the error for a damaged file of a store; `what` is the defect."""
     return DamagedStore(
         f"`{name}` in {root} is damaged: {what}. "
         f"If it was replaced since it was opened, open it again; else {AGAIN}.",
@@ -145,26 +148,29 @@ def _no_manifest(path: Path, what: str) -> DamagedStore:
     return DamagedStore(f"{path} {what}: {AGAIN}.", path.name, what)
 
 
-def _length(path: Path) -> int | None:
-    """Return the length of a file, None for one that cannot be read."""
+def _file_length(path: Path) -> int | None:
+    """Return the length of a regular file, or None if there is none."""
     try:
-        found = path.stat()
-    except (OSError, ValueError):  # not there, or no name of a file
+        status = path.stat()
+    except (OSError, ValueError):  # missing, or no valid file name
         return None
-    return found.st_size if S_ISREG(found.st_mode) else None
+    return status.st_size if S_ISREG(status.st_mode) else None
 
 
-def _lengths(found: int | None, expected: int) -> str:
-    """Say how the length of a file differs."""
+def _length_defect(length: int | None, expected: int) -> str:
+    """Describe how the length of a file differs from the expected one."""
     return (
         "the file is missing or unreadable"
-        if found is None
-        else f"{found} bytes, expected {expected}"
+        if length is None
+        else f"{length} bytes, expected {expected}"
     )
 
 
-def _inside(name: str) -> str:
-    """Refuse a path that leads out of the store: a manifest may come from anywhere."""
+def _path_inside(name: str) -> str:
+    """Return `name`; raise ValueError if it leads out of the store.
+
+    A manifest may come from an untrusted source.
+    """
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise ValueError(f"it lists {name!r}, outside the store")
     return name

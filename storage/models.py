@@ -1,4 +1,4 @@
-"""Save and load a fitted projection: arrays in Zarr, the rest in JSON, nothing pickled."""
+"""Save and load fitted projections: arrays in Zarr, the rest in JSON, nothing pickled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from storage.runs import MODEL, commit_run, no_run, read_record, run_folder, sav
 from storage.store import built_at, get_array, put_array
 
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
-# Only some models have them.
+# Names of arrays that only some models have.
 _LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
 _PICTURES = "pictures"
 _RECORDED = (
@@ -38,14 +38,14 @@ _TUPLES = ("feature_names", "class_names", "image_shape")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some of the rows in the new features, to be looked at.
+    """A sample of the rows in the new features, for plots.
 
     Attributes
     ----------
     points : ndarray of shape (m, q)
         float32.
     values : ndarray of shape (m,)
-        What is known of each: the code of its class, its number, or its cluster.
+        The class code, number or cluster of each row.
     """
 
     points: NDArray[Any]
@@ -54,7 +54,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A fitted projection and how it came about.
+    """A fitted projection, with the settings, iterations and metrics of its fit.
 
     Attributes
     ----------
@@ -63,16 +63,16 @@ class Model:
     mean, scale : ndarray of shape (d,)
         The standardisation of the columns.
     eigenvalues : ndarray of shape (q,)
-        Of the final Phi.
+        Eigenvalues of the final Phi.
     feature_names, class_names : tuple of str, optional
-        Of the columns, and of the classes the model was fitted to.
+        Names of the columns, and of the classes that the model was fitted to.
     labels : ndarray of shape (n,), optional
-        The cluster of each row, where the run is one that clusters.
+        The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
     image_shape : tuple of int, optional
-        (height, width) when a row is a picture.
+        (height, width) if a row is a picture.
     history : sequence of Mapping
-        What each iteration came to.
+        The record of each iteration.
     config, metrics, versions : Mapping
         Plain values: numbers (NaN and infinity too), strings, lists, mappings. Tuples come back
         as lists.
@@ -125,12 +125,12 @@ class Model:
         Returns
         -------
         ndarray of shape (n, q)
-            float32 for float32, else float64.
+            float32 if X is float32, else float64.
 
         Raises
         ------
         UnfitRows
-            When X has another width, or holds anything but finite numbers.
+            If X has another number of columns, or anything but finite numbers.
         """
         rows, d = np.asarray(X), self.components.shape[1]
         if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
@@ -153,14 +153,14 @@ def model_path(name: str) -> Path:
 
 
 def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:
-    """Save `model` as the model of run `name`, whole or not at all, replacing an earlier one.
+    """Save `model` as the model of run `name`, atomically, replacing an earlier one.
 
     Parameters
     ----------
     name : str
     model : Model
     pictures : Mapping[str, bytes], optional
-        Content of files by their names. They are part of the model: `picture_path` says where.
+        Content of files by their names. They are saved with the model, at `picture_path`.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
 
 
 def picture_path(model: Path, file: str) -> Path:
-    """Return where the model in a folder has a picture of that name, whether or not it does."""
+    """Return the path of a picture of the model in a folder, whether or not it exists."""
     return resolve_under(model / _PICTURES, file)
 
 
@@ -191,14 +191,14 @@ def pictures_of(model: Path) -> dict[str, bytes]:
     Raises
     ------
     DamagedStore
-        When one is missing or altered.
+        If one is missing or altered.
     """
-    listed = read_manifest(model).files
-    own = {name: entry for name, entry in listed.items() if name.startswith(f"{_PICTURES}/")}
-    found = {name: bytes_at(model / name) for name in own}
-    for name, entry in own.items():
-        check_bytes(model, name, entry, found[name])
-    return {PurePosixPath(name).name: content or b"" for name, content in found.items()}
+    files = read_manifest(model).files
+    pictures = {name: entry for name, entry in files.items() if name.startswith(f"{_PICTURES}/")}
+    contents = {name: bytes_at(model / name) for name in pictures}
+    for name, entry in pictures.items():
+        check_bytes(model, name, entry, contents[name])
+    return {PurePosixPath(name).name: content or b"" for name, content in contents.items()}
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -207,24 +207,24 @@ def load_model(name_or_path: str | Path) -> Model:
     Raises
     ------
     RunNotFound
-        When there is none.
+        If there is none.
     DamagedStore
-        When a file of it is missing or altered.
+        If a file of it is missing or altered.
     """
-    path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    path = _saved_model_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
     if not exists_settled(path):
         raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
     group, record = read_record(path)
     try:
         arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
         labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
-        return Model(**arrays, labels=labels, sample=_sample(group), **_revived(record))
+        return Model(**arrays, labels=labels, sample=_sample(group), **_recorded_fields(record))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged_store(path, "zarr.json", f"not the record of a model ({error})") from error
 
 
-def _path_of(name: str) -> Path:
-    """Return where the model of run `name` is, or say why there is none."""
+def _saved_model_path(name: str) -> Path:
+    """Return the folder of the model of run `name`; raise RunNotFound if it has none."""
     path = saved_run_path(name)
     if path is None:
         raise no_run(name)
@@ -253,22 +253,22 @@ def _sample(group: zarr.Group) -> Sample | None:
 
 
 def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write pictures of the model in `folder`; one without any has no folder for them."""
+    """Write the pictures of the model in `folder`; without any, their folder is not made."""
     for file, content in files.items():
         path = picture_path(folder, file)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
 
-def _revived(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was recorded of a model; earlier versions recorded less."""
-    found = {name: record[name] for name in _RECORDED if name in record}
-    tuples = {name: tuple(found[name]) for name in _TUPLES if found.get(name) is not None}
-    return {**found, **tuples}
+def _recorded_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded fields of a model; earlier versions recorded fewer."""
+    values = {name: record[name] for name in _RECORDED if name in record}
+    tuples = {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
+    return {**values, **tuples}
 
 
 def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise StorageError unless an array has its shape and finite numbers."""
+    """Raise StorageError unless an array has this shape and finite floats."""
     if values.shape != shape or 0 in shape or values.dtype.kind != "f":
         raise StorageError(
             f"`{name}` has shape {values.shape} of {values.dtype}; expected {shape} of floats, "

@@ -1,4 +1,4 @@
-"""Where things are kept, and which names may be used there."""
+"""Paths of the home folder, and checks of the names that are used in it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def data_folder() -> Path | None:
 
 
 def safe_name(name: str, what: str = "name") -> str:
-    """Return `name` if it is a plain file name, else raise `UnsafeName`, which calls it `what`.
+    """Return `name`; raise UnsafeName, labelled `what`, unless it is a plain file name.
 
-    A leading dot is refused with `.` and `..`: hidden names are kept for work in progress.
+    Names with a leading dot are refused, `.` and `..` among them: hidden names are reserved for
+    work in progress.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnsafeName(
@@ -39,7 +40,7 @@ def safe_name(name: str, what: str = "name") -> str:
 
 
 def resolve_under(root: Path, name: str) -> Path:
-    """Return `root / name`, refusing a name or a link that leads out of `root`."""
+    """Return `root / name`; raise UnsafeName for a name or a link that leads out of `root`."""
     path = root / safe_name(name)
     if not path.resolve().is_relative_to(root.resolve()):
         raise UnsafeName(

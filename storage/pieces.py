@@ -1,4 +1,4 @@
-"""Results of many small pieces of work, each kept as soon as it is there."""
+"""Partial results of a run that is computed piece by piece, each saved once it is computed."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ LEDGER = "ledger"
 
 @dataclass(frozen=True)
 class PieceStore:
-    """What is known so far of a run that is done piece by piece.
+    """The saved partial results (the ledger) of one run.
 
-    A result counts for what was asked for: where anything of that is another, it is not found.
+    Each result is stored with the request that it answers, the mapping `asked`. `find` returns it
+    for an equal request only.
 
     Attributes
     ----------
     folder : Path
-        One file for each piece.
+        Has one file for each piece.
     """
 
     folder: Path
 
     @classmethod
     def of_run(cls, name: str) -> PieceStore:
-        """Return the ledger in the folder of a run, whether or not the run is kept already."""
+        """Return the ledger in the folder of a run, whether or not the run is saved already."""
         return cls(resolve_under(run_folder(name), LEDGER))
 
     def keep(self, piece: str, asked: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Keep the result of a piece, whole or not at all, in place of an earlier one."""
+        """Save the result of a piece atomically, replacing an earlier one."""
         text = to_sealed_json({"asked": asked, "result": result})
         with workspace(self._path(piece)) as work:
             with explain_os_errors(self._path(piece)):
@@ -44,28 +45,28 @@ class PieceStore:
             work.publish()
 
     def find(self, piece: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result of a piece for what is asked, None where it is not there.
+        """Return the saved result of a piece, or None if there is none for this request.
 
         Raises
         ------
         DamagedStore
-            When the file was altered or cut short.
+            If the file was altered or cut short.
         """
         path = self._path(piece)
         if not exists_settled(path):
             return None
-        found = read_piece(path)
-        # As JSON has it: tuples come back as lists.
-        same = dumps(found["asked"]) == dumps(asked)
-        return dict(found["result"]) if same else None
+        record = read_piece(path)
+        # Compared as JSON, from which tuples come back as lists.
+        same = dumps(record["asked"]) == dumps(asked)
+        return dict(record["result"]) if same else None
 
     @property
     def entries(self) -> list[Path]:
-        """The files of all results that are kept."""
+        """Return the paths of all saved results."""
         return sorted(each for each in self.folder.glob("*.json") if each.name[0] != ".")
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove all saved results."""
         remove_folder(self.folder)
 
     def _path(self, piece: str) -> Path:
@@ -73,12 +74,12 @@ class PieceStore:
 
 
 def read_piece(path: Path) -> dict[str, Any]:
-    """Return what was asked for, and the result, of a file of a ledger, or raise DamagedStore."""
+    """Return the request and the result in a file of a ledger; raise DamagedStore if it is bad."""
     try:
-        found = read_sealed(path, "a result")
+        record = read_sealed(path, "a result")
     except FileNotFoundError as error:
         raise DamagedStore(f"{path} is missing", path.name, "it is missing") from error
-    if not all(isinstance(found.get(key), dict) for key in ("asked", "result")):
-        told = "no result that was kept"
-        raise DamagedStore(f"{path} is damaged: {told}.", path.name, told)
-    return found
+    if not all(isinstance(record.get(key), dict) for key in ("asked", "result")):
+        defect = "no result that was kept"
+        raise DamagedStore(f"{path} is damaged: {defect}.", path.name, defect)
+    return record

@@ -1,4 +1,4 @@
-"""Records: strict JSON with its own digest, read back into fields of the right types."""
+"""Strict JSON records that contain their own digest, and type checks of dataclass fields."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from storage.errors import DamagedStore, StorageError
 
-# Standard JSON has no NaN or infinity, and a metric may well be either.
-_FLOAT = "__float__"
+# Standard JSON has no NaN or infinity, and a metric may well be either: a mapping with this key
+# alone stands for such a number.
+_FLOAT_KEY = "__float__"
 
 
 def dumps(value: Any) -> str:
@@ -25,20 +26,20 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Return what `dumps` was given; raise ValueError for text that is not JSON."""
+    """Return the value that `dumps` wrote; raise ValueError for text that is not JSON."""
     try:
-        return json.loads(text, object_hook=_revive)
+        return json.loads(text, object_hook=_restore_float)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"no JSON of ours: {error}") from error
 
 
-def _revive(found: dict[str, Any]) -> Any:
-    """Turn the mark of a non-finite number back into the number."""
-    return float(found[_FLOAT]) if found.keys() == {_FLOAT} else found
+def _restore_float(mapping: dict[str, Any]) -> Any:
+    """Return the non-finite number that a mapping stands for, or the mapping."""
+    return float(mapping[_FLOAT_KEY]) if mapping.keys() == {_FLOAT_KEY} else mapping
 
 
 def _plain(value: Any, where: str) -> Any:
-    """Return `value` made of JSON's own types only."""
+    """Return `value` in JSON's own types only; `where` is its path, for errors."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -46,7 +47,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        return {_FLOAT: repr(value)}
+        return {_FLOAT_KEY: repr(value)}
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise StorageError(
@@ -56,60 +57,65 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return a mapping whose keys are strings, none of them the mark of `_FLOAT`."""
-    wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT]
+    """Return a mapping in JSON's own types; its keys must be strings other than `_FLOAT_KEY`."""
+    wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT_KEY]
     if wrong:
         raise StorageError(
-            f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT!r}. "
+            f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT_KEY!r}. "
             "Rename the key before saving."
         )
     return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
 
 
-_SEAL = "digest"
+_DIGEST_KEY = "digest"
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return the digest of what is to be kept."""
+    """Return the SHA-256 of a record as JSON text."""
     return sha256(dumps(entry).encode()).hexdigest()
 
 
 def to_sealed_json(entry: Mapping[str, Any]) -> str:
     """Return `entry` as JSON text with its digest."""
-    return dumps({**entry, _SEAL: digest_of(entry)})
+    return dumps({**entry, _DIGEST_KEY: digest_of(entry)})
 
 
 def from_sealed_json(text: str) -> dict[str, Any]:
-    """Return what `sealed` was given; raise ValueError for any other text."""
-    found = loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"it holds a {type(found).__name__}, not a record")  # noqa: TRY004
-    entry = {key: value for key, value in found.items() if key != _SEAL}
+    """Return the record that `to_sealed_json` wrote; raise ValueError for any other text."""
+    sealed = loads(text)
+    if not isinstance(sealed, dict):
+        raise ValueError(f"it holds a {type(sealed).__name__}, not a record")  # noqa: TRY004
+    entry = {key: value for key, value in sealed.items() if key != _DIGEST_KEY}
     try:
-        sound = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
+        intact = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
     except (RecursionError, StorageError) as error:
         raise ValueError(f"it is none of ours: {error}") from error
-    if not sound:
+    if not intact:
         raise ValueError("it has been altered: it does not agree with its own digest")
     return entry
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
-    """Read a sealed file; DamagedStore, which calls it `what`, where it is not as written.
+    """Return the record in a sealed JSON file.
 
-    A file that is not there is a FileNotFoundError.
+    Raises
+    ------
+    FileNotFoundError, NotADirectoryError
+        If there is no such file.
+    DamagedStore
+        If the file is not as it was written; the message names its content `what`.
     """
     try:
         return from_sealed_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise
     except (OSError, ValueError) as error:
-        told = f"not {what} as it was written ({error})"
-        raise DamagedStore(f"{path} is damaged: {told}.", path.name, told) from error
+        defect = f"not {what} as it was written ({error})"
+        raise DamagedStore(f"{path} is damaged: {defect}.", path.name, defect) from error
 
 
 def check_field_types(made: Any) -> None:
-    """Raise ValueError for the first field of a dataclass that holds something else."""
+    """Raise ValueError for the first field of a dataclass whose value does not fit its type."""
     hints = get_type_hints(type(made))
     for each in fields(made):
         value = getattr(made, each.name)
@@ -129,5 +135,5 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    # In Python, not in JSON, true is a whole number, too.
+    # In Python, unlike in JSON, a bool is also an int.
     return isinstance(value, origin or hint) and isinstance(value, bool) == (hint is bool)

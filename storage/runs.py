@@ -1,4 +1,4 @@
-"""Runs that are kept: one folder each, with a model or with results alone, and their record."""
+"""Saved runs: one folder each, with a model or results alone, and a record of the run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from storage.records import dumps, loads
 from storage.store import commit_group, open_checked
 
 FORMAT_VERSION = 1
-# What a run consists of: one of these, in a folder of that name.
+# Folders in that of a run: a run has either a model or results alone.
 MODEL, RESULTS = "model", "results"
-# What may be beside it: a report made of it, and who computes it.
+# Files beside them: the report of the run, and the lease of the process that computes it.
 REPORT, LEASE = "report.html", "lease.json"
-# Where the state of clusters is kept on which a run has stalled.
+# Folder beside them for dumps of the state of Dask clusters on which the run has stalled.
 STALLED = "stalled"
 _RECORD = ("config", "metrics", "versions")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run that is kept, but for the arrays of its model.
+    """A saved run without the arrays of its model.
 
     Attributes
     ----------
@@ -42,13 +42,13 @@ class Run:
     kind : str
         "fit", "cluster" or "crossval"; empty for a damaged one.
     created : datetime
-        When it was kept, in UTC.
+        Time at which it was saved, in UTC.
     bytes : int
-        On disk.
+        Size on disk.
     config, metrics, versions : Mapping
-        Plain values, as they were given.
+        Plain values, as they were saved.
     problem : str
-        Empty, or what is wrong with it.
+        The defect of a damaged run, else empty.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def has_model(self) -> bool:
-        """Whether there is something that `load_model` loads."""
+        """Return whether the run has a model for `load_model` to load."""
         return self.path.name == MODEL
 
 
@@ -78,23 +78,23 @@ def run_folder(name: str) -> Path:
 
 
 def report_path(name: str) -> Path:
-    """Return where the report of run `name` is put, whether or not it is there."""
+    """Return the path of the report of run `name`, whether or not it exists."""
     return resolve_under(run_folder(name), REPORT)
 
 
 def lease_path(name: str) -> Path:
-    """Return where it is kept who computes run `name`, whether or not anybody does."""
+    """Return the path of the lease of run `name`, whether or not it exists."""
     return resolve_under(run_folder(name), LEASE)
 
 
 def saved_run_path(name: str) -> Path | None:
-    """Return the folder of the model or results of run `name`, None where nothing is kept."""
+    """Return the folder of the model or results of run `name`, or None if nothing is saved."""
     folder = run_folder(name)
-    found = [
+    existing = [
         path for part in (MODEL, RESULTS) if exists_settled(path := resolve_under(folder, part))
     ]
-    # Both are there where one replaced the other and the remains could not be removed.
-    return max(found, key=_written, default=None)
+    # Both exist if one replaced the other and the older one could not be removed.
+    return max(existing, key=_completion_time, default=None)
 
 
 def open_run(name: str) -> Run:
@@ -103,9 +103,9 @@ def open_run(name: str) -> Run:
     Raises
     ------
     RunNotFound
-        When there is none.
+        If no such run is saved.
     DamagedStore
-        When a file of it is missing or altered.
+        If a file of it is missing or altered.
     """
     path = saved_run_path(name)
     if path is None:
@@ -117,8 +117,8 @@ def open_run(name: str) -> Run:
 
 
 def list_runs() -> tuple[Run, ...]:
-    """Return the runs that are kept, the newest first; damaged ones say so."""
-    runs = [run for name in run_names() if (run := _line(name))]
+    """Return the saved runs, the newest first; a damaged one has a `problem`."""
+    runs = [run for name in run_names() if (run := _describe(name))]
     return tuple(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
@@ -130,7 +130,7 @@ def save_results(
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
 ) -> Path:
-    """Keep a run that has results but no model, whole or not at all, replacing an earlier one.
+    """Save a run that has results but no model, atomically, replacing an earlier one.
 
     Returns
     -------
@@ -144,16 +144,16 @@ def save_results(
 def commit_run(
     name: str, part: str, record: Mapping[str, Any], fill: Callable[[zarr.Group], str]
 ) -> Path:
-    """Put what a run consists of into its folder, whole or not at all; return where.
+    """Save the model or results of a run, named by `part`, atomically; return their folder.
 
-    `record` is kept with the arrays that `fill` writes.
+    `fill` writes the arrays; `record` is saved as an attribute of their group.
     """
     target = resolve_under(run_folder(name), part)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    # As text, because Zarr's own JSON knows no NaN.
+    # As text, because Zarr's own JSON has no NaN.
     text = dumps({**record, "created": now})
     commit_group(target, {"format_version": FORMAT_VERSION, "record": text}, fill)
-    # What was there of another kind, or was made of it, says nothing of this run.
+    # A model or results of an earlier run, and its report, do not belong to this run.
     for other in {MODEL, RESULTS} - {part}:
         shutil.rmtree(run_folder(name) / other, ignore_errors=True)
     with explain_os_errors(target):
@@ -162,7 +162,7 @@ def commit_run(
 
 
 def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
-    """Open what `commit_run` wrote; return its group and its record."""
+    """Return the group and the record that `commit_run` wrote to a folder."""
     _, group = open_checked(path)
     attributes = group.attrs.asdict()
     if attributes.get("format_version") != FORMAT_VERSION:
@@ -181,33 +181,33 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
 
 
 def no_run(name: str) -> RunNotFound:
-    """Return the error for a run that is not kept, which tells of those that may be meant."""
-    near = get_close_matches(name, run_names())
-    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return RunNotFound(f"no run {name!r} is kept; {meant}`ism-dask runs` lists them")
+    """Return the error for a run that is not saved, which suggests runs of similar names."""
+    similar = get_close_matches(name, run_names())
+    suggestion = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""
+    return RunNotFound(f"no run {name!r} is kept; {suggestion}`ism-dask runs` lists them")
 
 
 def run_names() -> list[str]:
-    """Return the names of all folders of runs, whatever is in them."""
+    """Return the names of all folders of runs, whatever they contain."""
     root = runs_folder()
     with explain_os_errors(root, "read"):
         entries = root.iterdir() if root.is_dir() else ()
         return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
 
 
-def _line(name: str) -> Run | None:
-    """Return a run of the list; None for a folder in which nothing is kept."""
+def _describe(name: str) -> Run | None:
+    """Return a run, damaged or not; None for a folder without a model or results."""
     path = runs_folder() / name
     try:
-        kept = saved_run_path(name)
-        path = kept or path
-        return open_run(name) if kept else None
+        saved = saved_run_path(name)
+        path = saved or path
+        return open_run(name) if saved else None
     except StorageError as error:
         return Run(name, path, "", _created(path, {}), problem=str(error))
 
 
 def _kind(path: Path, record: Mapping[str, Any]) -> str:
-    # Earlier versions kept models only, and did not say what of.
+    # Earlier versions saved models only, and did not record their kind.
     guess = "cluster" if "paradigm" in record["metrics"] else "fit"
     return str(record.get("kind", guess if path.name == MODEL else "crossval"))
 
@@ -216,11 +216,11 @@ def _created(path: Path, record: Mapping[str, Any]) -> datetime:
     try:
         return datetime.fromisoformat(record["created"])
     except (KeyError, TypeError, ValueError):
-        return datetime.fromtimestamp(_written(path), UTC)
+        return datetime.fromtimestamp(_completion_time(path), UTC)
 
 
-def _written(path: Path) -> float:
-    """Return when the folder was completed; a damaged one is taken for the oldest."""
+def _completion_time(path: Path) -> float:
+    """Return the time at which the manifest was written; 0, the oldest, if it is missing."""
     try:
         return (path / MANIFEST).stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""Zarr groups that are complete or absent when written, and checked byte by byte when read."""
+"""Write Zarr groups atomically, and check every file against its digest when reading."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ def commit_group(
     fill: Callable[[zarr.Group], str],
     keep: Callable[[Path], bool] | None = None,
 ) -> None:
-    """Build a group out of sight and put it at `target` in one step.
+    """Build a group in a hidden folder and rename it to `target` in one step.
 
     Parameters
     ----------
     target : Path
-        Folder to create or replace. On any failure what was there stays as it was.
+        Folder to create or replace. On any failure an existing one stays as it was.
     attributes : dict
-        Plain JSON, kept with the group.
+        Plain JSON, stored as the attributes of the group.
     fill : callable
         Writes the arrays into the group and returns the digest of their values.
     keep : callable, optional
-        Asked under the lock; True leaves what is at `target` and drops the new group.
+        Called with an existing `target`, under the lock; if it returns True, `target` stays and
+        the new group is dropped.
     """
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
@@ -61,7 +62,7 @@ def commit_group(
 
 
 def built_at(group: zarr.Group) -> Path:
-    """Return the folder of a group that `commit_group` has given to be filled."""
+    """Return the folder of a group that `commit_group` passes to `fill`."""
     if not isinstance(group.store, LocalStore):
         raise TypeError(f"`group` is in a {type(group.store).__name__}; expected one on disk")
     return group.store.root
@@ -70,7 +71,7 @@ def built_at(group: zarr.Group) -> Path:
 def create_array(
     group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any
 ) -> zarr.Array[Any]:
-    """Create an empty array with the codecs that every array here has."""
+    """Create an empty array with the codecs that all our arrays have."""
     return group.create_array(
         name,
         shape=shape,
@@ -78,38 +79,38 @@ def create_array(
         dtype=dtype,
         compressors=(ZstdCodec(level=3), Crc32cCodec()),
         fill_value=0,
-        # Left out, a chunk of zeros and a lost chunk would look the same.
+        # By default Zarr omits chunks of zeros, and a lost chunk would look like one.
         config={"write_empty_chunks": True},
     )
 
 
 def put_array(group: zarr.Group, name: str, values: NDArray[Any], longest: int = 2**20) -> None:
-    """Write an array of any shape, cut along its first axis every `longest` rows."""
+    """Write an array of any shape, chunked along its first axis every `longest` rows."""
     chunks = (max(1, min(longest, len(values))), *(max(1, n) for n in values.shape[1:]))
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 
 def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
-    """Read a whole array of a group that `open_checked` gave."""
+    """Read a whole array of a group that `open_checked` returned."""
     store = group.store
     if not isinstance(store, CheckedStore):
         raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
     with name_damaged_store(store.root, name):
-        found = _checked_array(store, name)
-        return np.asarray(found[...])
+        array = _open_array(store, name)
+        return np.asarray(array[...])
 
 
 def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
     """Open a committed group: metadata are checked now, chunks when they are read."""
     try:
-        return _open_checked(root)
-    except DamagedStore:  # or replaced by a new one just now: that would be a good one
+        return _open_once(root)
+    except DamagedStore:  # perhaps another process is replacing it: the new one may be good
         exists_settled(root)
-        return _open_checked(root)
+        return _open_once(root)
 
 
-def _open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
-    """Open a group whose manifest, file lengths and metadata are in order."""
+def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:
+    """Open a group; raise DamagedStore unless manifest, file lengths and metadata are good."""
     manifest = read_manifest(root)
     check_presence(root, manifest)
     check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
@@ -122,54 +123,55 @@ def _open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
     """Open one array, given the manifest's entries for it."""
     with name_damaged_store(root, name):
-        return _checked_array(CheckedStore(root, files), name)
+        return _open_array(CheckedStore(root, files), name)
 
 
 @contextmanager
 def name_damaged_store(root: Path, name: str) -> Iterator[None]:
-    """Turn whatever Zarr says of metadata and chunks that it cannot read into a DamagedStore."""
+    """Turn any error by which Zarr fails to read metadata or chunks into a DamagedStore."""
     try:
         yield
     except StorageError:
         raise
-    # Of codecs, shapes and types that are none of ours it says so in many ways.
+    # Zarr raises many types of errors for codecs, shapes and dtypes that we never write.
     except Exception as error:
-        told = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
-        raise damaged_store(root, name, told) from error
+        defect = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
+        raise damaged_store(root, name, defect) from error
 
 
-def _checked_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """Open an array that is laid out as ours are: of numbers, with our codecs, no chunk missing.
+def _open_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
+    """Open an array; raise DamagedStore unless its layout is the one that `create_array` makes.
 
-    Others might take any room in memory, or mean what nobody has written.
+    It must have numbers, our codecs, and as many chunks as the manifest lists. Another layout might
+    need any amount of memory, or decode to values that nobody has written.
     """
-    found = zarr.open_array(store, path=name, mode="r", zarr_format=3)
-    codecs = tuple(type(each) for each in found.metadata.codecs)  # type: ignore[union-attr]
+    array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+    codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
     chunks = store.count(f"{name}/") - 1
-    if codecs != _CODECS or found.dtype.kind not in "biuf" or found.nchunks != chunks:
+    if codecs != _CODECS or array.dtype.kind not in "biuf" or array.nchunks != chunks:
         raise damaged_store(
             store.root,
             f"{name}/zarr.json",
-            f"shape {found.shape} of {found.dtype} in {found.nchunks} chunks by "
+            f"shape {array.shape} of {array.dtype} in {array.nchunks} chunks by "
             f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
         )
-    return found
+    return array
 
 
 class CheckedStore(LocalStore):
-    """A read-only Zarr store that hands out no byte that the manifest does not vouch for.
+    """A read-only Zarr store that returns only bytes that agree with the manifest.
 
     Zarr by itself reads a missing chunk as zeros. A file whose inode, times and length have not
-    changed since it was last checked is not hashed again.
+    changed since its last check is not hashed again.
     """
 
     def __init__(self, root: Path, files: Mapping[str, FileEntry]) -> None:
         super().__init__(root, read_only=True)
         self._files = files
-        self._checked: dict[str, tuple[int, ...]] = {}
+        self._checked_stamps: dict[str, tuple[int, ...]] = {}
 
     def count(self, start: str) -> int:
-        """Return how many files are listed whose names begin so."""
+        """Return the number of listed files whose names begin with `start`."""
         return sum(name.startswith(start) for name in self._files)
 
     async def get(
@@ -178,7 +180,7 @@ class CheckedStore(LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return the whole checked content of a file, or None for metadata that is not listed."""
+        """Return the whole checked content of a file, or None for metadata that are not listed."""
         if byte_range is not None:
             raise NotImplementedError("parts of a chunk cannot be checked; read it whole")
         entry = self._files.get(key)
@@ -190,19 +192,19 @@ class CheckedStore(LocalStore):
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
 
     def _load(self, key: str, entry: FileEntry) -> bytes:
-        """Read one file and check it against its entry."""
-        stamp, data = _read(self.root / key)
-        if data is None:  # the store may be in the middle of being replaced
+        """Return the content of a file that matches its entry, else raise DamagedStore."""
+        stamp, data = _read_stamped(self.root / key)
+        if data is None:  # another process may be replacing the store
             exists_settled(self.root)
-            stamp, data = _read(self.root / key)
-        if data is None or self._checked.get(key) != stamp:
+            stamp, data = _read_stamped(self.root / key)
+        if data is None or self._checked_stamps.get(key) != stamp:
             check_bytes(self.root, key, entry, data)
-            self._checked[key] = stamp
+            self._checked_stamps[key] = stamp
         return data or b""
 
 
-def _read(path: Path) -> tuple[tuple[int, ...], bytes | None]:
-    """Return the stamp and content of a file, None for one that cannot be read."""
+def _read_stamped(path: Path) -> tuple[tuple[int, ...], bytes | None]:
+    """Return the stamp (inode, times, length) and content of a file; None if it is unreadable."""
     try:
         with path.open("rb") as handle:
             stat = os.fstat(handle.fileno())

@@ -1,4 +1,4 @@
-"""Is all that is kept as it was written? Every file is read, and all that is wrong is named."""
+"""Verify the stored data sets and runs: read every file, and report all that is damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from storage.runs import (
     runs_folder,
 )
 
-# A store that is replaced while it is read is read again, but not for ever.
+# How often a store is read at most if another process replaces it during each reading.
 _TRIES = 5
 
 OnBytes = Callable[[int], None]
@@ -45,31 +45,31 @@ class Problem:
     ----------
     path : Path
     what : str
-        What is wrong with it.
+        The defect.
     """
 
     path: Path
     what: str
 
     def __str__(self) -> str:
-        """Return it as a line."""
+        """Return path and defect in one line."""
         return f"{self.path}: {self.what}"
 
 
-# Yields what is wrong with what is at a path, if there is anything.
+# Yields the problems of the file or folder at a path.
 Seek = Callable[[Path, OnBytes], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
 class StoredItem:
-    """Something in the home that can be checked.
+    """A data set or run in the home that can be checked.
 
     Attributes
     ----------
     kind : str
         "data set" or "run".
     name : str
-        That of its folder.
+        Name of its folder.
     path : Path
         The folder.
     """
@@ -80,30 +80,30 @@ class StoredItem:
 
     @property
     def bytes(self) -> int:
-        """Return the length of all its files together."""
+        """Return the total length of all its files."""
         total = 0
         for each in _files(self.path):
-            with suppress(OSError):  # gone by now
+            with suppress(OSError):  # removed in the meantime
                 total += each.lstat().st_size
         return total
 
     def problems(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Problem]:
-        """Yield all that is wrong with it.
+        """Yield all problems of the data set or run.
 
         Parameters
         ----------
         on_bytes : callable
             Called with the length of each file that has been read.
         """
-        yield from _found(self.path, _PROBLEMS[self.kind], on_bytes)
+        yield from _problems_at(self.path, _PROBLEMS[self.kind], on_bytes)
 
 
 def stored_items() -> list[StoredItem]:
-    """Return all that is in the home: data sets, and runs with whatever is kept of them."""
+    """Return all data sets, and all runs that have any file, unfinished ones too."""
     folders = [runs_folder() / name for name in run_names()]
     for each in (datasets_folder(), *folders):
         if not each.is_symlink():
-            remove_leftovers(each)  # what a writer that has died had set aside comes back
+            remove_leftovers(each)  # restores what a dead writer had set aside
     runs = [each for each in folders if any(_visible(each))]
     return [
         *(StoredItem("data set", path.name, path) for path in stored_folders()),
@@ -112,7 +112,7 @@ def stored_items() -> list[StoredItem]:
 
 
 def stored_items_named(name: str) -> list[StoredItem]:
-    """Return what has that name: a run, a data set, or all splits of one that are stored."""
+    """Return the items of that name: a run, a data set, or all its stored splits."""
     spec = DATASETS.get(name)
     splits = {folder_name(name, split) for split in spec.splits} if spec else set()
     names = {"data set": {name, *splits}, "run": {name}}
@@ -124,11 +124,11 @@ def _dataset_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 
 
 def _run_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    # The report is made anew of the rest whenever it is asked for; the state of clusters is told
-    # to people only.
-    for part, read in _PARTS.items():
-        yield from _found(folder / part, read, on_bytes)
-    yield from _strangers(folder, {*_PARTS, REPORT, STALLED}.__contains__)
+    # Two entries are not checked: each request rebuilds the report from the rest, and only people
+    # read the dumps of stalled Dask clusters.
+    for part, find_problems in _PARTS.items():
+        yield from _problems_at(folder / part, find_problems, on_bytes)
+    yield from _unexpected_entries(folder, {*_PARTS, REPORT, STALLED}.__contains__)
 
 
 def _model_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -145,19 +145,22 @@ def _checkpoint_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
         path = checkpoints.path(number)
         yield from _store_problems(path, lambda each: checkpoints.read(int(each.name)), on_bytes)
     yield from _pointer_problems(checkpoints)
-    yield from _strangers(folder, lambda name: name == NEWEST or Checkpoints.is_number(name))
+    yield from _unexpected_entries(
+        folder, lambda name: name == NEWEST or Checkpoints.is_number(name)
+    )
 
 
 def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
-    """Yield what is wrong with what names the newest, which is written after it."""
+    """Yield the problems of the pointer to the newest checkpoint, which is written after it."""
     try:
-        pointed, numbers = checkpoints.pointed, checkpoints.numbers
-        if pointed is None and numbers not in ([], [1]):
+        newest, numbers = checkpoints.pointed, checkpoints.numbers
+        if newest is None and numbers not in ([], [1]):
             yield Problem(checkpoints.folder / NEWEST, "it is missing, but checkpoints are there")
-        # By now there may be newer ones, and this one may have been let go.
-        gone = pointed is not None and not exists_settled(checkpoints.path(pointed))
-        if pointed is not None and gone and checkpoints.pointed == pointed:
-            yield Problem(checkpoints.path(pointed), "the newest checkpoint is missing")
+        # A running fit may have saved newer ones meanwhile and removed this one: the pointer is
+        # read again.
+        missing = newest is not None and not exists_settled(checkpoints.path(newest))
+        if newest is not None and missing and checkpoints.pointed == newest:
+            yield Problem(checkpoints.path(newest), "the newest checkpoint is missing")
     except DamagedStore as error:
         yield Problem(checkpoints.folder / NEWEST, error.what)
 
@@ -165,7 +168,7 @@ def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
 def _ledger_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     for path in PieceStore(folder).entries:
         yield from _file_problems(path, read_piece, on_bytes)
-    yield from _strangers(folder, lambda name: name.endswith(".json"))
+    yield from _unexpected_entries(folder, lambda name: name.endswith(".json"))
 
 
 def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -186,77 +189,77 @@ _PROBLEMS: dict[str, Seek] = {
 
 
 def _file_problems(path: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield what is wrong with a file that vouches for itself."""
+    """Yield the problem of a file that contains its own digest, if it has one."""
     if not path.is_file():
         return
     on_bytes(path.stat().st_size)
     try:
         read(path)
-    except FileNotFoundError:  # a run that goes on has no more use for it
+    except FileNotFoundError:  # a running process has removed it meanwhile
         return
     except StorageError as error:
-        yield _problem(path.parent, error)
+        yield _problem_of(path.parent, error)
 
 
 def _store_problems(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield what is wrong with a store as it is now, be it replaced in the meantime."""
-    found: list[Problem] = []
+    """Yield the problems of a store; if another process replaces it meanwhile, of the new one."""
+    problems: list[Problem] = []
     for _ in range(_TRIES):
-        before = _identity(root)
-        found = [] if before is None else list(_once(root, read, on_bytes))
-        if not found or _identity(root) == before:
+        before = _inode(root)
+        problems = [] if before is None else list(_problems_of_reading(root, read, on_bytes))
+        if not problems or _inode(root) == before:
             break
-    yield from found
+    yield from problems
 
 
-def _once(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
+def _problems_of_reading(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
     try:
         manifest = read_manifest(root)
     except DamagedStore as error:
-        yield _problem(root, error)
+        yield _problem_of(root, error)
         return
-    unfit = list(_unfit(root, manifest, on_bytes))
-    yield from unfit
-    yield from _unlisted(root, manifest)
-    if not unfit:
+    damaged = list(_damaged_files(root, manifest, on_bytes))
+    yield from damaged
+    yield from _unlisted_files(root, manifest)
+    if not damaged:
         try:
             read(root)
         except StorageError as error:
-            yield _problem(root, error)
+            yield _problem_of(root, error)
 
 
-def _unfit(root: Path, manifest: Manifest, on_bytes: OnBytes) -> Iterator[Problem]:
+def _damaged_files(root: Path, manifest: Manifest, on_bytes: OnBytes) -> Iterator[Problem]:
     for name, entry in manifest.files.items():
         try:
             check_bytes(root, name, entry, bytes_at(root / name))
         except DamagedStore as error:
-            yield _problem(root, error)
+            yield _problem_of(root, error)
         on_bytes(entry.bytes)
 
 
-def _unlisted(root: Path, manifest: Manifest) -> Iterator[Problem]:
-    known = {MANIFEST, *manifest.files}
+def _unlisted_files(root: Path, manifest: Manifest) -> Iterator[Problem]:
+    listed = {MANIFEST, *manifest.files}
     for path in _files(root):
-        if path.relative_to(root).as_posix() not in known:
+        if path.relative_to(root).as_posix() not in listed:
             yield Problem(path, "no manifest lists it")
 
 
 def _read_values(path: Path) -> None:
-    """Read a data set; DamagedStore where its values are not those that it says it has."""
+    """Read a whole data set; raise DamagedStore unless its values have the recorded digest."""
     data, digest = open_dataset(path), ContentDigest()
     for start in range(0, len(data.X), data.X.chunk_rows):
         digest.add(data.X.read(start, min(start + data.X.chunk_rows, len(data.X))))
-    found = digest.finish(data.labels)
-    if found != data.data_hash:
+    data_hash = digest.finish(data.labels)
+    if data_hash != data.data_hash:
         raise damaged_store(
-            path, MANIFEST, f"the values have the SHA-256 {found}, not its `data_hash`"
+            path, MANIFEST, f"the values have the SHA-256 {data_hash}, not its `data_hash`"
         )
 
 
-def _strangers(folder: Path, known: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield what nobody of us has put into a folder; hidden are locks and work in progress."""
+def _unexpected_entries(folder: Path, expected: Callable[[str], bool]) -> Iterator[Problem]:
+    """Yield the visible entries that we never write; hidden ones are locks and work in progress."""
     for path in _visible(folder):
-        if not known(path.name):
+        if not expected(path.name):
             yield Problem(path, "nothing that is kept has this name")
 
 
@@ -266,27 +269,27 @@ def _visible(folder: Path) -> list[Path]:
         return sorted(each for each in entries if each.name[0] != ".")
 
 
-def _found(path: Path, sought: Seek, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield problems, and `path` itself where it may not be looked into or leads out."""
+def _problems_at(path: Path, find_problems: Seek, on_bytes: OnBytes) -> Iterator[Problem]:
+    """Yield the problems at `path`; also `path` itself if it is unreadable or leads out."""
     try:
-        yield from sought(resolve_under(path.parent, path.name), on_bytes)
+        yield from find_problems(resolve_under(path.parent, path.name), on_bytes)
     except StorageError as error:
         yield Problem(path, str(error))
     except OSError as error:
         yield Problem(path, f"cannot be read ({error.strerror or error})")
 
 
-def _problem(root: Path, error: StorageError) -> Problem:
+def _problem_of(root: Path, error: StorageError) -> Problem:
     if isinstance(error, DamagedStore) and error.file:
         return Problem(root / error.file, error.what)
     return Problem(root / "zarr.json", str(error))
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield all files below a folder; of links only themselves."""
+    """Yield all files and links below a folder; links are not followed."""
     return (each for each in sorted(root.rglob("*")) if each.is_file() or each.is_symlink())
 
 
-def _identity(root: Path) -> int | None:
-    """Return what tells a folder from the one that replaces it; None for none."""
+def _inode(root: Path) -> int | None:
+    """Return the inode of a folder, by which a replacement is noticed; None if it is missing."""
     return root.stat().st_ino if exists_settled(root) else None

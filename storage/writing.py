@@ -1,6 +1,6 @@
-"""Write a data set as a stream of row blocks, with the moments of its columns.
+"""Write a data set to Zarr from a stream of row blocks, with the moments of its columns.
 
-No more than a chunk is held in memory.
+No more than a chunk is in memory at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Moments:
     squares : ndarray
         Sums of squared deviations from the mean.
     low, high : ndarray
-        Column minima and maxima: equal ones mark a constant column exactly.
+        Column minima and maxima: they are equal exactly for a constant column.
     """
 
     count: int
@@ -50,7 +50,7 @@ class Moments:
         mean = rows.mean(axis=0)
         low, high = rows.min(axis=0), rows.max(axis=0)
         rows -= mean
-        # The second term takes out what rounding left in the mean.
+        # The second term corrects for the rounding error of the mean.
         squares = (rows**2).sum(axis=0) - rows.sum(axis=0) ** 2 / len(rows)
         return cls(len(rows), mean, np.maximum(squares, 0.0), low, high)
 
@@ -93,7 +93,7 @@ def write_dataset(
     keep: Callable[[Path], bool] | None = None,
     on_rows: RowCount | None = None,
 ) -> None:
-    """Write a data set to the folder `target`, whole or not at all.
+    """Write a data set to the folder `target` atomically.
 
     Parameters
     ----------
@@ -102,23 +102,23 @@ def write_dataset(
     info : DatasetInfo
         Names and origin.
     row_blocks : iterable of ndarray of shape (any, d)
-        Finite numbers of one dtype, cut anyhow.
+        Finite numbers of one dtype; blocks may have any number of rows.
     labels : mapping of name to ndarray of shape (n,), optional
-        Integer codes or numbers. Looked at only after the last block, so the generator that
-        makes the blocks may fill it on the way.
+        Integer codes or numbers. The mapping is read only after the last block, so the generator
+        that makes the blocks may fill it meanwhile.
     chunk_rows : int, optional
         Rows per chunk; default the power of two that makes chunks of 2 to 4 MiB.
     expected_hash : str, optional
-        Raise ChecksumMismatch when the values have another digest.
+        Raise ChecksumMismatch if the values have another digest.
     keep : callable, optional
-        Asked with `target` under the lock; True leaves what is there.
+        Called with an existing `target`, under the lock; if it returns True, `target` stays.
     on_rows : callable, optional
         Called with the number of rows written so far.
     """
-    given = {} if labels is None else labels
+    label_values = {} if labels is None else labels
 
     def fill(group: zarr.Group) -> str:
-        data_hash = _fill(group, info, _chunks(row_blocks, chunk_rows), given, on_rows)
+        data_hash = _fill(group, info, _chunks(row_blocks, chunk_rows), label_values, on_rows)
         if expected_hash not in (None, data_hash):
             raise ChecksumMismatch(
                 f"{info.name} ({info.split}) has content SHA-256 {data_hash}; expected "
@@ -131,19 +131,19 @@ def write_dataset(
 
 def rechunk(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
     """Yield the same rows in blocks of `rows`; the last may be shorter."""
-    rest: list[Block] = []
-    have = 0
+    pending: list[Block] = []
+    pending_rows = 0
     for block in blocks:
         start = 0
-        while have + len(block) - start >= rows:
-            stop = start + rows - have
-            yield _join([*rest, block[start:stop]])
-            rest, have, start = [], 0, stop
+        while pending_rows + len(block) - start >= rows:
+            stop = start + rows - pending_rows
+            yield _join([*pending, block[start:stop]])
+            pending, pending_rows, start = [], 0, stop
         if start < len(block):
-            rest.append(block[start:].copy())  # the generator may reuse its buffer
-            have += len(block) - start
-    if have:
-        yield _join(rest)
+            pending.append(block[start:].copy())  # the generator may reuse its buffer
+            pending_rows += len(block) - start
+    if pending_rows:
+        yield _join(pending)
 
 
 def _fill(
@@ -172,11 +172,11 @@ def _write_rows(
     digest: ContentDigest,
     on_rows: RowCount | None,
 ) -> Moments:
-    """Write X chunk by chunk, taking digest and moments on the way."""
+    """Write X chunk by chunk, add the chunks to the digest, and return their moments."""
     X: zarr.Array[Any] | None = None
     moments: Moments | None = None
     for chunk in chunks:
-        if X is None:  # the first chunk is full, or all there is: no padding of small sets
+        if X is None:  # the first chunk is full or the only one, so small sets need no padding
             X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
         X.append(chunk)
         digest.add(chunk)
@@ -189,24 +189,26 @@ def _write_rows(
 
 
 def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:
-    """Yield checked chunks of the same dtype and width."""
+    """Yield checked chunks of one dtype and width."""
     blocks = iter(row_blocks)
     first = next(blocks, None)
     if first is None:
         return
-    first = _checked(np.asarray(first))
-    checked = (_alike(_checked(np.asarray(block)), first) for block in chain([first], blocks))
-    yield from rechunk(checked, chunk_rows or _default_rows(first))
+    first = _checked_block(np.asarray(first))
+    checked = (
+        _like_first(_checked_block(np.asarray(block)), first) for block in chain([first], blocks)
+    )
+    yield from rechunk(checked, chunk_rows or _default_chunk_rows(first))
 
 
-def _default_rows(block: Block) -> int:
+def _default_chunk_rows(block: Block) -> int:
     """Return the largest power of two of rows that fit `CHUNK_BYTES`."""
     fit: int = CHUNK_BYTES // (block.shape[1] * block.dtype.itemsize)
     return int(2 ** max(0, fit.bit_length() - 1))
 
 
-def _checked(block: Block) -> Block:
-    """Return the block in native byte order, or say why it cannot be stored."""
+def _checked_block(block: Block) -> Block:
+    """Return the block in native byte order; raise StorageError if it cannot be stored."""
     if block.ndim != 2 or block.shape[1] == 0 or block.dtype.kind not in "uif":
         raise StorageError(
             f"`row_blocks` gave shape {block.shape} of {block.dtype}; expected two dimensions of "
@@ -217,8 +219,8 @@ def _checked(block: Block) -> Block:
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
-def _alike(block: Block, first: Block) -> Block:
-    """Return the block if it has the width and dtype of the first."""
+def _like_first(block: Block, first: Block) -> Block:
+    """Return the block; raise StorageError unless it has the width and dtype of the first."""
     if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
         raise StorageError(
             f"`row_blocks` gave {block.shape[1]} columns of {block.dtype} after "
@@ -228,5 +230,5 @@ def _alike(block: Block, first: Block) -> Block:
 
 
 def _join(parts: list[Block]) -> Block:
-    """Concatenate, without a copy when there is but one part."""
+    """Concatenate blocks; a single one is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Rows of a stored data set, read in ranges by any process that is given this small object."""
+"""`ZarrRows`, a small picklable object by which any process reads rows of a stored data set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from storage.store import name_damaged_store, open_checked_array
 
 @dataclass(frozen=True)
 class ZarrRows:
-    """A matrix on disk, cut by rows. Pickles to a path and digests; opens itself where it lands.
+    """A matrix on disk, chunked by rows.
+
+    It pickles to a path and digests; the process that unpickles it opens the array.
 
     Attributes
     ----------
@@ -35,7 +37,7 @@ class ZarrRows:
     chunk_rows : int
         Rows per chunk; reading whole chunks costs least.
     files : Mapping[str, FileEntry]
-        What the manifest says of the array's files.
+        The manifest's entries for the array's files.
     """
 
     root: str
@@ -48,16 +50,16 @@ class ZarrRows:
 
     @classmethod
     def of(cls, root: Path, manifest: Manifest, array: str) -> ZarrRows:
-        """Describe a two-dimensional array of the store at `root`."""
+        """Return the handle of a two-dimensional array of the store at `root`."""
         files = {k: v for k, v in manifest.files.items() if k.startswith(f"{array}/")}
-        found = open_checked_array(root, array, files)
-        if found.ndim != 2 or found.chunks[1] != max(1, found.shape[1]):
+        opened = open_checked_array(root, array, files)
+        if opened.ndim != 2 or opened.chunks[1] != max(1, opened.shape[1]):
             raise damaged_store(
-                root, f"{array}/zarr.json", f"shape {found.shape} in chunks {found.chunks}"
+                root, f"{array}/zarr.json", f"shape {opened.shape} in chunks {opened.chunks}"
             )
-        n, d = found.shape
+        n, d = opened.shape
         path = str(root.resolve())
-        return cls(path, array, manifest.digest, (n, d), found.dtype, found.chunks[0], files)
+        return cls(path, array, manifest.digest, (n, d), opened.dtype, opened.chunks[0], files)
 
     @property
     def ndim(self) -> int:
@@ -68,21 +70,21 @@ class ZarrRows:
         return self.shape[0]
 
     def __dask_tokenize__(self) -> tuple[str, str, str]:
-        """Let Dask name tasks by what identifies the rows, not by every digest."""
+        """Return what identifies the rows, so that Dask need not hash every file's digest."""
         return (self.root, self.array, self.digest)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Read rows start to stop (not included).
+        """Read the rows from `start` up to, but not including, `stop`.
 
         Returns
         -------
         ndarray of shape (stop - start, d)
-            In the stored dtype, C order, the caller's own.
+            A copy in the stored dtype and C order, which the caller may change.
 
         Raises
         ------
         DamagedStore
-            When a file that holds these rows is missing or altered.
+            If a file that holds these rows is missing or altered.
         """
         if not 0 <= start <= stop <= len(self):
             raise IndexError(
@@ -95,11 +97,11 @@ class ZarrRows:
             return np.ascontiguousarray(_open(self)[start:stop])
 
     def verify(self) -> None:
-        """Read every file of the array and compare it with the manifest, whatever was cached."""
+        """Raise DamagedStore unless every file of the array, read anew, matches the manifest."""
         check_all(Path(self.root), self.files)
 
 
 @lru_cache(maxsize=64)
 def _open(rows: ZarrRows) -> zarr.Array[Any]:
-    """Open the array once per process."""
+    """Return the opened array; each process opens it once."""
     return open_checked_array(Path(rows.root), rows.array, rows.files)

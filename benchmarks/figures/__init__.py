@@ -1,8 +1,9 @@
-"""One function for each figure: it returns what it measured and what the figure must be.
+"""Registry of the figures: one function for each, which measures it and checks its target.
 
-Beside its numbers a figure has `must` (in words) and `met`; `table`, if there is one, is a list of
-lines with the same names; `peak_limit_gb`, if there is one, what all processes may hold at once;
-`picture` the path of one that it draws, below docs; `notes` lines of text below the table.
+A figure is a dict of numbers with `must`, its target in words, and `met`, whether it is met. It may
+also have `table`, a list of lines with the same keys; `peak_limit_gb`, the most memory of all
+processes together; `picture`, the path below docs of a picture that it draws; and `notes`, lines
+of text below the table.
 """
 
 from __future__ import annotations
@@ -60,5 +61,5 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         scale,
     )
 }
-# Measured only where they are named: they take many minutes, and room on disk.
+# Measured only if they are named: they take many minutes, and space on disk.
 UNASKED = frozenset({"scale", "optima", "blocks1m"})

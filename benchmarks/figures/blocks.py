@@ -1,4 +1,4 @@
-"""Kernels that are not low rank, on many rows: what a fit by random blocks takes, and adds."""
+"""Fits by random blocks of pairs, for kernels that are not low rank: time, memory and error."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from ism_dask.records.stopping import RESIDUAL
 Array = NDArray[Any]
 
 _Q = 5
-# Rows and features of the small fits by default, and seconds that each fit may take.
+# Rows and features of the small fits with defaults, and the most seconds that each fit may take.
 _FEW_ROWS, _FEW_FEATURES = 2_500, (2, 3, 5)
 _DEFAULT_SECONDS = (5, 5, 5, 30)
-# Rows that widths are taken from.
+# Number of rows from which the widths are taken.
 _WIDTH_ROWS = 20_000
-# An offset of this share of the median distance is next to none.
+# An offset of this share of the median distance makes the multiquadric almost a plain distance.
 _OFFSET = 0.05
 _WORKERS, _LIMIT = 2, "2GB"
 _SHARE = 0.2
 
 
 def default() -> Figure:
-    """MNIST by default: 2,500 rows with q = 2, 3 and 5, and 60,000 with q = 5."""
+    """MNIST with default settings: 2,500 rows with q = 2, 3 and 5, and 60,000 with q = 5."""
     rows = labelled(mnist_train())
-    few = rows.head(_FEW_ROWS).in_memory()
-    lines = [_default_line(few, q) for q in _FEW_FEATURES] + [_default_line(rows, _Q)]
+    small_rows = rows.head(_FEW_ROWS).in_memory()
+    lines = [_default_line(small_rows, q) for q in _FEW_FEATURES] + [_default_line(rows, _Q)]
     quick = all(line["seconds"] <= most for line, most in zip(lines, _DEFAULT_SECONDS, strict=True))
-    settled = all(line["residual"] <= RESIDUAL for line in lines[:-1])
+    stationary = all(line["residual"] <= RESIDUAL for line in lines[:-1])
     return {
         "table": lines,
         "must": "2,500 rows: 5 s and a residual of 1e-4; 60,000 rows: 30 s and 2 GB",
-        "met": bool(quick and settled and lines[-1]["peak_gb"] <= 2),
+        "met": bool(quick and stationary and lines[-1]["peak_gb"] <= 2),
     }
 
 
 def blocks60k() -> Figure:
-    """MNIST, 60,000 x 784, q = 5: distances, and a gaussian of the median times sqrt(q / d).
+    """MNIST, 60,000 x 784, q = 5: distances, and a gaussian of width median times sqrt(q / d).
 
-    `added` is how far two fits by other blocks are apart, over the root of 2; `halves` how far two
-    fits to the two halves of the rows are, as |P - P'| / sqrt(2 q).
+    `added` is the distance |P - P'| / sqrt(2 q) of the subspaces of two fits by different random
+    blocks, divided by sqrt(2). `halves` is that of two fits to the two halves of the rows.
     """
     rows = labelled(mnist_train())
     lines = [_line(name, kernel, rows, tol=None) for name, kernel in _kernels(rows).items()]
@@ -62,20 +62,21 @@ def blocks60k() -> Figure:
 
 
 def blocks1m() -> Figure:
-    """1,000,000 x 784 bytes, distances, q = 5, published rule, two workers of 2 GB.
+    """Fit 1,000,000 x 784 bytes, distances, q = 5, published stopping rule, two workers of 2 GB.
 
-    MNIST train shifted by up to two pixels; `added` and `halves` as in `blocks60k`.
+    The rows are MNIST train shifted by up to two pixels. `added` and `halves` are as in
+    `blocks60k`.
     """
     rows = labelled(shifted_mnist(1_000_000))
     with local_cluster(_WORKERS, _LIMIT) as client:
         line = _line("distances", _kernels(rows)["distances"], rows)
-        harm = restarts(client)
+        restart_count = restarts(client)
     return {
         "n": len(rows.y),
-        "restarts": harm,
+        "restarts": restart_count,
         **line,
         "must": "150 s, no restart, and `added` at most 0.2 of `halves`",
-        "met": bool(line["seconds"] <= 150 and not harm and line["share"] <= _SHARE),
+        "met": bool(line["seconds"] <= 150 and not restart_count and line["share"] <= _SHARE),
     }
 
 
@@ -117,9 +118,12 @@ def _line(name: str, kernel: Kernel, rows: Labelled, **rules: Any) -> Figure:
     say(f"{name}: {whole.seconds:.1f} s by {model.engine_}; other blocks, and halves ...")
     other = fit(rows, kernel, _Q, random_state=1, engine=model.engine_, **rules)
     middle = len(rows.y) // 2
-    ends = [_part(rows, 0, middle), _part(rows, middle, len(rows.y))]
-    halves = [fit(half, kernel, _Q, engine=model.engine_, **rules) for half in ends]
-    added, apart = _apart(whole, other) / np.sqrt(2), _apart(*halves)
+    halves_rows = [_part(rows, 0, middle), _part(rows, middle, len(rows.y))]
+    halves = [fit(half, kernel, _Q, engine=model.engine_, **rules) for half in halves_rows]
+    added, halves_distance = (
+        _subspace_distance(whole, other) / np.sqrt(2),
+        _subspace_distance(*halves),
+    )
     return {
         "kernel": name,
         "seconds": whole.seconds,
@@ -131,17 +135,17 @@ def _line(name: str, kernel: Kernel, rows: Labelled, **rules: Any) -> Figure:
         "residual": model.residual_,
         "standard_error": model.engine_standard_error_,
         "added": added,
-        "halves": apart,
-        "share": added / apart,
+        "halves": halves_distance,
+        "share": added / halves_distance,
     }
 
 
 def _part(rows: Labelled, start: int, stop: int) -> Labelled:
-    return Labelled(_Stretch(rows.X, start, stop), rows.y[start:stop])
+    return Labelled(_RowInterval(rows.X, start, stop), rows.y[start:stop])
 
 
-class _Stretch:
-    """Some rows of a source one after the other, as rows that any process can read by itself."""
+class _RowInterval:
+    """A range of consecutive rows of a source, itself a `RowSource` that any process can read."""
 
     def __init__(self, source: Any, start: int, stop: int) -> None:
         self.source, self.start = source, start
@@ -149,11 +153,11 @@ class _Stretch:
         self.dtype, self.chunk_rows = source.dtype, source.chunk_rows
 
     def read(self, start: int, stop: int) -> Array:
-        """Return rows `start` to `stop` (not included)."""
+        """Return rows `start` to `stop` (exclusive) of the range."""
         return np.asarray(self.source.read(self.start + start, self.start + stop))
 
 
-def _apart(one: Fit, other: Fit) -> float:
-    """Return |P - P'| / sqrt(2 q) of two fits, in standardised features."""
+def _subspace_distance(one: Fit, other: Fit) -> float:
+    """Return the distance |P - P'| / sqrt(2 q) of two subspaces, in standardised features."""
     V, W = one.W, other.W
     return float(np.linalg.norm(V @ V.T - W @ W.T) / np.sqrt(2 * V.shape[1]))

@@ -1,4 +1,4 @@
-"""One worker, two, four, and none: how much faster, and whether the bits stay the same."""
+"""Speed-up by worker processes, and bitwise equality of W on one, two and four and on threads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KERNELS: dict[str, Kernel] = {"gaussian": Gaussian("median"), "polynomial": Pol
 def workers() -> Figure:
     """MNIST, 60,000 training images, on clusters of worker processes with one thread each.
 
-    Every run has a cluster of its own that has seen some rows before the clock starts.
-    `fit` includes the look at the answer under the true kernel, `solved` does not.
+    Every run has a Dask cluster of its own, which fits some rows before the clock starts. `fit`
+    includes the residual of the answer under the true kernel, `solved` does not.
     """
     rows = labelled(mnist_train())
     lines = [_compared(name, kernel, rows) for name, kernel in _KERNELS.items()]
@@ -35,10 +35,11 @@ def workers() -> Figure:
 
 def _compared(name: str, kernel: Kernel, rows: Labelled) -> Figure:
     calls: dict[str, Callable[[], Fit]] = {
-        f"{name}, {count} workers": partial(_clustered, count, rows, kernel) for count in (1, 2)
+        f"{name}, {count} workers": partial(_fit_on_workers, count, rows, kernel)
+        for count in (1, 2)
     }
     one, two = ([run.value for run in runs] for runs in alternating(calls, _REPEATS).values())
-    others = [_clustered(4, rows, kernel), fit(rows, kernel)]
+    others = [_fit_on_workers(4, rows, kernel), fit(rows, kernel)]
     first = one[0].model.components_
     return {
         "kernel": name,
@@ -55,7 +56,7 @@ def _compared(name: str, kernel: Kernel, rows: Labelled) -> Figure:
     }
 
 
-def _clustered(count: int, rows: Labelled, kernel: Kernel) -> Fit:
+def _fit_on_workers(count: int, rows: Labelled, kernel: Kernel) -> Fit:
     with local_cluster(count):
         fit(rows.head(_WARM_UP_ROWS), kernel)
         return fit(rows, kernel)

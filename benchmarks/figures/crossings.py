@@ -1,4 +1,4 @@
-"""Where one engine overtakes another: what the rule of `auto` rests on."""
+"""Sizes at which one engine overtakes another: the evidence for the rule of `engine="auto"`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPEATS = 5
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Rows in memory, and at which degrees of how many of them monomials are counted."""
+    """Rows in memory, with the pairs (degree, rows) at which monomials are compared with tiles."""
 
     name: str
     rows: Labelled
@@ -25,30 +25,37 @@ class _Case:
 
 
 def crossover() -> Figure:
-    """Where `landmarks` and `features` overtake `exact`: what the rule of `auto` rests on.
+    """Sizes at which `landmarks` and `features` overtake `exact`, the basis of the rule of `auto`.
 
     By rows: one Phi and J, and whole fits, of rows in memory. By monomials: one Phi and J at
-    several degrees, told by monomials for each row. q = 10 on MNIST (717 columns that vary), and
-    q = 2 on blobs of 30 columns.
+    several degrees, against the number of monomials for each row. q = 10 on MNIST (717 columns
+    that vary), and q = 2 on blobs of 30 columns.
     """
-    found: Figure = {}
+    crossings: Figure = {}
     lines: list[Figure] = []
     for case in _cases():
         for engine, kernel in (
             ("landmarks", Gaussian("median")),
             ("features", Polynomial(degree=3)),
         ):
-            own = [_by_rows(case, engine, kernel, n) for n in _SIZES]
-            for what in ("phi", "fit"):
-                ratios = [line[f"{what}_times_as_fast"] for line in own]
-                found[f"{engine} from n, {what}, {case.name}"] = _told(crossing(_SIZES, ratios))
-            lines += own
-        own = sorted((_by_degree(case, *each) for each in case.degrees), key=_share)
-        ratios = [line["phi_times_as_fast"] for line in own]
+            case_lines = [_by_rows(case, engine, kernel, n) for n in _SIZES]
+            for measure in ("phi", "fit"):
+                ratios = [line[f"{measure}_times_as_fast"] for line in case_lines]
+                crossings[f"{engine} from n, {measure}, {case.name}"] = _size_or_words(
+                    crossing(_SIZES, ratios)
+                )
+            lines += case_lines
+        case_lines = sorted((_by_degree(case, *each) for each in case.degrees), key=_share)
+        ratios = [line["phi_times_as_fast"] for line in case_lines]
         key = f"features up to m / n, phi, {case.name}"
-        found[key] = _told(crossing([_share(line) for line in own], ratios))
-        lines += own
-    return {**found, "table": lines, "must": "(nothing: it backs the rule of auto)", "met": True}
+        crossings[key] = _size_or_words(crossing([_share(line) for line in case_lines], ratios))
+        lines += case_lines
+    return {
+        **crossings,
+        "table": lines,
+        "must": "(nothing: it backs the rule of auto)",
+        "met": True,
+    }
 
 
 def _cases() -> tuple[_Case, ...]:
@@ -63,7 +70,7 @@ def _cases() -> tuple[_Case, ...]:
 
 
 def _by_rows(case: _Case, engine: str, kernel: Kernel, n: int) -> Figure:
-    """Compare one engine with tiles at n rows."""
+    """Compare one engine with the tiles of the exact engine at n rows."""
     say(f"{case.name}, {n} rows, {engine} ...")
     head = case.rows.head(n)
     calls = {name: partial(fit, head, kernel, case.q, engine=name) for name in (engine, "exact")}
@@ -75,7 +82,7 @@ def _by_rows(case: _Case, engine: str, kernel: Kernel, n: int) -> Figure:
 
 
 def _by_degree(case: _Case, degree: int, n: int) -> Figure:
-    """Compare features with tiles at so many monomials for each of n rows."""
+    """Compare the monomials of one degree with the tiles of the exact engine at n rows."""
     kernel = Polynomial(degree=degree)
     problem = problem_of(case.rows.head(n), kernel)
     phi = phi_seconds(problem, ("features", "exact"), case.q, _REPEATS)
@@ -98,5 +105,5 @@ def _share(line: Figure) -> float:
     return float(line["monomials_a_row"])
 
 
-def _told(where: float | None) -> float | str:
-    return "nowhere here" if where is None else where
+def _size_or_words(size: float | None) -> float | str:
+    return "nowhere here" if size is None else size

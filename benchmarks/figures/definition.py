@@ -1,4 +1,4 @@
-"""Against the dense definition: the time of whole fits, and the error of each engine."""
+"""Compare with the dense definition: the time of whole fits, and the error of each engine."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _REPEATS = 5
 def dense9000() -> Figure:
     """Fit the first 9,000 MNIST training images, q = 10, in the library and in plain NumPy.
 
-    The dense fit makes Gamma as the paper writes it, `H K_Y H` with two n x n products. How long
-    it would take with Gamma centred by means instead, which a careful user would do, is told
-    beside it. Its width is the median over the 5,000 rows that the library draws, and it starts
+    The dense fit computes Gamma as the paper writes it, `H K_Y H` with two n x n products. A
+    careful user would centre Gamma by means instead; another column has the ratio for that. The
+    width of the dense fit is the median over the 5,000 rows that the library draws, and it starts
     as the library does, from the eigenvectors of Phi0 that are more than rounding noise (9, one
-    less than classes): else the two would solve different problems. These rows have pixels that
-    vary together in all of them, so that a tenth direction adds nothing to J and is noise: the
-    subspaces are compared in the directions that the data determine.
+    less than classes): otherwise the two would solve different problems. In these rows some pixels
+    always vary together, so that a tenth direction adds nothing to J and is noise: the subspaces
+    are compared in the directions that the data determine.
     """
     rows = labelled(mnist_train()).head(9000).in_memory()
     lines = [
@@ -49,19 +49,19 @@ def dense9000() -> Figure:
     }
 
 
-def _against_dense(name: str, kernel: Kernel, rows: Labelled, asked: float) -> Figure:
+def _against_dense(name: str, kernel: Kernel, rows: Labelled, target: float) -> Figure:
     fits = [r.value for r in alternating({name: lambda: fit(rows, kernel)}, _REPEATS)[name]]
     say(f"{name}: {middle(fits, 'seconds'):.2f} s; the same by the dense definition ...")
     whole = timed(lambda: _dense_fit(kernel, rows))
     say(f"{name}: {whole.seconds:.1f} s")
-    # The same fit but for the way that Gamma is centred.
+    # The seconds of the same dense fit with Gamma centred by means.
     by_means = whole.seconds - whole.value.gamma_seconds + _means_seconds(rows.y)
     return {
         "kernel": name,
         "seconds": middle(fits, "seconds"),
         "dense_seconds": whole.seconds,
         "times_as_fast": whole.seconds / middle(fits, "seconds"),
-        "asked": asked,
+        "asked": target,
         "times_as_fast_gamma_by_means": by_means / middle(fits, "seconds"),
         **_iterations(fits, whole.value),
         **_subspaces(fits[0], whole.value.fit),
@@ -70,26 +70,28 @@ def _against_dense(name: str, kernel: Kernel, rows: Labelled, asked: float) -> F
 
 @dataclass(frozen=True, eq=False)
 class _Dense:
-    """A dense fit, and how much of its time went into Gamma."""
+    """A dense fit, and the seconds that it spent on Gamma."""
 
     fit: dense.DenseFit
     gamma_seconds: float
 
 
 def _dense_fit(kernel: Kernel, rows: Labelled) -> _Dense:
-    """Do all that the library does: standardise, find the width, make Gamma, iterate."""
+    """Fit by the same steps as the library: standardise, find the width, make Gamma, iterate."""
     X = dense.standardised(rows.X.astype(float))
     gamma = timed(lambda: dense.label_dependence(rows.y))
     if isinstance(kernel, Polynomial):
-        found = dense.dense_polynomial_fit(X, rows.y, 10, degree=kernel.degree, Gamma=gamma.value)
+        dense_fit = dense.dense_polynomial_fit(
+            X, rows.y, 10, degree=kernel.degree, Gamma=gamma.value
+        )
     else:
         sigma = dense.median_distance(X[_sample(len(X))])
-        found = dense.dense_gaussian_fit(X, rows.y, 10, sigma=sigma, Gamma=gamma.value)
-    return _Dense(found, gamma.seconds)
+        dense_fit = dense.dense_gaussian_fit(X, rows.y, 10, sigma=sigma, Gamma=gamma.value)
+    return _Dense(dense_fit, gamma.seconds)
 
 
 def _sample(n: int) -> Array:
-    """Return the numbers of the rows that the library takes the median width from."""
+    """Return the indices of the rows from which the library takes the median width."""
     if n <= SAMPLE_ROWS:
         return np.arange(n)
     return np.sort(check_random_state(0).choice(n, SAMPLE_ROWS, replace=False))
@@ -111,11 +113,11 @@ def _iterations(fits: list[Fit], other: _Dense) -> Figure:
 
 
 def _subspaces(ours: Fit, other: dense.DenseFit) -> Figure:
-    known = determined(ours.model)
-    W = other.W[:, ::-1]  # NumPy's eigenvalues rise
+    compared = determined(ours.model)
+    W = other.W[:, ::-1]  # NumPy sorts eigenvalues in ascending order
     return {
-        "components_compared": known,
-        "sine": leading_sine(W, ours.W, known),
+        "components_compared": compared,
+        "sine": leading_sine(W, ours.W, compared),
         "sine_of_all_ten": leading_sine(W, ours.W, len(W.T)),
         "J_off": abs(ours.model.objective_ / other.objective - 1),
     }
@@ -134,9 +136,9 @@ class _Truth:
 def engines(n: int = 5000) -> Figure:
     """Each engine at one W of 5,000 MNIST training images, against the dense definition.
 
-    Relative errors of Phi (Frobenius norm) and of J, the bound that the engine gives on that of
-    J, and seconds for one Phi and J from rows in memory. Bytes are worked on in float32, which
-    is what limits the exact engines; the lines with float64 rows show them without.
+    Relative errors of Phi (Frobenius norm) and of J, the engine's bound on the error of J, and
+    seconds for one Phi and J from rows in memory. Engines compute on byte rows in float32, whose
+    rounding limits the exact engines; the lines with float64 rows show them without that limit.
     """
     rows = labelled(mnist_train()).head(n).in_memory()
     lines: list[Figure] = []
@@ -166,7 +168,7 @@ _ROUNDING = 1e-5
 def _errors(
     name: str, kernel: Kernel, which: tuple[tuple[str, float], ...], rows: Labelled
 ) -> list[Figure]:
-    """Return a line for each engine and precision."""
+    """Return a line for each engine and tolerance, with rows as stored and in float64."""
     problem = problem_of(rows, kernel)
     truth = _truth(problem.kernel, rows, first_subspace(problem, 10))
     lines = [{"kernel": name, "engine": "dense", "seconds_a_phi": truth.seconds}]
@@ -180,27 +182,27 @@ def _errors(
 
 def _error(kernel: Kernel, engine: str, tol: float, rows: Labelled, truth: _Truth) -> Figure:
     problem = problem_of(rows, kernel, tol)
-    serving = first_engine(engine, problem, truth.W.shape[1])
-    found = serving.phi(truth.W)
-    runs = [timed(partial(serving.phi, turned(truth.W, seed))) for seed in range(3)]
-    phi_off = float(np.linalg.norm(found.matrix - truth.phi) / np.linalg.norm(truth.phi))
-    J_off = abs(found.objective / truth.objective - 1)
+    serving_engine = first_engine(engine, problem, truth.W.shape[1])
+    evaluation = serving_engine.phi(truth.W)
+    runs = [timed(partial(serving_engine.phi, turned(truth.W, seed))) for seed in range(3)]
+    phi_off = float(np.linalg.norm(evaluation.matrix - truth.phi) / np.linalg.norm(truth.phi))
+    J_off = abs(evaluation.objective / truth.objective - 1)
     return {
-        "engine_tol": tol if serving.approximate else None,
+        "engine_tol": tol if serving_engine.approximate else None,
         "rows": str(problem.shards.dtype),
         "phi_off": phi_off,
         "J_off": J_off,
-        "J_bound": found.error,
+        "J_bound": evaluation.error,
         "seconds_a_phi": median_seconds(runs),
         "ok": bool(
-            J_off <= max(found.error, _ROUNDING)
-            and phi_off <= (tol if serving.approximate else _ROUNDING)
+            J_off <= max(evaluation.error, _ROUNDING)
+            and phi_off <= (tol if serving_engine.approximate else _ROUNDING)
         ),
     }
 
 
 def _truth(kernel: Kernel, rows: Labelled, W: Array) -> _Truth:
-    """Return Phi and J by the dense definition; W is that of the columns that vary."""
+    """Return Phi and J by the dense definition; W has a row for each column that varies."""
     X = dense.standardised(rows.X.astype(float))[:, rows.X.std(axis=0) > 0]
     Gamma = dense.label_dependence(rows.y, by_products=False)
 
@@ -220,5 +222,5 @@ def _truth(kernel: Kernel, rows: Labelled, W: Array) -> _Truth:
 
 
 def _polynomial(kernel: Kernel) -> tuple[int, float]:
-    """Return degree and offset: a linear kernel has degree 1, and what is added to it is lost."""
+    """Return degree and offset of a kernel; the linear one has degree 1 and ignores offsets."""
     return (kernel.degree, kernel.offset) if isinstance(kernel, Polynomial) else (1, 0.0)

@@ -1,4 +1,4 @@
-"""How fast the tiles of the exact engine are, beside plain products."""
+"""Speed of the tiles of the exact engine, relative to plain matrix products."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ def tiles() -> Figure:
 def tiles60k() -> Figure:
     """Compare useful flops of one exact Phi of all 60,000 images with plain products.
 
-    They are streamed from the stored data set, as a fit does: reading and standardising them in
-    each task counts.
+    They are streamed from the stored data set as in a fit: the time includes reading and
+    standardising them in each task.
     """
     problem = problem_of(labelled(mnist_train()), Gaussian("median"))
     return _beside_products(problem, repeats=3, least=0.55)
 
 
 def _beside_products(problem: Problem, *, repeats: int, least: float, q: int = 10) -> Figure:
-    """Compare some exact Phi at a random W (d, q) with products before and after each."""
+    """Compare `repeats` exact Phi at a random W (d, q) with products before and after each."""
     n, d = problem.shards.n_rows, problem.d
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
     engine = first_engine("exact", problem, q)
     engine.phi(W)
     runs = []
     for _ in range(repeats):
-        # The product's rate on both sides of the fit: these machines change speed by the second.
+        # The rate is the mean of products before and after: such machines change speed by the
+        # second.
         before = product_rate()
         seconds = timed(lambda: engine.phi(W)).seconds
         rate = 0.5 * (before + product_rate())

@@ -1,4 +1,4 @@
-"""How the time of each engine grows with the rows."""
+"""Growth of the time of each engine with the number of rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from ism_dask.kernels import Gaussian, Kernel, Polynomial
 Array = NDArray[Any]
 _SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
 _REPEATS = 3
-# The time of a fit hangs on how many iterations it happens to take: these are made at every n.
+# The time of a fit depends on its number of iterations, so all fits make this many, which a
+# tolerance that is never met ensures.
 _ITERATIONS, _NEVER = 4, 1e-12
 _DENSE_SIZES = (2000, 5000)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """An engine with the kernel that it is measured on, up to some rows."""
+    """An engine, the kernel that it is measured with, and its largest number of rows."""
 
     engine: str
     kernel: Kernel
@@ -47,9 +48,9 @@ _KINDS = (
 def slope() -> Figure:
     """Seconds against n on the first rows of MNIST train, streamed from disk, q = 10.
 
-    Every fit makes four iterations, at whatever n. `solved` leaves out the look at the answer
-    under the true kernel, which takes O(n^2) time up to 63,000 rows; `fit` has it. `phi` is one
-    Phi and J. The slopes are least squares of log seconds against log n from 10,000 rows up.
+    Every fit makes four iterations at any n. `solved` leaves out the residual under the true
+    kernel, which takes O(n^2) time up to 63,000 rows; `fit` includes it. `phi` is one Phi and J.
+    The slopes are least-squares fits of log seconds against log n from 10,000 rows up.
     """
     rows = labelled(mnist_train())
     lines = [*_engine_lines(rows), *(_dense_line(n, rows) for n in _DENSE_SIZES)]
@@ -64,7 +65,7 @@ def slope() -> Figure:
 
 
 def _engine_lines(rows: Labelled) -> list[Figure]:
-    """Return a line for each engine and n; every repeat goes through all of them."""
+    """Return a line for each engine and n; each repeat runs all of them in turn."""
     points = [(kind, n) for kind in _KINDS for n in _SIZES if n <= kind.most]
     calls = {f"{kind.engine}, {n:,} rows": partial(_fit, kind, n, rows) for kind, n in points}
     runs = alternating(calls, _REPEATS).values()
@@ -91,17 +92,17 @@ def _line(kind: _Kind, n: int, rows: Labelled, fits: list[Fit]) -> Figure:
 
 
 def _dense_line(n: int, rows: Labelled) -> Figure:
-    """Return the line of the dense definition, which is left to end by itself."""
+    """Return the line of the dense definition, which iterates until its own stopping rule."""
     head = rows.head(n).in_memory()
     X = dense.standardised(head.X.astype(float))
     sigma = dense.median_distance(X)
-    found = timed(lambda: dense.dense_gaussian_fit(X, head.y, 10, sigma=sigma))
-    say(f"dense, {n:,} rows: {found.seconds:.1f} s")
+    run = timed(lambda: dense.dense_gaussian_fit(X, head.y, 10, sigma=sigma))
+    say(f"dense, {n:,} rows: {run.seconds:.1f} s")
     return {
         "n": n,
-        "engine": f"dense, {found.value.n_iter} iterations",
-        "seconds_fit": found.seconds,
-        "seconds_phi": float(np.median(found.value.seconds)),
+        "engine": f"dense, {run.value.n_iter} iterations",
+        "seconds_fit": run.seconds,
+        "seconds_phi": float(np.median(run.value.seconds)),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a few new features are good for: accuracy on rows held out, agreement of two halves."""
+"""Accuracy of a few new features on held-out rows, and agreement of fits to two halves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage import ingest
 
 _METHODS = ("LDA", "PLS", "NCA", PAPER, DEFAULT)
 _FOLDS = 5
-# With fewer rows than these, one row weighs as much as what may be lost: folds are drawn again.
+# With fewer rows, one row weighs as much as the accuracy that may be lost, so folds are repeated.
 _FEW_ROWS, _REPEATS = 1_000, 4
 _MNIST_TRAIN, _MNIST_TEST, _MNIST_DRAWS = 2_500, 2_000, 3
 _MOST_BELOW_PAPER = 0.005
@@ -27,7 +27,7 @@ _HALVED_ROWS, _HALVINGS = 5_000, 5
 
 @dataclass(frozen=True)
 class _Case:
-    """A data set, how many new features, and the accuracy that the default must have."""
+    """A data set, the number of new features, and the least accuracy of the default."""
 
     data: str
     q: int
@@ -48,11 +48,11 @@ _HALVED = (("digits", 2), ("digits", 5), ("mnist", 2), ("mnist", 5), ("face", 5)
 
 
 def accuracy() -> Figure:
-    """Accuracy of an RBF-SVM on X W, on rows that neither has seen.
+    """Accuracy of an RBF-SVM on X W, on rows held out from both fits.
 
-    Five stratified folds (four times five for fewer than 1,000 rows); of MNIST three draws of
+    Five stratified folds (four times five for fewer than 1,000 rows); for MNIST, three draws of
     2,500 training images and 2,000 others. Columns are standardised by the rows of the fit, and
-    X W goes to scikit-learn's SVC as it is. `default` is `SupervisedIKDR(q).fit(X, y)`;
+    scikit-learn's SVC takes X W unscaled. `default` is `SupervisedIKDR(q).fit(X, y)`;
     `paper's settings` has the median width and one start.
     """
     lines = [_case_line(case) for case in _CASES]
@@ -69,8 +69,8 @@ def accuracy() -> Figure:
 def stability() -> Figure:
     """Distance of the subspaces of two random halves of the rows: means of five halvings.
 
-    `|P - Q|_F / sqrt(2 q)` of the projectors in standardised columns, with the default and with
-    the paper's settings; of MNIST 5,000 training images.
+    The distance is `|P - Q|_F / sqrt(2 q)` of the projectors in standardised columns, with the
+    default and with the paper's settings; for MNIST, of 5,000 training images.
     """
     lines = [_halved_line(name, q) for name, q in _HALVED]
     return {
@@ -88,7 +88,7 @@ def _rows(name: str) -> Labelled:
 
 
 def _splits(name: str, rows: Labelled) -> list[tuple[Array, Array]]:
-    """Return the rows to fit and those to test, as numbers."""
+    """Return the indices of the training rows and of the test rows of each split."""
     n = len(rows.y)
     if name == "mnist":
         orders = [np.random.default_rng(draw).permutation(n) for draw in range(_MNIST_DRAWS)]
@@ -100,21 +100,21 @@ def _splits(name: str, rows: Labelled) -> list[tuple[Array, Array]]:
 
 
 def _case_line(case: _Case) -> Figure:
-    """Return the mean accuracy of each method on one data set."""
+    """Return a line with the mean accuracy of each method on one data set."""
     rows = _rows(case.data)
     splits = _splits(case.data, rows)
     cells = [(_part(rows, train), _part(rows, test), case.q) for train, test in splits]
     runs = list(in_processes(_scored, cells))
     means = {name: float(np.mean([run[name].value for run in runs])) for name in _METHODS}
     say(f"{case.data}, q = {case.q}: {means[DEFAULT]:.3f}")
-    near = means[DEFAULT] >= means[PAPER] - _MOST_BELOW_PAPER
+    near_paper = means[DEFAULT] >= means[PAPER] - _MOST_BELOW_PAPER
     return {
         "data": case.data,
         "q": case.q,
         **{name: round(mean, 4) for name, mean in means.items()},
         "must_be": case.least,
         "seconds_a_fit": float(np.median([run[DEFAULT].seconds for run in runs])),
-        "ok": bool(means[DEFAULT] >= case.least and near),
+        "ok": bool(means[DEFAULT] >= case.least and near_paper),
     }
 
 
@@ -139,14 +139,14 @@ def _halved_line(name: str, q: int) -> Figure:
     orders = [np.random.default_rng(seed).permutation(len(rows.y))[:n] for seed in range(_HALVINGS)]
     halves = [np.array_split(order, 2) for order in orders]
     cells = [(_part(rows, one), _part(rows, other), q) for one, other in halves]
-    runs = list(in_processes(_apart, cells))
+    runs = list(in_processes(_halves_distance, cells))
     means = {method: float(np.mean([run[method] for run in runs])) for method in (DEFAULT, PAPER)}
     say(f"{name}, q = {q}: halves {means[DEFAULT]:.3f} apart")
     return {"data": name, "q": q, "rows": n, **means, "ok": means[DEFAULT] <= means[PAPER]}
 
 
-def _apart(one: Labelled, other: Labelled, q: int) -> dict[str, float]:
-    """Return how far the subspaces of two halves are from each other."""
+def _halves_distance(one: Labelled, other: Labelled, q: int) -> dict[str, float]:
+    """Return the distance of the subspaces of two halves, with the default and as in the paper."""
     return {
         method: distance(*(projection(method, half.X, half.y, q).W for half in (one, other)))
         for method in (DEFAULT, PAPER)

@@ -1,4 +1,4 @@
-"""MNIST's 60,000 training images, streamed from disk, against every pair of rows in a tile."""
+"""Fit MNIST's 60,000 training images, streamed from disk, and compare with the exact engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _same_answer(figure: Figure) -> bool:
 
 
 def _against_exact(kernel: Kernel) -> Figure:
-    """Fit with the default engine, then once with tiles, and compare."""
+    """Fit with the default engine, then once with the exact engine, and compare."""
     data = mnist_train()
     rows = labelled(data)
     with PeakMemory() as peak:
@@ -51,7 +51,7 @@ def _against_exact(kernel: Kernel) -> Figure:
     say("the same with engine='exact' ...")
     exact = fit(rows, kernel, engine="exact")
     say(f"exact: {exact.seconds:.1f} s; J of the default answer, exactly ...")
-    return {**_answer(fits), "fit_peak_gb": peak.together / 1e9, **_apart(fits[0], exact)}
+    return {**_answer(fits), "fit_peak_gb": peak.together / 1e9, **_differences(fits[0], exact)}
 
 
 def _answer(fits: list[Fit]) -> Figure:
@@ -68,8 +68,8 @@ def _answer(fits: list[Fit]) -> Figure:
     }
 
 
-def _apart(ours: Fit, exact: Fit) -> Figure:
-    """Compare with the exact answer; J at our own W comes from float64 tiles."""
+def _differences(ours: Fit, exact: Fit) -> Figure:
+    """Compare a fit with the exact one; J at its own W comes from float64 tiles."""
     rows = labelled(mnist_train())
     n = len(rows.y)
     Z = ours.model.transform(rows.X)

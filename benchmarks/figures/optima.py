@@ -1,4 +1,4 @@
-"""How good an optimum is, and what it costs: ISM, its options and its rivals on one engine."""
+"""Quality and cost of the optima found by ISM, its options and the other solvers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ism_dask.kernels import Gaussian, Kernel, Multiquadric, Polynomial
 from storage import ingest
 
 _DATA = ("wine", "cancer", "face")
-# The first of ten.
+# Only the first three of ten folds are measured.
 _FOLDS = 3
 _CAP_SECONDS = 60.0
 _FINE = {"tol": 1e-6, "max_iter": 1000}
@@ -32,14 +32,14 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "grassmann": {"solver": "grassmann"},
     "dimension-growth": {"solver": "dimension-growth"},
 }
-# The default of the library, with the same start.
+# This variant must match the other solvers: it is the default of the library, with their start.
 _JUDGED = "ism to 1e-6"
-_RIVALS = ("stiefel", "grassmann", "dimension-growth")
+_OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
 _EQUAL = 1e-6
 
 
 def _narrow(rows: Array) -> Kernel:
-    """Return the gaussian of a quarter of the median distance."""
+    """Return the gaussian kernel whose width is a quarter of the median distance."""
     return Gaussian("median").resolve(scale(rows)).widened(0.25)
 
 
@@ -53,24 +53,24 @@ _KERNELS: dict[str, Callable[[Array], Kernel]] = {
 
 
 def optima() -> Figure:
-    """J, accuracy and seconds of ISM, of its options, and of its rivals: Wine, Cancer and Face.
+    """J, accuracy and seconds of ISM, its options, and the other solvers: Wine, Cancer and Face.
 
-    Means of the first three of ten folds. `J below best` is how far J is below the largest that
-    any of them found in that fold; rivals have 60 s for a fold.
+    Means over the first three of ten folds. `J below best` is how far J is below the largest J of
+    any variant in the same fold. The other solvers have a time limit of 60 s for each fold.
     """
     cells = list(product(_DATA, _KERNELS))
     table = [line for name, kernel in cells for line in _lines(name, kernel)]
-    behind = [
+    cells_behind = [
         line["J_below_rivals"]
         for line in table
         if line["solver"] == _JUDGED and line["J_below_rivals"] > _EQUAL
     ]
     return {
         "cells": len(cells),
-        "cells_behind_a_rival": len(behind),
+        "cells_behind_a_rival": len(cells_behind),
         "table": table,
         "must": f"J of {_JUDGED} at least that of the best rival in each cell, but for 1e-6 of it",
-        "met": not behind,
+        "met": not cells_behind,
     }
 
 
@@ -80,12 +80,12 @@ def _lines(name: str, kernel: str) -> Iterator[Figure]:
     folds = StratifiedKFold(10, shuffle=True, random_state=0).split(rows.X, rows.y)
     measured: list[dict[str, Figure]] = []
     for _, (train, test) in zip(range(_FOLDS), folds, strict=False):
-        known, asked = (Labelled(rows.X[part], rows.y[part]) for part in (train, test))
-        made = _KERNELS[kernel](np.asarray(rows.X[train], dtype=float))
+        train_rows, test_rows = (Labelled(rows.X[part], rows.y[part]) for part in (train, test))
+        resolved = _KERNELS[kernel](np.asarray(rows.X[train], dtype=float))
         measured.append(
             {
-                variant: _measured(fit(known, made, q, **options), known, asked)
-                for variant, options in _capped().items()
+                variant: _measured(fit(train_rows, resolved, q, **options), train_rows, test_rows)
+                for variant, options in _variants_with_time_limits().items()
             }
         )
     say(f"{name}, {kernel}: {_FOLDS} folds")
@@ -93,19 +93,19 @@ def _lines(name: str, kernel: str) -> Iterator[Figure]:
         yield {"data": name, "kernel": kernel, "solver": variant, **_means(measured, variant)}
 
 
-def _capped() -> dict[str, dict[str, Any]]:
+def _variants_with_time_limits() -> dict[str, dict[str, Any]]:
     return {
-        name: {**options, "max_seconds": _CAP_SECONDS} if name in _RIVALS else options
+        name: {**options, "max_seconds": _CAP_SECONDS} if name in _OTHER_SOLVERS else options
         for name, options in _VARIANTS.items()
     }
 
 
-def _measured(fitted: Fit, known: Labelled, asked: Labelled) -> Figure:
+def _measured(fitted: Fit, train_rows: Labelled, test_rows: Labelled) -> Figure:
     model = fitted.model
-    svm = SVC().fit(model.transform(known.X), known.y)
+    svm = SVC().fit(model.transform(train_rows.X), train_rows.y)
     return {
         "J": model.objective_,
-        "accuracy": svm.score(model.transform(asked.X), asked.y),
+        "accuracy": svm.score(model.transform(test_rows.X), test_rows.y),
         "seconds": fitted.seconds,
         "residual": model.residual_,
         "settled": model.converged_,
@@ -117,7 +117,7 @@ def _means(measured: list[dict[str, Figure]], variant: str) -> Figure:
     means = {key: float(np.mean([each[key] for each in own])) for key in ("accuracy", "seconds")}
     return {
         "J_below_best": _below(measured, variant, tuple(_VARIANTS)),
-        "J_below_rivals": _below(measured, variant, _RIVALS),
+        "J_below_rivals": _below(measured, variant, _OTHER_SOLVERS),
         **means,
         "residual": float(np.max([each["residual"] for each in own])),
         "settled": f"{sum(each['settled'] for each in own)} of {len(own)}",
@@ -125,7 +125,7 @@ def _means(measured: list[dict[str, Figure]], variant: str) -> Figure:
 
 
 def _below(measured: list[dict[str, Figure]], variant: str, others: tuple[str, ...]) -> float:
-    """Return by which share J is below the largest of some others, as a mean; negative above."""
+    """Return the mean share by which J is below the largest of `others`; negative if above."""
     shares = []
     for fold in measured:
         best = max(fold[other]["J"] for other in others)

@@ -1,4 +1,4 @@
-"""How near each method comes to the subspace of a design, which is given by construction."""
+"""Distance of each method from the true subspace of each design, known by construction."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LIMIT, _NEAR, _LEAST_NEAR = 0.20, 1.1, 12
 
 
 def recovery() -> Figure:
-    """Distance from the true subspace, of 17 designs with 500 rows: means of ten draws.
+    """Distance from the true subspace, for 17 designs with 500 rows: means over ten draws.
 
     It is `|P - Q|_F / sqrt(2 q)` of the projectors in units of X: 0 for the true subspace, 1 for
     one that is orthogonal to it, near .89 for a random plane in ten columns. `default` is
-    `SupervisedIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear kernel of
-    numbers and one start. The rivals are written by their definitions in `benchmarks/rivals.py`;
-    LDA and NCA get five slices of a numeric y. `best rival` and `by best rival` (the default's
-    distance by that of the best rival) are of the means.
+    `SupervisedIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear kernel for
+    numeric y and one start. The other methods are written by their definitions in
+    `benchmarks/rivals.py`; LDA and NCA get five slices of a numeric y. `best rival` and `by best
+    rival` (the default's distance divided by that of the best other method) use the means.
     """
     cells = [(number, draw) for number in range(len(DESIGNS)) for draw in range(_DRAWS)]
     runs = list(in_processes(_measured, cells))
@@ -46,15 +46,15 @@ def _measured(number: int, draw: int) -> dict[str, Run[float]]:
     runs = {}
     for method in METHODS:
         run = timed(partial(projection, method, drawn.X, drawn.y, drawn.B.shape[1]))
-        off = distance(drawn.B, run.value.in_units_of_rows)
-        runs[method] = Run(off, run.seconds)
+        distance_from_truth = distance(drawn.B, run.value.in_units_of_rows)
+        runs[method] = Run(distance_from_truth, run.seconds)
     if draw == _DRAWS - 1:
         say(f"{DESIGNS[number].name}: {_DRAWS} draws")
     return runs
 
 
 def _line(name: str, runs: list[dict[str, Run[float]]]) -> Figure:
-    """Return the mean distance of each method over draws, and how the default compares."""
+    """Return the mean distance of each method over draws, and the default's ratio to the best."""
     means = {method: float(np.mean([run[method].value for run in runs])) for method in METHODS}
     best = min(RIVALS, key=lambda method: means[method])
     return {

@@ -1,4 +1,4 @@
-"""A million rows on two workers of 2 GB: does it end, what does it hold, how long does it take."""
+"""Fit a million rows on two workers of 2 GB: restarts, peak memory and seconds for each row."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _KERNELS: dict[str, Kernel] = {"gaussian": Gaussian("median"), "polynomial": Pol
 
 
 def scale() -> Figure:
-    """1,000,000 x 784 bytes: MNIST train shifted by up to two pixels, q = 10, default engine.
+    """Fit 1,000,000 x 784 bytes: MNIST train shifted by up to two pixels, q = 10, default engine.
 
-    Two worker processes of one thread and 2 GB each. `predicted` is what a worker held after its
-    imports and what the plan said, before the first tile, that it would take; `peak` the most
-    that a worker ever held. Seconds a row are those of the whole fit. As the number of iterations
-    hangs on the data, `begun` (preparation, start and first iteration) is held to the same ratio.
+    Two worker processes of one thread and 2 GB each. `predicted` is the memory of a worker after
+    its imports plus the memory that the library plans for it before the first tile; `peak` is the
+    largest memory of any worker. Seconds a row are those of the whole fit. As the number of
+    iterations depends on the data, `begun` (preparation, start and first iteration) must meet the
+    same ratio.
     """
     return scale_of(1_000_000)
 
 
 def scale_of(rows: int) -> Figure:
-    """Measure with this many rows."""
+    """Measure the figure with this many rows."""
     data = labelled(shifted_mnist(rows))
     lines = [_measured(name, kernel, data) for name, kernel in _KERNELS.items()]
     return {
@@ -45,31 +46,31 @@ def scale_of(rows: int) -> Figure:
 
 
 def _measured(name: str, kernel: Kernel, data: Labelled) -> Figure:
-    # Each kernel has fresh workers, whose memory tells of nothing but their own fits.
+    # Each kernel has fresh workers, so that their memory depends on its own fits only.
     with local_cluster(_WORKERS, _LIMIT) as client:
         before = worker_pids(client)
-        held = max(psutil.Process(pid).memory_info().rss for pid in before)
+        memory_before = max(psutil.Process(pid).memory_info().rss for pid in before)
         few = fit(data.head(_FEW), kernel)
         say(f"{name}, {_FEW:,} rows: {few.seconds:.1f} s; now {len(data.y):,} ...")
         with recorded_plans(client) as plans, PeakMemory(before) as memory:
             many = fit(data, kernel)
         say(f"{name}: {many.seconds:.1f} s")
-        harm = restarts(client) + (worker_pids(client) != before)
-    peak, predicted = max(memory.each.values()), held + max(plans)
+        restart_count = restarts(client) + (worker_pids(client) != before)
+    peak, predicted = max(memory.each.values()), memory_before + max(plans)
     line = {
         "kernel": name,
-        "restarts": harm,
+        "restarts": restart_count,
         "peak_mb": peak / 1e6,
         "predicted_mb": predicted / 1e6,
         "peak_by_predicted": peak / predicted,
         **_per_row(few, _FEW, many, len(data.y)),
-        **_facts(many, len(data.y)),
+        **_fit_facts(many, len(data.y)),
     }
     within = max(line["row_ratio"], line["begun_ratio"]) <= _TIME_RATIO
-    return {**line, "ok": bool(harm == 0 and peak <= _MEMORY_RATIO * predicted and within)}
+    return {**line, "ok": bool(restart_count == 0 and peak <= _MEMORY_RATIO * predicted and within)}
 
 
-def _facts(many: Fit, n: int) -> Figure:
+def _fit_facts(many: Fit, n: int) -> Figure:
     model = many.model
     return {
         "seconds": many.seconds,
@@ -78,12 +79,12 @@ def _facts(many: Fit, n: int) -> Figure:
         "engine": model.engine_,
         "engine_error": model.engine_error_,
         "residual": model.residual_,
-        "residual_on": _checked(many, n),
+        "residual_on": _residual_method(many, n),
     }
 
 
-def _checked(many: Fit, n: int) -> str:
-    """Say how the residual came about."""
+def _residual_method(many: Fit, n: int) -> str:
+    """Return how the residual was computed, in words."""
     model = many.model
     if model.engine_error_ == 0:
         return "all rows, the engine being exact"
@@ -93,7 +94,7 @@ def _checked(many: Fit, n: int) -> str:
 
 
 def _per_row(few: Fit, fewer: int, many: Fit, more: int) -> Figure:
-    """Return microseconds a row of the whole fits, and how they and their beginnings compare."""
+    """Return microseconds a row of both whole fits, and the ratios of these and of `begun`."""
     base, whole = 1e6 * few.seconds / fewer, 1e6 * many.seconds / more
     return {
         f"us_a_row_at_{fewer}": base,

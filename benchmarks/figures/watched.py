@@ -1,4 +1,4 @@
-"""What people wait for beside the mathematics: Prefect and its reports, the start of commands."""
+"""Overhead beside the mathematics: Prefect with its reports, and the start-up of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.measure import Figure, alternating, median_ratio, median_seconds, say
 
 _FITS, _COMMANDS, _STARTS = 9, 5, 9
-# The choice of a width would make the fits longer, of which the overhead is a share.
+# A fixed width: choosing one would lengthen the fits, of which the overhead is a share.
 _PLAIN = {"sigma": "median", "selection": "none"}
 _SETTINGS = {"dataset": "mnist", "split": "train", "n_components": 10, "force": True, **_PLAIN}
 _OPTIONS = tuple(word for name, value in _PLAIN.items() for word in (f"--{name}", value))
@@ -26,12 +26,12 @@ _COMMAND = ("fit", "mnist", "--split", "train", "-q", "10", "--force", "--quiet"
 
 
 def overhead() -> Figure:
-    """MNIST, 60,000 training images, q = 10, gaussian: fitted and saved without and under Prefect.
+    """MNIST, 60,000 training images, q = 10, gaussian: fitted and saved with and without Prefect.
 
-    The server runs before the clock starts. `command` is the whole of `ism-dask fit`, which under
-    Prefect imports it, too. Ratios are medians of those of neighbouring runs.
+    The server runs before the clock starts. `command` is the whole `ism-dask fit`, which also
+    imports Prefect. Ratios are medians over those of neighbouring runs.
     """
-    with _served():
+    with _prefect_server():
         inside = alternating(_functions(), _FITS)
         commands = alternating(_commands(), _COMMANDS)
     seconds = {name: median_seconds(runs) for name, runs in {**inside, **commands}.items()}
@@ -46,10 +46,10 @@ def overhead() -> Figure:
 
 
 def startup() -> Figure:
-    """Commands that people wait for: `ism-dask --help`, and `crossval wine` without Prefect.
+    """Time of the commands `ism-dask --help` and `crossval wine` without Prefect.
 
-    Of the first the seconds on the clock count, of the second those of all cores, ten folds and
-    all imports in them. Wine is stored before.
+    For the first, elapsed seconds count; for the second, processor seconds of all cores, with ten
+    folds and all imports. Wine is ingested before.
     """
     with TemporaryDirectory() as folder, patch.dict(os.environ, ISM_DASK_HOME=folder):
         _processor_seconds("crossval", "wine", "--plain", "--quiet")
@@ -69,24 +69,26 @@ def startup() -> Figure:
 
 
 def _processor_seconds(*command: str) -> float:
-    """Run a command in a process of its own; return what it took of all cores together."""
+    """Run a command in a process of its own; return its processor seconds over all cores."""
     before = os.times()
-    called = [sys.executable, "-m", "flows.cli", *command]
-    subprocess.run(called, check=True, stdout=subprocess.DEVNULL)
+    full_command = [sys.executable, "-m", "flows.cli", *command]
+    subprocess.run(full_command, check=True, stdout=subprocess.DEVNULL)
     after = os.times()
     spent = after.children_user + after.children_system
     return spent - before.children_user - before.children_system
 
 
 def _functions() -> dict[str, Callable[[], Any]]:
-    # Prefect reads its environment when it is imported.
+    # Imported here because Prefect reads its environment when it is imported.
     from flows.fit import run_fit  # noqa: PLC0415
     from flows.runs.fit import fit_plain  # noqa: PLC0415
     from flows.settings.runs import FitSettings  # noqa: PLC0415
 
     settings = FitSettings(**_SETTINGS)
-    fit_plain(settings)  # stores the data set
-    run_fit(replace(settings, dataset="wine", split=None, n_components=2))  # imports all of Prefect
+    fit_plain(settings)  # the first call ingests the data set
+    run_fit(
+        replace(settings, dataset="wine", split=None, n_components=2)
+    )  # the first call imports all of Prefect
     return {"plain": partial(fit_plain, settings), "under_prefect": partial(run_fit, settings)}
 
 
@@ -97,19 +99,19 @@ def _commands() -> dict[str, Callable[[], Any]]:
 
 
 @contextmanager
-def _served() -> Iterator[None]:
-    """Let a Prefect server of a home of its own answer in the block."""
+def _prefect_server() -> Iterator[None]:
+    """Run a Prefect server with a home folder of its own in the block."""
     from flows.services.ports import Ports  # noqa: PLC0415
     from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
     from flows.services.service import StartupMessages  # noqa: PLC0415
     from flows.services.supervisor import stop_all  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
-        own = {
+        environment = {
             "ISM_DASK_HOME": folder,
             "PREFECT_SERVER_API_PORT": str(Ports(say).choose(None, 0, "server")),
         }
-        with patch.dict(os.environ, own):
+        with patch.dict(os.environ, environment):
             os.environ.pop("PREFECT_API_URL", None)
             prepare_environment(debug=False)
             try:

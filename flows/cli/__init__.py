@@ -1,4 +1,4 @@
-"""The command line. What a command stands on is imported when it runs: `--help` is quick."""
+"""The command line. Commands import what they need only when they run, so that `--help` is fast."""
 
 from flows.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""Runs the command line: `python -m flows.cli`."""
+"""Run the command line by `python -m flows.cli`."""
 
 from flows.cli.app import main
 

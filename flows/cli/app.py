@@ -1,6 +1,6 @@
-"""The command `ism-dask`.
+"""The command `ism-dask`: its subcommands, its exit status and its error messages.
 
-Nothing heavy is imported until a command needs it: `--help` answers at once.
+Nothing heavy is imported until a subcommand needs it, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_
 from flows.text import printable
 
 _DEBUG = "ISM_DASK_DEBUG"
-# What Typer raises for a wrong command line; it exports but one of the kinds.
+# The base class of Typer's errors for a wrong command line; Typer exports only subclasses of it.
 _CommandLineError: Any = typer.BadParameter.__mro__[1]
-_OWN = ("flows", "storage", "ism_dask")
-# What the library raises, in words of its own, where no class of its own is called for.
-_TOLD = (ValueError, MemoryError)
+# Errors defined in these packages have messages for users, printed without the class name ...
+_OWN_PACKAGES = ("flows", "storage", "ism_dask")
+# ... and so have these built-in ones, which `ism_dask` raises if it needs no class of its own.
+_BUILTIN_ERRORS = (ValueError, MemoryError)
 
 app = typer.Typer(
     name="ism-dask",
@@ -56,8 +57,8 @@ for _command, _example in _COMMANDS:
     app.command(_name, epilog=f"Example: {_example}")(with_options(_command))
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"ism-dask {version('ism-dask')}")
         raise typer.Exit
 
@@ -79,40 +80,41 @@ def main() -> None:
     """Run the command line and end the process with its exit status."""
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
-    # Told to end, a command lets go of its cluster and says so, as on Ctrl-C.
+    # On SIGTERM a command leaves its Dask cluster and reports the interruption, as on Ctrl-C.
     end_when_asked()
-    leave(_status())
+    leave(_run_command())
 
 
-def _status() -> int:
+def _run_command() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
         with interrupts_insist():
             status = int(app(standalone_mode=False) or 0)
-        # What is interrupted before the command itself runs Typer ends without a word.
-        return _failed("interrupted", status) if status == Interrupted.status else status
+        # Typer ends silently if the interruption came before the command itself ran.
+        return _report_error("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):
-        return _failed("interrupted", Interrupted.status)
+        return _report_error("interrupted", Interrupted.status)
     except BrokenPipeError:
-        # Whoever read our output has gone; writing more to it would fail once more at exit.
+        # The reader of our output has gone. Python would write to stdout once more at exit, and
+        # fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FlowError.status
     except _CommandLineError as error:
-        return _failed(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
+        return _report_error(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
         if asked_to_end() and not isinstance(error, Interrupted):
-            return _failed("interrupted", Interrupted.status)
-        return _failed(_message(error), getattr(error, "status", FlowError.status))
+            return _report_error("interrupted", Interrupted.status)
+        return _report_error(_message(error), getattr(error, "status", FlowError.status))
 
 
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
-    if package in _OWN or (type(error) in _TOLD and str(error)):
+    if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
         return str(error)
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
-def _failed(message: str, status: int) -> int:
+def _report_error(message: str, status: int) -> int:
     if os.environ.get(_DEBUG):
         traceback.print_exc()
     print("ism-dask:", printable(" ".join(message.split())), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands that compute a run: fit, crossval, cluster, tables, resume."""
+"""The commands that compute a run: fit, crossval, cluster, tables and resume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def crossval(
 
 
 def run_crossval(settings: CrossvalSettings, output: Output, *, plain: bool) -> None:
-    """Do what is asked for, and show what came of it."""
+    """Run the cross-validation and print its summary."""
     summary = _CROSSVAL.carried_out(settings, output, plain=plain)
     output.say(
         f"{settings.title}: {summary['rows']:,} rows, {summary['columns']:,} columns, "
@@ -53,12 +53,12 @@ def _show_crossval(summary: dict[str, Any], output: Output) -> None:
 
     results, rows = summary["results"], fold_rows(summary)
     output.table(FOLD_COLUMNS, rows[:-2], rows[-2:], left=1)
-    unsettled = [result for result in results if not result["converged"]]
-    for status in dict.fromkeys(result["status"] for result in unsettled):
-        alike = [str(result["fold"]) for result in unsettled if result["status"] == status]
-        output.say(f"not converged: fold {', '.join(alike)} {text.ending_words(status)}")
-    if noted := text.note_words(results):
-        output.say(noted)
+    not_converged = [result for result in results if not result["converged"]]
+    for status in dict.fromkeys(result["status"] for result in not_converged):
+        folds = [str(result["fold"]) for result in not_converged if result["status"] == status]
+        output.say(f"not converged: fold {', '.join(folds)} {text.ending_words(status)}")
+    if notes := text.note_words(results):
+        output.say(notes)
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
@@ -76,7 +76,7 @@ def fit(
 
 
 def run_fit(settings: FitSettings, output: Output, *, plain: bool) -> None:
-    """Do what is asked for, and show what came of it."""
+    """Fit W and print the summary of the run."""
     summary = _FIT.carried_out(settings, output, plain=plain)
     _show_fit(summary, output)
     output.finish(summary)
@@ -93,7 +93,7 @@ def _show_fit(summary: dict[str, Any], output: Output) -> None:
         output.say(summary["engine_note"])
     pairs = zip(summary["eigenvalues"], summary["loadings"], strict=True)
     rows = [
-        [f"feature_{number}", ", ".join(map(_loading, loadings)), f"{value:.4g}"]
+        [f"feature_{number}", ", ".join(map(_loading_words, loadings)), f"{value:.4g}"]
         for number, (value, loadings) in enumerate(pairs)
     ]
     output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
@@ -111,7 +111,7 @@ def _show_fit(summary: dict[str, Any], output: Output) -> None:
     output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
-def _loading(loading: dict[str, Any]) -> str:
+def _loading_words(loading: dict[str, Any]) -> str:
     return f"{loading['feature']} {loading['weight']:+.2f}"
 
 
@@ -129,7 +129,7 @@ def cluster(
 
 
 def run_cluster(settings: ClusterSettings, output: Output, *, plain: bool) -> None:
-    """Do what is asked for, and show what came of it."""
+    """Cluster the rows and print the summary of the run."""
     summary = _CLUSTER.carried_out(settings, output, plain=plain)
     _show_clusters(summary, output)
     output.finish(summary)
@@ -160,12 +160,12 @@ def _show_clusters(summary: dict[str, Any], output: Output) -> None:
 
 
 def _cluster_advice(summary: dict[str, Any]) -> str:
-    """Say what may help: the rounds may not have settled, or the W that was kept, or neither."""
+    """Return advice for clusters that did not converge: the rounds, the fit of W, or both."""
     settings, status = summary["settings"], summary["status"]
-    helps = [] if status == "converged" else [f"W {text.ending_words(status)}"]
+    advice = [] if status == "converged" else [f"W {text.ending_words(status)}"]
     if summary["rounds"][-1]["change"] >= settings["outer_tol"]:
-        helps.append("Raise --max-outer or --outer-tol")
-    return ". ".join(helps)
+        advice.append("Raise --max-outer or --outer-tol")
+    return ". ".join(advice)
 
 
 _TABLES = LazyFlow(plain="flows.paper.running:tables_plain", flow="flows.tables:run_tables")
@@ -216,7 +216,7 @@ def _show_tables(summary: dict[str, Any], output: Output) -> None:
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
-# What each kind of run is asked for, and what answers.
+# For each kind of run that can be resumed: its settings, and the function that runs it.
 _RESUMABLE: dict[str, tuple[type[Any], Callable[..., None]]] = {
     "fit": (FitSettings, run_fit),
     "crossval": (CrossvalSettings, run_crossval),
@@ -250,14 +250,14 @@ def resume(
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.told}: there is nothing to resume")
-    kind, answer = _RESUMABLE[lease.kind]
-    answer(_settings_of(kind, lease, scheduler), output, plain=plain)
+    kind, run = _RESUMABLE[lease.kind]
+    run(_lease_settings(kind, lease, scheduler), output, plain=plain)
 
 
-def _settings_of(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
+def _lease_settings(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
     from storage.records import check_field_types  # noqa: PLC0415
 
-    # What there is of an earlier run of that name it was allowed to replace when it began.
+    # `force`: the run was checked when it began, and may replace an earlier run of its name.
     given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}
     if scheduler is not None:
         given["scheduler"] = scheduler

@@ -1,4 +1,4 @@
-"""Commands on data: list, ingest, check, transform."""
+"""The commands for data: datasets, ingest, transform and check."""
 
 from __future__ import annotations
 

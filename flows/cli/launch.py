@@ -1,4 +1,4 @@
-"""What a command does before it may import Prefect, and the choice to do without."""
+"""Start a flow from the command line, under Prefect or without it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LazyFlow:
-    """What a command does with its settings, by names that are imported when it runs.
+    """A flow, given by the names of its functions, which are imported when it runs.
 
     Attributes
     ----------
     plain, flow : str
-        `module:function`, without Prefect and under it. Both take the settings and return a
-        summary.
+        `module:function` that runs it without Prefect, and under Prefect. Both functions take the
+        settings and return a summary.
     """
 
     plain: str
     flow: str
 
     def carried_out(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
-        """Do the work, showing people how far it is, and return its summary."""
+        """Run the flow, show its progress, and return its summary."""
         if not plain:
             connect_to_prefect(output)
         work = resolve_name(self.plain if plain else self.flow)
@@ -42,7 +42,7 @@ class LazyFlow:
 
 
 def connect_to_prefect(output: Output) -> str:
-    """Set Prefect's environment, see to it that a server answers, and return its API address."""
+    """Set Prefect's environment, start a server unless one answers, and return its API address."""
     from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
     from flows.services.service import StartupMessages  # noqa: PLC0415
 
@@ -54,7 +54,7 @@ def connect_to_prefect(output: Output) -> str:
         )
 
     prepare_environment(debug=output.debug)
-    # Of a log that a server which is away has not got, Prefect would tell on stderr.
+    # While the server is unreachable, Prefect would report on stderr that it could not send logs.
     logging.raiseExceptions = output.debug
     try:
         api = ensure_server(StartupMessages(output.say, waiting))

@@ -1,4 +1,4 @@
-"""Options of the command line, made of the settings."""
+"""Make the options of the command line from the dataclasses of settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from flows.errors import Interrupted
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with each parameter that is a dataclass replaced by options for its fields.
+    """Replace each parameter of `command` that is a dataclass by options for its fields.
 
-    The command is then called with the objects made of them.
+    The function returned has these options as parameters. It builds the dataclass objects from
+    them and calls `command`.
     """
     own = inspect.signature(command, eval_str=True).parameters
     types: dict[str, Any] = {name: parameter.annotation for name, parameter in own.items()}
@@ -26,19 +27,20 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def called(**given: Any) -> None:
         try:
-            # Checking settings imports what they are checked against, which takes a second.
+            # Inside `try`: checking the settings imports the registries, which takes a second, in
+            # which the user may press Ctrl-C.
             for name, kind in bundles.items():
                 given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
             command(**given)
         except KeyboardInterrupt as interrupt:
-            # Typer would print an empty line of its own.
+            # Typer would turn a KeyboardInterrupt into an Abort and print an empty line.
             raise Interrupted("interrupted") from interrupt
 
     shown = [q for n, p in own.items() for q in (_options(bundles[n]) if n in bundles else [p])]
     keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
     called.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in shown}
-    # Otherwise Typer would ask the original for its annotations.
+    # Otherwise Typer would follow it and read the annotations of the original function.
     del called.__dict__["__wrapped__"]
     return called
 
@@ -51,11 +53,11 @@ def _options(kind: Any) -> list[inspect.Parameter]:
 def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     about, flags = field.metadata["description"], field.metadata["flags"]
     required = field.default is dataclasses.MISSING
-    told = typer.Argument(help=about) if required else typer.Option(*flags, help=about)
+    declaration = typer.Argument(help=about) if required else typer.Option(*flags, help=about)
     read_as = field.metadata["cli_type"] or hint
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else field.default,
-        annotation=Annotated[read_as, told],
+        annotation=Annotated[read_as, declaration],
     )

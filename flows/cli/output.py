@@ -1,4 +1,4 @@
-"""What a command shows: tables and notes for people, one JSON object for programs, a bar."""
+"""Print what a command answers: text and tables, or one JSON object, and a progress bar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ism_dask.observe.progress_bar import bar_columns
 
 @dataclass(frozen=True)
 class Output:
-    """How a command answers; an option of every command for each field."""
+    """The options `--json`, `--quiet` and `--debug` of every command, and its ways to print."""
 
     json: bool = setting(
         False, about="Print one JSON object, and nothing for people.", flags=("--json",)
@@ -35,27 +35,30 @@ class Output:
 
     @property
     def silent(self) -> bool:
-        """Whether people are shown nothing."""
+        """Whether text for people is suppressed."""
         return self.json or self.quiet
 
     @property
     def live(self) -> bool:
-        """Whether somebody watches who can be shown a moving bar."""
+        """Whether to show a moving bar: text is printed, and stderr is a terminal."""
         return not self.silent and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """Print a line for people."""
+        """Print lines of text for people."""
         if not self.silent:
-            shown = "\n".join(map(printable, text.split("\n")))
-            _console().print(shown, soft_wrap=True, highlight=False, markup=False)
+            lines = "\n".join(map(printable, text.split("\n")))
+            _console().print(lines, soft_wrap=True, highlight=False, markup=False)
 
     def table(self, columns: Sequence[str], *sections: Sequence[Sequence[str]], left: int) -> None:
-        """Print sections of rows for people, all but the `left` first columns flush right."""
+        """Print a table for people; all columns after the first `left` ones are aligned right.
+
+        A line separates the sections, which are groups of rows.
+        """
         if self.silent:
             return
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for index, column in enumerate(columns):
-            # The first names the row, whatever room is left for the others.
+            # The first column names the row and is never wrapped, however narrow the terminal is.
             justify: JustifyMethod = "left" if index < left else "right"
             table.add_column(column, justify=justify, no_wrap=index == 0)
         for rows in sections:
@@ -65,15 +68,15 @@ class Output:
         _console().print(table, markup=False)
 
     def finish(self, result: Any) -> None:
-        """Print the result for programs, where they asked for it: the last line of all."""
+        """With `--json`, print the result as one JSON object, the last line of the output."""
         if self.json:
             sys.stdout.write(json.dumps(_strict(result), allow_nan=False) + "\n")
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Show people how far the block is, and where else they can see it."""
+        """Show the progress of the block in a bar, and print its notes and the link to its page."""
         console = Console(stderr=True)
-        # What is left the text tells, once it can be told.
+        # Only the elapsed time has a column; the text has the time left, once it can be estimated.
         clock = TimeElapsedColumn(table_column=Column(no_wrap=True))
         columns = bar_columns(console.width, clock)
         with (
@@ -83,41 +86,42 @@ class Output:
             yield
 
     def waiting(self, text: str) -> AbstractContextManager[object]:
-        """Show people that the block takes a while."""
+        """Print `text`, and show on a terminal that the block waits."""
         self.say(text)
         return Console(stderr=True).status("waiting for it") if self.live else nullcontext()
 
 
 class _Bar:
-    """A watcher that moves the bar of a terminal."""
+    """A progress watcher that moves the bar on the terminal."""
 
     def __init__(self, output: Output, progress: Progress) -> None:
         self._output = output
         self._progress = progress
         self._task = progress.add_task("", total=1.0)
-        self._left = TimeLeft()
+        self._time_left = TimeLeft()
 
     def tick(self, share: float, text: str) -> None:
-        self._left.tick(share)
-        self._progress.update(self._task, completed=share, description=self._left.after(text))
+        self._time_left.tick(share)
+        self._progress.update(self._task, completed=share, description=self._time_left.after(text))
 
     def linked(self, url: str) -> None:
         self.noted(f"run: {url}")
 
     def noted(self, text: str) -> None:
-        if self._output.live:  # above the bar, which another stream would tear apart
+        if self._output.live:
+            # Printed by the console of the bar, above it: output of another would break the bar.
             self._progress.console.print(text, soft_wrap=True, markup=False)
         else:
             self._output.say(text)
 
 
 def _console() -> Console:
-    # Made when needed: the stream and its width may change between two commands of one process.
+    # Made for each use: stdout and its width may change between two commands of one process.
     return Console()
 
 
 def _strict(value: Any) -> Any:
-    """Return `value` without NaN and infinity, which JSON does not have."""
+    """Return `value` with None in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Commands on runs that are saved: list, show, report."""
+"""The commands for saved runs: runs, show and report."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def runs(*, output: Output) -> None:
         if each.problem:
             output.say(each.problem)
     unfinished = [unfinished_entry(lease) for lease in list_leases()]
-    for told in unfinished:
-        output.say(f"{told['name']}: {told['told']}")
+    for entry in unfinished:
+        output.say(f"{entry['name']}: {entry['told']}")
     answer = {"runs": [line(each) for each in runs], "unfinished": unfinished}
     output.finish({"command": "runs", **answer})
 
 
-# Weights that are shown of each new feature.
-_WEIGHTS = 6
+# `show` lists this many weights of each new feature.
+_TOP_WEIGHTS = 6
 
 
 def show(
@@ -55,12 +55,12 @@ def show(
     from flows.reports.summary import key_figures, run_settings, run_subject, trust_figures  # noqa: PLC0415
 
     view = view_of(name)
-    told = run_subject(view.run)
+    subject = run_subject(view.run)
     output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
-    output.say(told)
+    output.say(subject)
     output.table(("figure", "value"), _fact_rows(key_figures(view.run)), left=2)
-    meant = [[fact.name, fact.value, fact.meaning] for fact in trust_figures(view.run)]
-    output.table(("how far to trust it", "", ""), meant, left=3)
+    trust = [[fact.name, fact.value, fact.meaning] for fact in trust_figures(view.run)]
+    output.table(("how far to trust it", "", ""), trust, left=3)
     _show_cluster_sizes(view, output)
     _show_components(view, output)
     _show_folds(view, output)
@@ -88,7 +88,9 @@ def _show_components(view: View, output: Output) -> None:
     rows = [
         [
             f"feature_{number}",
-            ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, _WEIGHTS)),
+            ", ".join(
+                f"{name} {weight:+.2f}" for name, weight in view.ranked(number, _TOP_WEIGHTS)
+            ),
             f"{value:.4g}",
         ]
         for number, value in enumerate(view.model.eigenvalues)

@@ -1,4 +1,4 @@
-"""Commands on what runs compute with: services of this machine, clusters."""
+"""The commands `up`, for the services of this machine, and `check-cluster`, for Dask clusters."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ def up(
         "--stop": (stop, _stop_services),
         "--status": (status, _list_services),
     }
-    asked = {flag: action for flag, (given, action) in actions.items() if given}
-    if len(asked) > 1:
-        raise SettingsError(f"{' and '.join(asked)} exclude each other; give one of them")
-    action: Callable[[ServiceSettings, Output], None] = next(iter(asked.values()), _keep_up)
+    chosen = {flag: action for flag, (given, action) in actions.items() if given}
+    if len(chosen) > 1:
+        raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
+    action: Callable[[ServiceSettings, Output], None] = next(iter(chosen.values()), _keep_up)
     action(wishes, output)
 
 
-def _keep_up(wishes: ServiceSettings, output: Output) -> None:
+def _keep_up(settings: ServiceSettings, output: Output) -> None:
     from flows.services.supervisor import keep_up  # noqa: PLC0415
 
     def shown(found: RunningServices, already: bool) -> None:
         _show_services(found, already, output)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
-        sys.stdout.flush()  # whoever reads it through a pipe is not to wait for the end
+        sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
-    keep_up(wishes, _starting(output), shown)
+    keep_up(settings, _startup_messages(output), shown)
 
 
-def _detach(wishes: ServiceSettings, output: Output) -> None:
+def _detach(settings: ServiceSettings, output: Output) -> None:
     from flows.services.supervisor import leave_up  # noqa: PLC0415
 
-    _show_services(*leave_up(wishes, _starting(output)), output)
+    _show_services(*leave_up(settings, _startup_messages(output)), output)
     output.say("end all of it with `ism-dask up --stop`")
 
 
@@ -86,31 +86,31 @@ def _stop_services(_: ServiceSettings, output: Output) -> None:
 def _list_services(_: ServiceSettings, output: Output) -> None:
     from flows.services.status import running_services  # noqa: PLC0415
 
-    found = running_services()
-    if found is None:
+    running = running_services()
+    if running is None:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
         return
-    # No table: a terminal of 80 columns would cut the links.
+    # Not a table: a terminal of 80 columns would cut the links.
     for record in _service_records():
-        place = record.page or record.address
-        output.say(f"{record.name:<16}{place:<36}process {record.pid}")
-    _finish_up(found, output)
+        url = record.page or record.address
+        output.say(f"{record.name:<16}{url:<36}process {record.pid}")
+    _finish_up(running, output)
 
 
-def _show_services(found: RunningServices, already: bool, output: Output) -> None:
+def _show_services(running: RunningServices, already: bool, output: Output) -> None:
     if already:
         output.say("runs already:")
-    links = found.to_json()
+    links = running.to_json()
     for name, title in _TITLES.items():
         if links[name]:
             output.say(f"{title:<16}{links[name]}")
-    _finish_up(found, output, already=already)
+    _finish_up(running, output, already=already)
 
 
-def _finish_up(found: RunningServices, output: Output, **more: Any) -> None:
+def _finish_up(running: RunningServices, output: Output, **more: Any) -> None:
     services = [_service_json(record) for record in _service_records()]
-    answer = {"command": "up", "running": True, **found.to_json(), "services": services, **more}
+    answer = {"command": "up", "running": True, **running.to_json(), "services": services, **more}
     output.finish(answer)
 
 
@@ -126,12 +126,12 @@ def _service_records() -> list[ProcessRecord]:
 def _service_json(record: ProcessRecord) -> dict[str, Any]:
     from flows.services.records import log_path  # noqa: PLC0415
 
-    told = {"name": record.name, "pid": record.pid, "address": record.address or None}
-    return {**told, "page": record.page, "log": str(log_path(record.name))}
+    process = {"name": record.name, "pid": record.pid, "address": record.address or None}
+    return {**process, "page": record.page, "log": str(log_path(record.name))}
 
 
-def _starting(output: Output) -> StartupMessages:
-    """Return what is told while something starts."""
+def _startup_messages(output: Output) -> StartupMessages:
+    """Return the messages to print while services start."""
     from flows.services.prefect import avoid_proxies  # noqa: PLC0415
     from flows.services.service import StartupMessages  # noqa: PLC0415
 

@@ -1,1 +1,1 @@
-"""Where the tiles are computed: the Dask clusters that a run can use."""
+"""The Dask clusters that a run can compute its tiles on, and how it joins them."""

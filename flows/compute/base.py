@@ -1,4 +1,4 @@
-"""What every kind of cluster has: what it would start, and how it is started."""
+"""The interface of the places that a run can compute on, and what their kinds share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from flows.errors import FlowError
 from flows.services.dask import scheduler_settings
 
-# Seconds in which whatever runs already has to answer.
+# Seconds within which a scheduler that runs already has to answer.
 ANSWERS_WITHIN = 7.0
 _MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
 
 
 @dataclass(frozen=True)
 class JoinedCluster:
-    """A scheduler that can be joined.
+    """The address of a scheduler to join, and how long to wait for its workers.
 
     Attributes
     ----------
     address : str
+        Address of the scheduler.
     security : distributed.Security or None
-        The certificates to join with, if not those of Dask's own configuration.
+        Certificates to join with. None takes those of Dask's own configuration.
     workers : int
-        How many are waited for; more may come later.
+        Number of workers to wait for; more may come later.
     wait : float
-        Seconds that they may take to come.
+        Seconds that these workers may take to come.
     awaited : str
-        What is waited for, for people.
+        Text for the progress display that names what the run waits for.
     none_came : str
-        What to do when they did not come.
+        Advice for the error message if the workers do not come in time.
     """
 
     address: str
@@ -47,14 +48,14 @@ class JoinedCluster:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a cluster would start.
+    """A description of the cluster that a place would start.
 
     Attributes
     ----------
     lines : tuple of str
-        For people.
+        The description as text.
     facts : dict
-        For programs.
+        The same for programs, in plain JSON.
     """
 
     lines: tuple[str, ...]
@@ -63,32 +64,32 @@ class ClusterPlan:
 
 @runtime_checkable
 class ClusterPlace(Protocol):
-    """Where tiles can be computed."""
+    """A place that a run can compute its tiles on."""
 
     def check(self) -> None:
-        """Raise FlowError where something that it stands on is not installed."""
+        """Raise FlowError unless the packages that the place needs are installed."""
 
     def opened(self) -> AbstractContextManager[JoinedCluster]:
-        """Start what has to be started, and end it with the block."""
+        """Start the cluster if it does not run already; end what was started with the block."""
 
 
 @runtime_checkable
 class PlannedCluster(ClusterPlace, Protocol):
-    """A place that starts something, and can tell what before it does."""
+    """A place that starts a cluster, and can describe it beforehand."""
 
     def plan(self) -> ClusterPlan:
-        """Return what would be started."""
+        """Return a description of the cluster that `opened` would start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartedCluster:
-    """A cluster that we start, and end."""
+    """Base class of the kinds of cluster, with the check that their package is installed."""
 
     extra: ClassVar[str | None] = None
     package: ClassVar[str] = "distributed"
 
     def check(self) -> None:
-        """Raise FlowError where the package that starts it is not installed."""
+        """Raise FlowError unless the package that starts the cluster is installed."""
         if find_spec(self.package) is None:
             raise FlowError(
                 f"this kind of cluster needs `pip install 'ism-dask[{self.extra}]'` (the package "
@@ -98,7 +99,7 @@ class StartedCluster:
 
 @dataclass(frozen=True)
 class AdaptiveSize:
-    """How many workers or jobs there are at least and at most, by how much there is to do."""
+    """The bounds within which the number of workers or jobs follows the amount of work."""
 
     minimum: int
     maximum: int
@@ -111,25 +112,26 @@ class AdaptiveSize:
             )
 
 
-def check_numbers(at_least: float, **given: float) -> None:
-    """Raise ValueError unless all numbers are finite and large enough."""
-    for name, number in given.items():
+def check_numbers(at_least: float, **numbers: float) -> None:
+    """Raise ValueError unless every number is finite and not below `at_least`."""
+    for name, number in numbers.items():
         if not math.isfinite(number) or number < at_least:
             raise ValueError(f"`{name}` is {number}; expected {at_least} or more")
 
 
 def check_memory(memory: str) -> None:
-    """Raise ValueError unless `memory` says how many bytes."""
+    """Raise ValueError unless `memory` is a number of bytes with its unit."""
     if not _MEMORY.fullmatch(memory):
         raise ValueError(f"`memory` is {memory!r}; expected a size such as '4 GiB'")
 
 
 @contextmanager
 def scheduler_defaults() -> Iterator[None]:
-    """Let a scheduler that is started in the block be as patient as it should be, and no more."""
+    """Apply `scheduler_settings` to schedulers that are started in the block."""
     import dask  # noqa: PLC0415
 
-    # What is set before its own settings are there would take those along when it is undone.
+    # distributed adds its defaults to Dask's configuration when it is imported. If that happened
+    # within the block, they would vanish with the block.
     import distributed  # noqa: F401, PLC0415
 
     with dask.config.set(scheduler_settings()):

@@ -1,4 +1,4 @@
-"""Whether workers see the files that they are to read."""
+"""Checks that the workers see our files and have our versions; the list of the workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flows.errors import FlowError
 
 
 def check_files_visible(folder: str) -> None:
-    """Raise FlowError where a worker of the active cluster does not see a folder that we see."""
+    """Raise FlowError unless the workers of the default client see a folder that we see."""
     from distributed import default_client  # noqa: PLC0415
 
     client = default_client()
@@ -25,20 +25,22 @@ def check_files_visible(folder: str) -> None:
             )
 
 
-# How many of the leading numbers of a version have to be the same: with these, tasks are pickled
-# and numbers computed.
-_LEADING = {"python": 2, "dask": 3, "distributed": 3, "cloudpickle": 2, "numpy": 1, "ism-dask": 3}
-_OWN = "ism-dask"
-_OWN_VERSION = "ism_dask:__version__"
+# The number of leading parts of a version that have to agree. These packages pickle the tasks and
+# compute the numbers.
+_N_PARTS = {"python": 2, "dask": 3, "distributed": 3, "cloudpickle": 2, "numpy": 1, "ism-dask": 3}
+_DISTRIBUTION = "ism-dask"
+_VERSION_NAME = "ism_dask:__version__"
 
 Versions = dict[str, str]
 
 
 def check_versions(client: Any) -> None:
-    """Raise FlowError where the scheduler, or a worker, has other versions than this process."""
+    """Raise FlowError if the scheduler, or a worker, has other versions than this process."""
     here = _versions_here()
     for where, there in _versions_elsewhere(client):
-        odd = [name for name in _LEADING if _leading(name, here) != _leading(name, there)]
+        odd = [
+            name for name in _N_PARTS if _leading_parts(name, here) != _leading_parts(name, there)
+        ]
         if odd:
             theirs, ours = (
                 ", ".join(f"{name} {each[name]}" for name in odd) for each in (there, here)
@@ -50,38 +52,38 @@ def check_versions(client: Any) -> None:
 
 
 def worker_versions(client: Any) -> dict[str, Versions]:
-    """Return the versions of the workers that are asked, by their addresses."""
-    asked = sample_workers(client)
-    found = on_workers(client, asked, _packages())
-    own = on_workers(client, asked, resolve_name, _OWN_VERSION)
+    """Return the versions on a sample of the workers, by their addresses."""
+    sample = sample_workers(client)
+    packages = on_workers(client, sample, _versions_function())
+    own = on_workers(client, sample, resolve_name, _VERSION_NAME)
     return {
-        address: _versions(f"the worker at {address}", found[address], own[address])
-        for address in asked
+        address: _merge_versions(f"the worker at {address}", packages[address], own[address])
+        for address in sample
     }
 
 
 def _versions_here() -> Versions:
-    return _versions("this process", _packages()(), resolve_name(_OWN_VERSION))
+    return _merge_versions("this process", _versions_function()(), resolve_name(_VERSION_NAME))
 
 
 def _versions_elsewhere(client: Any) -> Iterator[tuple[str, Versions]]:
-    # The scheduler unpickles the graphs, and so needs to know what they name.
+    # The scheduler unpickles the task graphs, so it needs the packages that they refer to.
     where = f"the scheduler at {client.scheduler.address}"
-    packages = on_scheduler(client, _packages())
-    yield where, _versions(where, packages, on_scheduler(client, resolve_name, _OWN_VERSION))
+    packages = on_scheduler(client, _versions_function())
+    yield where, _merge_versions(where, packages, on_scheduler(client, resolve_name, _VERSION_NAME))
     for address, there in worker_versions(client).items():
         yield f"the worker at {address}", there
 
 
-def _packages() -> Callable[..., Any]:
-    # One of Dask's own, which is there whatever else is not.
+def _versions_function() -> Callable[..., Any]:
+    # A function of Dask itself, which exists there even if ism_dask is not installed.
     from distributed.versions import get_versions  # noqa: PLC0415
 
     return get_versions
 
 
-def _versions(where: str, packages: Any, own: Any) -> Versions:
-    """Return the versions among what was answered, or raise FlowError for an error in it."""
+def _merge_versions(where: str, packages: Any, own: Any) -> Versions:
+    """Return the versions from two answers, or raise FlowError if one of them is an error."""
     if isinstance(packages, BaseException):
         raise FlowError(
             f"{where} does not answer ({packages}); see its log, and that scheduler and workers "
@@ -90,34 +92,36 @@ def _versions(where: str, packages: Any, own: Any) -> Versions:
     if isinstance(own, BaseException):
         raise FlowError(
             f"{where} cannot import ism_dask ({own}); install ism-dask "
-            f"{resolve_name(_OWN_VERSION)} there"
+            f"{resolve_name(_VERSION_NAME)} there"
         ) from own
-    found = {name: str(version or "none") for name, version in packages["packages"].items()}
-    return {**found, "python": ".".join(found["python"].split(".")[:3]), _OWN: own}
+    versions = {name: str(version or "none") for name, version in packages["packages"].items()}
+    return {**versions, "python": ".".join(versions["python"].split(".")[:3]), _DISTRIBUTION: own}
 
 
-def _told(versions: Versions, names: list[str]) -> str:
+def _format_versions(versions: Versions, names: list[str]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in names)
 
 
-def _leading(name: str, versions: Versions) -> list[str]:
-    return versions[name].split(".")[: _LEADING[name]]
+def _leading_parts(name: str, versions: Versions) -> list[str]:
+    return versions[name].split(".")[: _N_PARTS[name]]
 
 
-# Those that a table shows.
+# The versions that the table of workers shows.
 VERSIONS = ("python", "dask", "ism-dask")
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker, as its scheduler tells of it.
+    """A worker, as its scheduler describes it.
 
     Attributes
     ----------
+    address : str
+    threads : int
     memory : int
-        Bytes that it may take; 0 where nothing limits it.
+        Limit of its memory in bytes; 0 if there is none.
     versions : dict
-        Of Python and packages, where it was asked for them.
+        Versions of Python and packages; empty if the worker is not in the sample.
     """
 
     address: str
@@ -126,7 +130,7 @@ class Worker:
     versions: Versions
 
     def cells(self) -> tuple[str, ...]:
-        """Return what a table says of it."""
+        """Return the cells of its row in the table of workers."""
         memory = f"{self.memory / 2**30:.1f} GiB" if self.memory else "no limit"
         versions = [self.versions.get(name, "not asked") for name in VERSIONS]
         return (self.address, str(self.threads), memory, *versions)
@@ -138,7 +142,7 @@ class Worker:
 
 def list_workers(client: Any) -> list[Worker]:
     """Return the workers of the cluster, in the order of their addresses."""
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    workers = client.scheduler_info(n_workers=-1)["workers"]
     versions = worker_versions(client)
     return [
         Worker(
@@ -147,5 +151,5 @@ def list_workers(client: Any) -> list[Worker]:
             each["memory_limit"] or 0,
             versions.get(address, {}),
         )
-        for address, each in sorted(known.items())
+        for address, each in sorted(workers.items())
     ]

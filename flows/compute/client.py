@@ -1,6 +1,7 @@
-"""A Dask client whose waits can be ended: one that waits for a scheduler that hangs waits for ever.
+"""A Dask client whose blocking calls another thread can end, and calls to workers with a timeout.
 
-Imported only by those who join a cluster, for it brings all of Dask.
+`distributed.Client` waits for ever for a scheduler that hangs. Import this module only to join a
+cluster, because it imports all of Dask.
 """
 
 from __future__ import annotations
@@ -17,123 +18,127 @@ from flows.errors import FlowError
 
 Ask = Callable[..., Awaitable[Any]]
 
-# Half of what it has is typed.
+# Only half of the methods of Client have type annotations.
 _Client: Any = Client
 
 
 class EndableClient(_Client):  # type: ignore[misc]
-    """A client that says whether anybody waits for its cluster, and can end that."""
+    """A client that reports whether a thread waits for its cluster, and can end such waits."""
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        self._waits, self._lock = 0, Lock()
-        self._why: Exception | None = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._n_waits, self._lock = 0, Lock()
+        self._error: Exception | None = None
         self._ended = asyncio.Event()
-        super().__init__(*given, **more)
+        super().__init__(*args, **options)
 
     @property
     def awaited(self) -> bool:
-        """Whether a thread waits for the cluster now."""
-        return self._waits > 0
+        """Return whether a thread waits for the cluster now."""
+        return self._n_waits > 0
 
     def sync(self, func: Ask, *args: Any, asynchronous: bool | None = None, **more: Any) -> Any:
-        """Wait for what `func` gives, as all that Dask does by this client has to."""
+        """Run the coroutine `func` and return its result; all blocking calls of Dask come here."""
         if asynchronous or self.asynchronous:
             return super().sync(func, *args, asynchronous=asynchronous, **more)
-        with self._waiting():
-            return super().sync(self._endable, func, *args, **more)
+        with self._count_wait():
+            return super().sync(self._run_until_ended, func, *args, **more)
 
     def ask(self, func: Ask, *args: Any, within: float, **more: Any) -> Any:
-        """Return what `func` gives, or raise TimeoutError; nobody counts as waiting meanwhile."""
+        """Return the result of the coroutine `func`, or raise TimeoutError after `within` seconds.
+
+        `awaited` does not count this call.
+        """
         return super().sync(func, *args, callback_timeout=within, **more)
 
     def end_waits(self, why: Exception) -> None:
-        """Let `why` be raised where somebody waits, and where somebody is about to."""
-        self._why = why
+        """Raise `why` in every thread that waits for the cluster, and in every later wait."""
+        self._error = why
         with suppress(RuntimeError):  # the loop may have ended
             self.loop.add_callback(self._ended.set)
 
     @contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def _count_wait(self) -> Iterator[None]:
         with self._lock:
-            self._waits += 1
+            self._n_waits += 1
         try:
             yield
         finally:
             with self._lock:
-                self._waits -= 1
+                self._n_waits -= 1
 
-    async def _endable(self, func: Ask, *args: Any, **more: Any) -> Any:
-        self._refuse()
+    async def _run_until_ended(self, func: Ask, *args: Any, **more: Any) -> Any:
+        self._raise_if_ended()
         call = asyncio.ensure_future(func(*args, **more))
         end = asyncio.ensure_future(self._ended.wait())
         try:
-            # Not by a cancellation alone, for what waits may not hear of it.
+            # Cancelling `call` would not be enough, because it may not notice a cancellation.
             await asyncio.wait((call, end), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             call.cancel()
             raise
         finally:
             end.cancel()
-        # It ends with the client. Cancelled now, it would leave others behind that complain.
-        call.add_done_callback(_heard)
-        self._refuse()
+        # The call ends when the client closes. If it were cancelled now, coroutines that it has
+        # started would stay behind and log errors.
+        call.add_done_callback(_consume_exception)
+        self._raise_if_ended()
         return call.result()
 
-    def _refuse(self) -> None:
-        if self._why is not None:
-            raise self._why
+    def _raise_if_ended(self) -> None:
+        if self._error is not None:
+            raise self._error
 
 
-def _heard(call: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody waits for any more."""
+def _consume_exception(call: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a call that nobody waits for any more, so that asyncio is silent."""
     if not call.cancelled():
         call.exception()
 
 
-# Workers that are asked: those of a large cluster are alike.
-_ASKED = 32
-# Seconds that they may take: they may import something large from a slow disk.
-_WITHIN = 60.0
+# The workers of a large cluster are alike, so no more than this many are checked.
+_MAX_SAMPLED_WORKERS = 32
+# Seconds that an answer may take: a worker may import a large package from a slow disk.
+_ANSWER_SECONDS = 60.0
 
 
 def sample_workers(client: Any) -> list[str]:
-    """Return the addresses of the workers to ask, from all over the cluster."""
+    """Return the addresses of the workers to check, evenly spread over the cluster."""
     addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    step = -(-len(addresses) // _ASKED)
+    step = -(-len(addresses) // _MAX_SAMPLED_WORKERS)
     return addresses[:: max(step, 1)]
 
 
 def on_workers(
     client: Any, asked: list[str], function: Callable[..., Any], *arguments: str
 ) -> dict[str, Any]:
-    """Return what `function` gives on each worker, be it an error."""
-    answers: dict[str, Any] = _in_time(
+    """Run `function` on the workers at `asked`; return its result, or its error, by address."""
+    answers: dict[str, Any] = _run_with_timeout(
         client, lambda: client.run(function, *arguments, workers=asked, on_error="return")
     )
     return answers
 
 
 def on_scheduler(client: Any, function: Callable[..., Any], *arguments: str) -> Any:
-    """Return what `function` gives on the scheduler, be it an error."""
+    """Run `function` on the scheduler; return its result, or its error."""
     try:
-        return _in_time(client, lambda: client.run_on_scheduler(function, *arguments))
+        return _run_with_timeout(client, lambda: client.run_on_scheduler(function, *arguments))
     except FlowError:
         raise
-    # Whatever was raised there; what it means is told by who knows what was asked.
+    # `function` may raise anything; the caller knows what its error means.
     except Exception as error:
         return error
 
 
-def _in_time(client: Any, call: Callable[[], Any]) -> Any:
-    """Return what `call` gives, which Dask would wait for without end."""
+def _run_with_timeout(client: Any, call: Callable[[], Any]) -> Any:
+    """Return the result of `call`, or raise FlowError in time; Dask would wait for ever."""
 
     async def asked() -> Any:
-        return await asyncio.wait_for(call(), _WITHIN)
+        return await asyncio.wait_for(call(), _ANSWER_SECONDS)
 
     try:
         return client.sync(asked)
     except TimeoutError as error:
         raise FlowError(
-            f"the Dask cluster at {client.scheduler.address} does not answer within {_WITHIN:g} s; "
-            "see the logs of its workers"
+            f"the Dask cluster at {client.scheduler.address} does not answer within "
+            f"{_ANSWER_SECONDS:g} s; see the logs of its workers"
         ) from error

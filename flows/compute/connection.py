@@ -1,4 +1,4 @@
-"""Join a scheduler, or say in one line, and soon, why not."""
+"""Connect a client to a Dask scheduler, or explain a failure soon and in one line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from flows.interface.progress import report_progress
 from flows.services.dask import client_settings
 from flows.text import count_noun
 
-# They say at length, and more than once, what the one line of the error says.
-_NOISY = ("distributed", "distributed.client", "asyncio", "tornado.application")
-_LOOKS_EVERY = 0.5
-_ENCRYPTED = ("tls://", "wss://")
-# By what OpenSSL calls them; whatever else it may find is told by its name.
-_TLS = {
+# These loggers repeat, at length and more than once, the one line of our error.
+_SILENCED_LOGGERS = ("distributed", "distributed.client", "asyncio", "tornado.application")
+_POLL_SECONDS = 0.5
+_TLS_SCHEMES = ("tls://", "wss://")
+# Advice for each of OpenSSL's error names; for any other error the message only gives its name.
+_TLS_ADVICE = {
     "WRONG_VERSION_NUMBER": "what answers there does not encrypt; try tcp://",
     "KEY_VALUES_MISMATCH": "`key` is not that of `cert`",
     "NO_CERTIFICATE_OR_CRL_FOUND": "`ca_file` has no certificate in it",
@@ -34,11 +34,11 @@ _TLS = {
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """Keep Dask from telling, in the block, what our errors tell."""
-    # Imported later it would set these levels anew.
+    """Silence, in the block, the log messages of Dask that repeat our errors."""
+    # distributed sets these levels when it is imported, so it has to be imported before.
     import distributed  # noqa: F401, PLC0415
 
-    loggers = [logging.getLogger(name) for name in _NOISY]
+    loggers = [logging.getLogger(name) for name in _SILENCED_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
@@ -51,7 +51,7 @@ def quiet_logs() -> Iterator[None]:
 
 @contextmanager
 def joined_client(reached: JoinedCluster) -> Iterator[Any]:
-    """Yield a client of the scheduler, which is the active one in the block."""
+    """Yield a client of the scheduler; in the block it is the default client of all threads."""
     import dask  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
 
@@ -59,40 +59,40 @@ def joined_client(reached: JoinedCluster) -> Iterator[Any]:
 
     with ExitStack() as opened:
         try:
-            # A port where something else listens would keep the client waiting for ever: it has
-            # a time limit for the connection, but none for the greeting that follows.
-            asyncio.run(asyncio.wait_for(_greet(reached), ANSWERS_WITHIN))
+            # If another program listens on the port, the client would wait for ever: it has a
+            # timeout for the connection, but none for the handshake that follows.
+            asyncio.run(asyncio.wait_for(_shake_hands(reached), ANSWERS_WITHIN))
             with interrupts_held(), warnings.catch_warnings(), dask.config.set(client_settings()):
-                # Where it matters, our own check refuses.
+                # check_versions raises for the differences that matter.
                 warnings.simplefilter("ignore", VersionMismatchWarning)
                 client = EndableClient(
                     reached.address, security=reached.security, timeout=ANSWERS_WITHIN
                 )
-                # Not entered: as a block it would be the active one of this thread only.
+                # Not `with client`, which would make it the default client of this thread only.
                 opened.callback(client.close)
         except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-            raise FlowError(_why_not(reached, error)) from error
+            raise FlowError(_join_error_message(reached, error)) from error
         yield client
 
 
 def await_workers(client: Any, reached: JoinedCluster) -> None:
-    """Wait for the first workers, telling whoever watches."""
+    """Wait for the first workers and report it as progress; raise FlowError if they do not come."""
     until = time.monotonic() + reached.wait
-    while (running := _count(client)) < reached.workers:
+    while (running := _n_workers(client)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
                 f"the Dask scheduler at {reached.address} has {count_noun(running, 'worker')}, "
                 f"and no more came within {reached.wait:g} s; {reached.none_came}"
             )
         report_progress(0.0, f"waiting for {reached.awaited}: {running} running")
-        time.sleep(_LOOKS_EVERY)
+        time.sleep(_POLL_SECONDS)
 
 
-def _count(client: Any) -> int:
+def _n_workers(client: Any) -> int:
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
-async def _greet(reached: JoinedCluster) -> None:
+async def _shake_hands(reached: JoinedCluster) -> None:
     from distributed import Security  # noqa: PLC0415
     from distributed.comm.core import connect  # noqa: PLC0415
 
@@ -101,26 +101,28 @@ async def _greet(reached: JoinedCluster) -> None:
     await comm.close()
 
 
-def _why_not(reached: JoinedCluster, error: BaseException) -> str:
-    encrypted = reached.address.startswith(_ENCRYPTED)
+def _join_error_message(reached: JoinedCluster, error: BaseException) -> str:
+    encrypted = reached.address.startswith(_TLS_SCHEMES)
     if isinstance(error, TypeError) and encrypted:
         return (
             f"{reached.address} is not joined without certificates; name them in a cluster file "
             "(ca_file, cert and key under [tls]), or in Dask's configuration"
         )
-    told = _tls_error(error)
-    if told is not None and encrypted:
-        advice = _TLS.get(told, "all certificates must come from one ca_file, and still be valid")
-        return f"{reached.address} cannot be joined with these certificates ({told}): {advice}"
-    maybe = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
+    reason = _tls_error_reason(error)
+    if reason is not None and encrypted:
+        advice = _TLS_ADVICE.get(
+            reason, "all certificates must come from one ca_file, and still be valid"
+        )
+        return f"{reached.address} cannot be joined with these certificates ({reason}): {advice}"
+    guess = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
     return (
-        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s (or {maybe}); "
+        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s (or {guess}); "
         "start one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
     )
 
 
-def _tls_error(error: BaseException | None) -> str | None:
-    """Return what TLS says of it, which may lie below other errors."""
+def _tls_error_reason(error: BaseException | None) -> str | None:
+    """Return OpenSSL's name of the error, which may be the cause of other errors, or None."""
     while error is not None:
         if isinstance(error, ssl.SSLError) and error.reason:
             return str(error.reason)

@@ -1,4 +1,4 @@
-"""What becomes of a cluster on the way, told in one line; and whether the work can go on."""
+"""Detect that a Dask cluster is lost or hangs, explain it in one line, and end waits for it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
 
-# Seconds in which a scheduler that is there says so; it may be busy.
-_ANSWERS_WITHIN = 10.0
-# Nannies tell of a worker that they end; that may come after the task's own end.
-_EVENTS_WITHIN = 2.0
+# Seconds within which a live scheduler answers, even if it is busy.
+_PULSE_SECONDS = 10.0
+# Seconds to wait for the event that a nanny logs when it ends a worker for its memory; it may come
+# after the error of the task.
+_EVENTS_SECONDS = 2.0
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """A cluster that a fit was computed on is lost to it.
+    """The cluster that computes a fit was lost while the fit ran.
 
     Attributes
     ----------
     what : str
-        What was lost.
+        Description of the loss.
     advice : str
-        What to do where the work cannot be taken up again.
+        Advice for the case that the fit cannot be resumed.
     gone : bool
         Whether the cluster has to be joined anew.
     """
@@ -51,17 +52,17 @@ class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can b
         self.what, self.advice, self.gone = what, advice, gone
 
 
-def pulse_of(client: EndableClient, within: float = _ANSWERS_WITHIN) -> Pulse | None:
-    """Return how the cluster is, None where its scheduler does not answer in so many seconds."""
-    # Whatever is raised on the way there and back, it is no answer.
+def pulse_of(client: EndableClient, within: float = _PULSE_SECONDS) -> Pulse | None:
+    """Return the pulse of the cluster, or None unless its scheduler answers within `within` s."""
+    # Any error on the way there or back counts as no answer.
     with suppress(Exception):
-        found = client.ask(client._run_on_scheduler, pulse, within=within)
-        return found if isinstance(found, Pulse) else None
+        answer = client.ask(client._run_on_scheduler, pulse, within=within)
+        return answer if isinstance(answer, Pulse) else None
     return None
 
 
 def no_workers(reached: JoinedCluster) -> ClusterLost:
-    """Return what to say of a cluster whose workers are gone."""
+    """Return the error for a cluster that has lost all its workers."""
     return ClusterLost(
         f"the Dask cluster at {reached.address} lost all its workers, and none came back",
         f"{reached.none_came}, and repeat the command",
@@ -70,8 +71,8 @@ def no_workers(reached: JoinedCluster) -> ClusterLost:
 
 @contextmanager
 def explain_loss(client: EndableClient, reached: JoinedCluster) -> Iterator[None]:
-    """Raise ClusterLost, or say in one line what else became of the cluster, from an error."""
-    # Only those who want a cluster wait for what it takes to talk to one.
+    """Turn Dask's errors in the block into ClusterLost, or into a FlowError of one line."""
+    # Imported here, so that runs without a cluster do not wait for the import of distributed.
     from distributed.client import FutureCancelledError, FuturesCancelledError  # noqa: PLC0415
     from distributed.comm.core import CommClosedError  # noqa: PLC0415
     from distributed.scheduler import (  # noqa: PLC0415
@@ -86,35 +87,40 @@ def explain_loss(client: EndableClient, reached: JoinedCluster) -> Iterator[None
     except (FlowError, StorageError):
         raise
     except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
-        raise _no_scheduler(reached) from error
+        raise _scheduler_lost(reached) from error
     except (NoWorkerError, NoValidWorkerError) as error:
         raise no_workers(reached) from error
     except KilledWorker as error:
-        raise _killed(client, reached, error) from error
+        raise _killed_worker_error(client, reached, error) from error
     except Exception as error:
-        # A scheduler that dies comes out as one of many errors, by what was asked of it just then.
+        # The death of a scheduler causes one of many errors, depending on the call that it
+        # interrupts. So its pulse decides, compared with the one from before the block.
         now = pulse_of(client)
         if now is None or (before is not None and now.scheduler != before.scheduler):
-            raise _no_scheduler(reached) from error
-        # Of a cluster that grows when it has to, there may have been none.
+            raise _scheduler_lost(reached) from error
+        # An adaptive cluster may have had no workers at the start of the block.
         if not now.workers and (before is None or before.workers):
             raise no_workers(reached) from error
         raise
 
 
-def _no_scheduler(reached: JoinedCluster) -> ClusterLost:
+def _scheduler_lost(reached: JoinedCluster) -> ClusterLost:
     return ClusterLost(
         f"the Dask scheduler at {reached.address} was lost on the way",
         "see its log, start it and its workers again, and repeat the command",
     )
 
 
-def _killed(client: EndableClient, reached: JoinedCluster, error: Any) -> FlowError:
-    """Tell a task that takes too much memory from workers that somebody else has ended."""
+def _killed_worker_error(client: EndableClient, reached: JoinedCluster, error: Any) -> FlowError:
+    """Return the error for a task whose workers died.
+
+    It is a FlowError if a nanny ended them because the task took too much memory, and ClusterLost
+    if something else ended them.
+    """
     ended = f"one task ended {count_noun(error.allowed_failures + 1, 'worker')} of the Dask cluster"
     worker = error.last_worker
-    had = _over_memory(client, worker.address)
-    if had is None:
+    rss = _memory_when_ended(client, worker.address)
+    if rss is None:
         return ClusterLost(
             f"{ended} at {reached.address}, and no nanny ended them for want of memory",
             "see their logs; where the system ended them, give each worker more memory or fewer "
@@ -123,94 +129,98 @@ def _killed(client: EndableClient, reached: JoinedCluster, error: Any) -> FlowEr
         )
     return FlowError(
         f"{ended} at {reached.address} for want of memory: the last had taken "
-        f"{had / 2**20:.0f} MiB of its {worker.memory_limit / 2**20:.0f} MiB with "
+        f"{rss / 2**20:.0f} MiB of its {worker.memory_limit / 2**20:.0f} MiB with "
         f"{count_noun(worker.nthreads, 'thread')}; give each worker more memory or fewer threads"
     )
 
 
-def _over_memory(client: EndableClient, address: str) -> int | None:
-    """Return the bytes that a worker had when its nanny ended it for that, None if it did not."""
-    until = time.monotonic() + _EVENTS_WITHIN
+def _memory_when_ended(client: EndableClient, address: str) -> int | None:
+    """Return the bytes that a worker had taken when its nanny ended it for them, else None."""
+    until = time.monotonic() + _EVENTS_SECONDS
     while True:
         with suppress(Exception):
-            told = client.ask(client.scheduler.events, topic=OVER_MEMORY, within=_EVENTS_WITHIN)
-            had = [int(event["rss"]) for _, event in told if event["worker"] == address]
-            if had:
-                return had[-1]
+            events = client.ask(client.scheduler.events, topic=OVER_MEMORY, within=_EVENTS_SECONDS)
+            rss = [int(event["rss"]) for _, event in events if event["worker"] == address]
+            if rss:
+                return rss[-1]
         if time.monotonic() > until:
             return None
         time.sleep(0.2)
 
 
-# Seconds between two looks at most, and looks at least before a cluster counts as stalled.
-_LOOKS_EVERY, _LOOKS = 5.0, 5
-# Seconds without any worker, at least, after which a cluster counts as lost.
-_UNMANNED = 30.0
-# Seconds that scheduler and workers may take to tell their state.
-_STATE_WITHIN = 15.0
+# Largest number of seconds between two checks, and smallest number of checks before a cluster
+# counts as stalled.
+_MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
+# A cluster counts as lost after this many seconds without any worker, or after its own `wait` if
+# that is longer.
+_NO_WORKERS_SECONDS = 30.0
+# Seconds that the scheduler, and each worker, may take to send its state.
+_STATE_SECONDS = 15.0
 
 
 class Watchdog:
-    """Looks at a cluster again and again, and ends the waits for one that is lost.
+    """A watchdog that checks a cluster at intervals, and ends the waits for a lost one.
 
     Parameters
     ----------
     client : EndableClient
-    reached : Reached
+        The client whose waits to end.
+    reached : JoinedCluster
+        The cluster to watch.
     stall : float
-        Seconds without a task that is done.
+        Seconds without a finished task after which the cluster counts as stalled.
     folder : Path
-        Where the state of a stalled cluster is kept.
+        Folder for the dump of the state of a stalled cluster.
     """
 
     def __init__(
         self, client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
     ) -> None:
         self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
-        self._every = min(_LOOKS_EVERY, stall / _LOOKS)
-        self._done = -1
-        self._moved = self._manned = time.monotonic()
+        self._interval = min(_MAX_INTERVAL, stall / _MIN_CHECKS)
+        self._n_done = -1
+        self._last_progress = self._last_with_workers = time.monotonic()
 
     def watch(self, ended: threading.Event) -> None:
-        """Look until the work has ended, or the cluster is lost."""
-        while not ended.wait(self._every):
-            lost = self._look(pulse_of(self._client))
+        """Check the cluster at intervals, until the work has ended or the cluster is lost."""
+        while not ended.wait(self._interval):
+            lost = self._check(pulse_of(self._client))
             if lost is not None and not ended.is_set():
                 self._client.end_waits(lost)
                 return
 
-    def _look(self, found: Pulse | None) -> ClusterLost | None:
-        """Take note of how the cluster is; return what there is to say if it is lost."""
+    def _check(self, current: Pulse | None) -> ClusterLost | None:
+        """Record the pulse of the cluster; return the error if the cluster is lost, else None."""
         now = time.monotonic()
         idle = not self._client.awaited
-        if idle or (found is not None and found.done != self._done):
-            self._moved = now
-        if idle or found is None or found.workers:
-            self._manned = now
-        if found is not None:
-            self._done = found.done
-        if now - self._manned > max(_UNMANNED, self._reached.wait):
+        if idle or (current is not None and current.done != self._n_done):
+            self._last_progress = now
+        if idle or current is None or current.workers:
+            self._last_with_workers = now
+        if current is not None:
+            self._n_done = current.done
+        if now - self._last_with_workers > max(_NO_WORKERS_SECONDS, self._reached.wait):
             return no_workers(self._reached)
-        return self._stalled() if now - self._moved > self._stall else None
+        return self._stall_error() if now - self._last_progress > self._stall else None
 
-    def _stalled(self) -> ClusterLost:
+    def _stall_error(self) -> ClusterLost:
         what = (
             f"no task was done for {duration(self._stall)} on the Dask cluster at "
             f"{self._reached.address}"
         )
         return ClusterLost(
-            f"{what} ({self._dumped()})",
+            f"{what} ({self._dump_state()})",
             "see the logs of its scheduler and workers, or give it more time with --stall",
         )
 
-    def _dumped(self) -> str:
-        """Keep the state of the cluster, and say where."""
-        moment = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-        path = self._folder / f"cluster-{moment}.json"
+    def _dump_state(self) -> str:
+        """Write the state of the cluster to a file; return a clause that names the file."""
+        timestamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        path = self._folder / f"cluster-{timestamp}.json"
         try:
             self._folder.mkdir(exist_ok=True, mode=PRIVATE)
             replace_synced(path, json.dumps(state_of(self._client), default=str))
-        # A stall is to be told whatever becomes of what is told of it.
+        # The stall has to be reported even if the dump fails.
         except Exception as error:
             return f"its state could not be kept: {type(error).__name__} {error}"
         return f"its state is in {path}"
@@ -220,24 +230,24 @@ class Watchdog:
 def watch_health(
     client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
 ) -> Iterator[None]:
-    """Raise ClusterLost in the block where it waits for a cluster that hangs."""
+    """Raise ClusterLost in the block if it waits for a cluster that hangs."""
     ended = threading.Event()
-    dog = Watchdog(client, reached, stall, folder)
-    thread = threading.Thread(target=dog.watch, args=(ended,), name="watchdog", daemon=True)
+    watchdog = Watchdog(client, reached, stall, folder)
+    thread = threading.Thread(target=watchdog.watch, args=(ended,), name="watchdog", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        # Not waited for: a look at a cluster that hangs takes its time.
+        # The thread is not joined, because a check of a cluster that hangs takes long.
         ended.set()
 
 
 def state_of(client: EndableClient) -> dict[str, Any]:
-    """Return what scheduler and workers tell of themselves, as far as they answer."""
+    """Return the state of the scheduler and of each worker, as far as they answer."""
 
     async def told(call: Any) -> Any:
         try:
-            return await asyncio.wait_for(call, _STATE_WITHIN)
+            return await asyncio.wait_for(call, _STATE_SECONDS)
         except Exception as error:
             return f"no answer: {type(error).__name__} {error}"
 
@@ -248,5 +258,5 @@ def state_of(client: EndableClient) -> dict[str, Any]:
         workers = dict(zip(addresses, await asyncio.gather(*calls), strict=True))
         return {"scheduler": scheduler, "workers": workers}
 
-    found: dict[str, Any] = client.ask(all_told, within=4 * _STATE_WITHIN)
-    return found
+    state: dict[str, Any] = client.ask(all_told, within=4 * _STATE_SECONDS)
+    return state

@@ -1,4 +1,4 @@
-"""Workers in the pods of a Kubernetes cluster, by the operator of Dask."""
+"""Dask workers in the pods of a Kubernetes cluster, which Dask's operator starts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from flows.errors import FlowError
 from flows.services.dask import scheduler_environment
 from flows.text import count_noun
 
-# Seconds after which the operator deletes a cluster with nothing to do: its driver may be gone.
-_IDLE = 3600
-_SECURITY = {
+# Seconds after which the operator deletes an idle cluster, because its driver may be gone.
+_IDLE_SECONDS = 3600
+_SECURITY_CONTEXT = {
     "runAsNonRoot": True,
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -33,26 +33,26 @@ _SECURITY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Kubernetes(StartedCluster):
-    """A DaskCluster, made for the run and deleted after it.
+    """A DaskCluster resource that is created for the run and deleted after it.
 
     Attributes
     ----------
     image : str
-        What scheduler and workers run: with the same ism-dask and Dask as here.
-    workers : int or Adapt
-        How many.
+        Container image of scheduler and workers, with the same ism-dask and Dask as here.
+    workers : int or AdaptiveSize
+        Number of workers.
     cpu : int
-        Of each worker, and how many threads it has.
+        CPUs of each worker, which has as many threads.
     memory : str
-        Of each worker, and of the scheduler.
+        Memory of each worker, and of the scheduler.
     namespace : str, optional
-        Default: that of the current context of kubectl.
+        Kubernetes namespace. Default: that of the current context of kubectl.
     env : dict
         Environment variables of scheduler and workers.
     worker_resources : dict
-        More of what each worker is given, such as {"ephemeral-storage" = "10Gi"}.
+        Further resources of each worker, such as {"ephemeral-storage" = "10Gi"}.
     volume_claim : str, optional
-        A claim, which pods may share, that becomes /data in scheduler and workers.
+        A claim that pods may share. Scheduler and workers mount it as /data.
     wait : float
         Seconds that scheduler and first worker may take to start.
     """
@@ -77,21 +77,21 @@ class Kubernetes(StartedCluster):
             check_numbers(1, workers=self.workers)
 
     def plan(self) -> ClusterPlan:
-        """Return the DaskCluster that would be made."""
+        """Return the DaskCluster that `opened` would create."""
         import yaml  # noqa: PLC0415 - comes with dask
 
         spec = self.spec("ism-dask")
         text = yaml.safe_dump(spec, sort_keys=False).rstrip()
         return ClusterPlan(
-            (f"{self._count}, by this DaskCluster:", *text.split("\n")), {"spec": spec}
+            (f"{self._workers_text}, by this DaskCluster:", *text.split("\n")), {"spec": spec}
         )
 
     @contextmanager
     def opened(self) -> Iterator[JoinedCluster]:
-        """Make the DaskCluster, and delete it when the block ends."""
+        """Create the DaskCluster, and delete it when the block ends."""
         from dask_kubernetes.operator import KubeCluster  # noqa: PLC0415
 
-        with _explained():
+        with _explain_errors():
             cluster = KubeCluster(
                 custom_cluster_spec=self.spec(f"ism-dask-{uuid4().hex[:8]}"),
                 namespace=self.namespace,
@@ -104,12 +104,12 @@ class Kubernetes(StartedCluster):
             yield JoinedCluster(
                 cluster.scheduler_address,
                 wait=self.wait,
-                awaited=f"{self._count} to start",
+                awaited=f"{self._workers_text} to start",
                 none_came="see `kubectl get pods` and `kubectl describe pod` of those that wait",
             )
 
     def spec(self, name: str) -> dict[str, Any]:
-        """Return the DaskCluster that would be made under that name."""
+        """Return the specification of a DaskCluster of that name."""
         from dask_kubernetes.operator import make_cluster_spec  # noqa: PLC0415
 
         spec: dict[str, Any] = make_cluster_spec(
@@ -120,22 +120,22 @@ class Kubernetes(StartedCluster):
             else self.workers,
             resources=self._resources(1, {}),
             env={**scheduler_environment(), **self.env},
-            # Dask no longer has the commands of one word that the operator would take.
-            idle_timeout=_IDLE,
+            # By default the operator runs `dask-worker`, a command that Dask no longer has.
+            idle_timeout=_IDLE_SECONDS,
             worker_command=["dask", "worker", "--nthreads", str(self.cpu)],
         )
         scheduler, worker = (spec["spec"][part]["spec"] for part in ("scheduler", "worker"))
         scheduler["containers"][0]["args"] = ["dask", "scheduler", "--host", "0.0.0.0"]  # noqa: S104
         worker["containers"][0]["resources"] = self._resources(self.cpu, self.worker_resources)
         for pod in (scheduler, worker):
-            self._finish(pod)
+            self._secure_and_mount(pod)
         return spec
 
-    def _finish(self, pod: dict[str, Any]) -> None:
-        """Take from a pod what it has no need of, and give it its data."""
+    def _secure_and_mount(self, pod: dict[str, Any]) -> None:
+        """Withdraw the privileges that a pod does not need, and mount the data volume, if any."""
         pod["automountServiceAccountToken"] = False
         container = pod["containers"][0]
-        container["securityContext"] = deepcopy(_SECURITY)
+        container["securityContext"] = deepcopy(_SECURITY_CONTEXT)
         if self.volume_claim is not None:
             claim = {"claimName": self.volume_claim}
             pod["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
@@ -145,24 +145,24 @@ class Kubernetes(StartedCluster):
         from dask.utils import parse_bytes  # noqa: PLC0415
 
         memory = f"{parse_bytes(self.memory) // 2**20}Mi"
-        given = {"cpu": str(cpu), "memory": memory, **more}
-        return {"requests": given, "limits": dict(given)}
+        amounts = {"cpu": str(cpu), "memory": memory, **more}
+        return {"requests": amounts, "limits": dict(amounts)}
 
     @property
-    def _count(self) -> str:
+    def _workers_text(self) -> str:
         if isinstance(self.workers, AdaptiveSize):
             return f"{self.workers.minimum} to {self.workers.maximum} Kubernetes workers"
         return count_noun(self.workers, "Kubernetes worker")
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Say in one line why the cluster could not be made."""
+def _explain_errors() -> Iterator[None]:
+    """Raise FlowError, with the reason in one line, if the cluster cannot be created."""
     try:
         yield
     except FlowError:
         raise
-    # Whatever its client, the operator and the network may raise: there is no common base.
+    # The Kubernetes client, the operator and the network raise errors without a common base.
     except Exception as error:
         raise FlowError(
             f"no cluster of workers could be made on Kubernetes ({type(error).__name__}: {error}); "

@@ -1,4 +1,4 @@
-"""Worker processes on this machine."""
+"""A Dask cluster of worker processes on this machine, for one run."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class Local(StartedCluster):
-    """Worker processes on this machine, which nobody else can reach.
+    """A cluster of worker processes on this machine, which other machines cannot reach.
 
     Attributes
     ----------
     workers : int
-        How many processes.
+        Number of processes.
     threads : int
-        In each.
+        Number of threads of each worker.
     memory : str, optional
-        Of each worker. Default: an equal share of what the machine has.
+        Memory of each worker. Default: an equal share of the memory of the machine.
     tls : bool
-        Whether it is encrypted, with certificates that are made for the run and stay in it.
+        Whether connections are encrypted, with certificates that are made for the run and never
+        leave its memory.
     """
 
     workers: int = 1
@@ -49,10 +50,13 @@ class Local(StartedCluster):
             check_memory(self.memory)
 
     def plan(self) -> ClusterPlan:
-        """Return what would be started."""
-        each = "its share of the memory" if self.memory is None else self.memory
-        how = ", encrypted" if self.tls else ""
-        line = f"{self._count} of {count_noun(self.threads, 'thread')} and {each} on {HOST}{how}"
+        """Return a description of the workers that `opened` would start."""
+        memory = "its share of the memory" if self.memory is None else self.memory
+        tls = ", encrypted" if self.tls else ""
+        line = (
+            f"{self._workers_text} of {count_noun(self.threads, 'thread')} and {memory} on "
+            f"{HOST}{tls}"
+        )
         return ClusterPlan((line,), asdict(self))
 
     @contextmanager
@@ -61,9 +65,10 @@ class Local(StartedCluster):
         from distributed import LocalCluster  # noqa: PLC0415
 
         security = temporary_security() if self.tls else None
-        with ExitStack() as opened:
-            # Also when the workers come: each connection asks anew how much to remember.
-            opened.enter_context(scheduler_defaults())
+        with ExitStack() as stack:
+            # The configuration has to hold while workers connect, too: each new connection reads
+            # from it how many messages to remember.
+            stack.enter_context(scheduler_defaults())
             with interrupts_held():
                 cluster = LocalCluster(
                     n_workers=0,
@@ -74,21 +79,22 @@ class Local(StartedCluster):
                     protocol="tls" if self.tls else "tcp",
                     security=security,
                     dashboard_address=f"{HOST}:0",
-                    # Without one, a worker has a page all the same, on every interface.
+                    # By default the HTTP server of a worker listens on every interface, even if
+                    # the worker has no dashboard.
                     worker_dashboard_address=f"{HOST}:0",
                     silence_logs=logging.CRITICAL,
                 )
-                opened.enter_context(cluster)
+                stack.enter_context(cluster)
             cluster.scale(self.workers)
             yield JoinedCluster(
                 cluster.scheduler_address,
                 security,
                 workers=self.workers,
                 wait=60.0,
-                awaited=f"{self._count} to start",
+                awaited=f"{self._workers_text} to start",
                 none_came="--debug may show why",
             )
 
     @property
-    def _count(self) -> str:
+    def _workers_text(self) -> str:
         return count_noun(self.workers, "worker")

@@ -1,4 +1,4 @@
-"""A table of TOML read into a frozen dataclass: every key known, every value of its type."""
+"""The places that a run can compute on, and how cluster files (TOML) are read and checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flows.services.certificates import own_certificates
 
 T = TypeVar("T")
 
-_WORDS: dict[Any, str] = {
+_TYPE_NAMES: dict[Any, str] = {
     str: "text",
     int: "a whole number",
     float: "a number",
@@ -33,35 +33,40 @@ _WORDS: dict[Any, str] = {
 
 
 class TableError(ValueError):
-    """A key or a value that was not expected."""
+    """A key or a value of a TOML table that is not allowed."""
 
 
 def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str = "") -> T:
-    """Return the dataclass `kind` made of `table`.
+    """Make the dataclass `kind` from a TOML table, and check every key and type.
 
     Parameters
     ----------
     kind : type
         A dataclass. It may raise ValueError for values that do not go together.
     table : dict
-        As TOML has it.
+        The table, as `tomllib` returns it.
     folder : Path
-        What relative paths are relative to.
+        The folder that relative paths start from.
     within : str
-        Where the table stands in a larger one, such as `tls.`.
+        Prefix of the keys of this table within a larger one, such as `tls.`.
+
+    Raises
+    ------
+    TableError
+        For an unknown or missing key, or a value of another type.
     """
     fields: dict[str, Any] = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            raise TableError(_unknown(f"{within}{key}", key, list(fields)))
+            raise TableError(_unknown_key_message(f"{within}{key}", key, list(fields)))
     hints = get_type_hints(kind)
     missing = [name for name, each in fields.items() if _is_required(each) and name not in table]
     if missing:
         expected = listed(hints[missing[0]])
         raise TableError(f"`{within}{missing[0]}` is missing; expected {expected}")
-    given = {key: _value(hints[key], item, folder, within + key) for key, item in table.items()}
+    values = {key: _convert(hints[key], item, folder, within + key) for key, item in table.items()}
     try:
-        return kind(**given)
+        return kind(**values)
     except TableError:
         raise
     except ValueError as error:
@@ -69,13 +74,13 @@ def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str =
 
 
 def closest_name(name: str, names: list[str]) -> str:
-    """Return what to say of the name that was probably meant."""
+    """Return the hint "did you mean ..." for a misspelt name, empty if no name is close."""
     close = get_close_matches(name, names, n=1)
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def listed(hint: Any) -> str:
-    """Say what a value of that type is."""
+    """Return the description of a type for error messages."""
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
         keys = [f"{each.name} = {listed(hints[each.name])}" for each in dataclasses.fields(hint)]
@@ -87,7 +92,7 @@ def listed(hint: Any) -> str:
         return f"a table, each value {listed(inner[1])}"
     if origin in (Union, types.UnionType):
         return " or ".join(listed(each) for each in inner if each is not type(None))
-    return _WORDS[hint]
+    return _TYPE_NAMES[hint]
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -95,56 +100,56 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is missing and field.default_factory is missing
 
 
-def _unknown(at: str, key: str, names: list[str]) -> str:
+def _unknown_key_message(at: str, key: str, names: list[str]) -> str:
     return f"`{at}` is no key of it{closest_name(key, names)} (expected {', '.join(names)})"
 
 
-def _value(hint: Any, value: Any, folder: Path, at: str) -> Any:
-    """Return `value` as its type has it, or raise TableError."""
+def _convert(hint: Any, value: Any, folder: Path, at: str) -> Any:
+    """Return `value` converted to its type, or raise TableError if it is of another type."""
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for choice in choices:
-        if _fits(choice, value):
-            return _made(choice, value, folder, at)
+        if _matches_type(choice, value):
+            return _convert_as(choice, value, folder, at)
     shown = "a table" if isinstance(value, dict) else repr(value)
     raise TableError(f"`{at}` is {shown}; expected {listed(hint)}")
 
 
-def _fits(hint: Any, value: Any) -> bool:
+def _matches_type(hint: Any, value: Any) -> bool:
     if dataclasses.is_dataclass(hint):
         return isinstance(value, dict)
     kinds: dict[Any, Any] = {float: (int, float), Path: str, tuple: list, dict: dict}
     kind = get_origin(hint) or hint
-    # In Python, not in TOML, true is a number, too.
+    # In Python, unlike in TOML, a bool is an int.
     return isinstance(value, kinds.get(kind, kind)) and isinstance(value, bool) == (hint is bool)
 
 
-def _made(hint: Any, value: Any, folder: Path, at: str) -> Any:
+def _convert_as(hint: Any, value: Any, folder: Path, at: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return read_table(hint, value, folder, f"{at}.")  # type: ignore[arg-type]
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
-        return tuple(_value(inner[0], each, folder, f"{at}[{n}]") for n, each in enumerate(value))
+        return tuple(_convert(inner[0], each, folder, f"{at}[{n}]") for n, each in enumerate(value))
     if origin is dict:
-        return {key: _value(inner[1], each, folder, f"{at}.{key}") for key, each in value.items()}
+        return {key: _convert(inner[1], each, folder, f"{at}.{key}") for key, each in value.items()}
     return folder / Path(value).expanduser() if hint is Path else value
 
 
-_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+_ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address(StartedCluster):
-    """A scheduler that somebody has started.
+    """A scheduler that runs already, given by its address.
 
     Attributes
     ----------
     address : str
-        Such as tcp://127.0.0.1:8786.
+        Address of the scheduler, such as tcp://127.0.0.1:8786.
     tls : Tls, optional
         Certificates for a tls:// address. Default: those of Dask's own configuration.
     """
 
-    # Seconds that a worker is given to come.
+    # Seconds to wait for the first worker.
     wait: ClassVar[float] = 8.0
 
     address: str
@@ -163,15 +168,15 @@ class Address(StartedCluster):
 
     @contextmanager
     def opened(self) -> Iterator[JoinedCluster]:
-        """Yield where it is; it stays when the block ends."""
+        """Yield the scheduler to join, which goes on running after the block."""
         security = None if self.tls is None else self.tls.security()
         advice = f"start some with `dask worker {self.address}`"
         yield JoinedCluster(self.address, security, wait=self.wait, none_came=advice)
 
 
 def is_address(text: str) -> bool:
-    """Say whether `text` is the address of a scheduler."""
-    match = _ADDRESS.fullmatch(text)
+    """Return whether `text` is the address of a scheduler."""
+    match = _ADDRESS_PATTERN.fullmatch(text)
     return match is not None and 0 < int(match[2]) < 2**16
 
 
@@ -180,24 +185,24 @@ NAME = "up"
 
 @dataclass(frozen=True, kw_only=True)
 class Up(StartedCluster):
-    """The Dask cluster that `ism-dask up` keeps on this machine."""
+    """The Dask cluster that `ism-dask up` runs on this machine."""
 
     @contextmanager
     def opened(self) -> Iterator[JoinedCluster]:
-        """Yield where it is now; it stays when the block ends."""
+        """Yield the scheduler to join, which goes on running after the block."""
         from flows.services.status import running_services  # noqa: PLC0415
 
-        found = running_services()
-        if found is None or found.scheduler is None:
+        services = running_services()
+        if services is None or services.scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        security = _security() if found.scheduler.startswith("tls://") else None
-        yield JoinedCluster(found.scheduler, security, none_came="see `ism-dask up --status`")
+        security = _own_security() if services.scheduler.startswith("tls://") else None
+        yield JoinedCluster(services.scheduler, security, none_came="see `ism-dask up --status`")
 
 
-def _security() -> Any:
+def _own_security() -> Any:
     try:
         return tls_of(own_certificates()).security()
     except ValueError as error:
@@ -207,7 +212,7 @@ def _security() -> Any:
         ) from error
 
 
-# What a cluster file may name as its `kind`.
+# The values that the key `kind` of a cluster file may have.
 KINDS: dict[str, type[Any]] = {
     "local": Local,
     "address": Address,
@@ -218,7 +223,7 @@ _SUFFIX = ".toml"
 
 
 def cluster_place(scheduler: str) -> ClusterPlace:
-    """Return what `--scheduler` names, checked as far as it can be without starting anything."""
+    """Return the place that `--scheduler` names, checked as far as possible without starting it."""
     if is_address(scheduler):
         return Address(address=scheduler)
     if scheduler == NAME:
@@ -233,11 +238,11 @@ def cluster_place(scheduler: str) -> ClusterPlace:
 
 
 def read_cluster(file: Path) -> ClusterPlace:
-    """Return the cluster that a file describes, or raise SettingsError naming what is wrong."""
-    table = _parsed(file)
+    """Return the place that a cluster file describes; raise SettingsError if the file is wrong."""
+    table = _parse_file(file)
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise SettingsError(f"{file}: {_odd_kind(kind)}")
+        raise SettingsError(f"{file}: {_bad_kind_message(kind)}")
     try:
         place: ClusterPlace = read_table(KINDS[kind], table, file.parent)
         place.check()
@@ -248,7 +253,7 @@ def read_cluster(file: Path) -> ClusterPlace:
     return place
 
 
-def _parsed(file: Path) -> dict[str, Any]:
+def _parse_file(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -260,7 +265,7 @@ def _parsed(file: Path) -> dict[str, Any]:
         raise SettingsError(f"the cluster file {file} is no TOML: {error}") from error
 
 
-def _odd_kind(kind: Any) -> str:
+def _bad_kind_message(kind: Any) -> str:
     names = ", ".join(KINDS)
     if kind is None:
         return f"`kind` is missing; expected one of {names}"

@@ -1,29 +1,34 @@
-"""What a scheduler tells of itself. These functions run there: nothing heavy is imported here."""
+"""Functions that Dask runs on the scheduler and the workers to read their state.
+
+This module imports nothing heavy, because the scheduler and the workers import it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-# What all our computations are part of, for Dask.
+# Name of the Dask span that holds all our computations.
 SPAN = "ism-dask"
-# Where nannies say that a worker had too much memory.
+# Topic of the events in which nannies report that they ended a worker for its memory.
 OVER_MEMORY = "worker-restart-memory"
-# What would be pickled code and data, and all settings of Dask, passwords among them.
-_LEFT_OUT = ("run_spec", "config")
+# Parts that a dump of the state leaves out: pickled code and data, and the whole configuration of
+# Dask, passwords among it.
+_EXCLUDED = ("run_spec", "config")
 
 
 @dataclass(frozen=True)
 class Pulse:
-    """How a cluster is.
+    """A sign of life of a cluster.
 
     Attributes
     ----------
     scheduler : str
-        Its id: another one is at the same address when it was started again.
+        Id of the scheduler. A restarted scheduler has the same address, but another id.
     workers : int
+        Number of workers.
     done : int
-        Tasks that are done, since the scheduler began.
+        Number of tasks that have finished since the scheduler started.
     """
 
     scheduler: str
@@ -32,25 +37,25 @@ class Pulse:
 
 
 def pulse(dask_scheduler: Any) -> Pulse:
-    """Return how the cluster is, and let it forget what it has no use for."""
-    _forget_groups(dask_scheduler)
+    """Return the pulse of the cluster, and drop the finished task groups of our span."""
+    _drop_finished_groups(dask_scheduler)
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
     return Pulse(dask_scheduler.id, len(dask_scheduler.workers), done)
 
 
 def state_of_scheduler(dask_scheduler: Any) -> Any:
-    """Return all that a scheduler knows, in plain JSON."""
-    return dask_scheduler._to_dict(exclude=_LEFT_OUT)
+    """Return the state of the scheduler, in plain JSON."""
+    return dask_scheduler._to_dict(exclude=_EXCLUDED)
 
 
 def state_of_worker(dask_worker: Any) -> Any:
-    """Return all that a worker knows, in plain JSON."""
-    return dask_worker._to_dict(exclude=_LEFT_OUT)
+    """Return the state of the worker, in plain JSON."""
+    return dask_worker._to_dict(exclude=_EXCLUDED)
 
 
-def _forget_groups(scheduler: Any) -> None:
-    """Forget the groups of tasks that are over, of which a span keeps each for ever."""
+def _drop_finished_groups(scheduler: Any) -> None:
+    """Drop the task groups that are over from our span, which would keep each for ever."""
     spans = scheduler.extensions.get("spans")
     if spans is not None:
         for span in spans.spans_search_by_tag[SPAN]:

@@ -1,4 +1,4 @@
-"""A cluster that is joined, and joined again when it is lost."""
+"""The connection of a run to its Dask cluster, which is renewed when the cluster is lost."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from flows.interface.progress import report_progress
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
 
-# Seconds in which a lost cluster has to be there again, and between two looks.
-_BACK_WITHIN, _LOOKS_EVERY = 60.0, 1.0
-# Seconds that the end of one may take that does not answer any more.
-_ENDS_WITHIN = 30.0
+# Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
+_REJOIN_SECONDS, _RETRY_SECONDS = 60.0, 1.0
+# Seconds to wait for the end of a cluster that no longer answers.
+_CLOSE_SECONDS = 30.0
 
 
 class Session:
-    """A cluster that is joined.
+    """A connection to a Dask cluster that has workers with versions like ours.
 
     Parameters
     ----------
-    place : Place
+    place : ClusterPlace
+        The place to compute on.
 
     Attributes
     ----------
-    reached : Reached
-    client : distributed.Client
-        The active one. After `renew` it is another.
+    reached : JoinedCluster
+        The cluster that is joined.
+    client : EndableClient
+        The default client of Dask. `renew` may replace it by another.
     """
 
     reached: JoinedCluster
@@ -47,13 +49,13 @@ class Session:
 
     def __init__(self, place: ClusterPlace) -> None:
         self._place = place
-        self._opened = ExitStack()
+        self._stack = ExitStack()
         self._lost = False
-        self._open()
+        self._join()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Raise ClusterLost from what a lost cluster makes of the block."""
+        """Turn the errors that a lost cluster causes in the block into ClusterLost."""
         try:
             with explain_loss(self.client, self.reached):
                 yield
@@ -63,96 +65,101 @@ class Session:
 
     @contextmanager
     def watched(self, stall: float, folder: Path) -> Iterator[None]:
-        """Raise ClusterLost, too, where the block waits in vain for a cluster that hangs.
+        """Raise ClusterLost, too, if the block waits for a cluster that hangs.
 
         Parameters
         ----------
         stall : float
-            Seconds without a task that is done.
+            Seconds without a finished task after which the cluster counts as lost.
         folder : Path
-            Where the state of such a cluster is kept.
+            Folder for the dump of the state of such a cluster.
         """
         from distributed import span  # noqa: PLC0415
 
-        # Of one for each computation, as by default, schedulers would keep all.
+        # By default each computation is a span of its own, and a scheduler never forgets a span.
+        # With one span for all computations their number does not grow.
         with self.explained(), watch_health(self.client, self.reached, stall, folder), span(SPAN):
             yield
 
     def renew(self) -> None:
-        """Join again: what was ours is started anew, what is not may be back in a while."""
+        """Join the cluster again after a loss, within a time limit.
+
+        A cluster that we had started is started anew; any other may come back after a while. If
+        the loss does not require joining anew, only wait for workers.
+        """
         if not self._lost:
             await_workers(self.client, self.reached)
             return
-        self._end()
-        until = time.monotonic() + _BACK_WITHIN
+        self._close_lost()
+        until = time.monotonic() + _REJOIN_SECONDS
         while True:
             try:
-                self._open()
+                self._join()
             except FlowError:
                 if time.monotonic() > until:
                     raise
             else:
                 return
             report_progress(
-                0.0, f"waiting for the Dask cluster to come back, up to {_BACK_WITHIN:.0f} s"
+                0.0, f"waiting for the Dask cluster to come back, up to {_REJOIN_SECONDS:.0f} s"
             )
-            time.sleep(_LOOKS_EVERY)
+            time.sleep(_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Leave the cluster; what was started for it ends."""
+        """Disconnect from the cluster, and end what was started for it."""
         if self._lost:
-            self._end()
+            self._close_lost()
         else:
-            self._opened.close()
+            self._stack.close()
 
-    def _open(self) -> None:
-        with ExitStack() as opened:
-            self.reached = opened.enter_context(self._place.opened())
-            self.client = opened.enter_context(joined_client(self.reached))
+    def _join(self) -> None:
+        with ExitStack() as stack:
+            self.reached = stack.enter_context(self._place.opened())
+            self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
-            self._opened, self._lost = opened.pop_all(), False
+            self._stack, self._lost = stack.pop_all(), False
 
-    def _end(self) -> None:
-        """End what is left of a lost cluster, which may hang."""
-        ending = threading.Thread(target=self._end_quietly, name="end of a cluster", daemon=True)
-        ending.start()
-        ending.join(_ENDS_WITHIN)
-        self._opened = ExitStack()
+    def _close_lost(self) -> None:
+        """End what remains of a lost cluster, but do not wait long, because it may hang."""
+        thread = threading.Thread(target=self._close_quietly, name="end of a cluster", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_SECONDS)
+        self._stack = ExitStack()
 
-    def _end_quietly(self) -> None:
-        # Half of it is gone: whatever is raised tells of that.
+    def _close_quietly(self) -> None:
+        # Half of the cluster is gone, so errors are expected and say nothing new.
         with suppress(Exception):
-            self._opened.close()
+            self._stack.close()
 
 
-# What `--scheduler` said, and where that led, in the block around.
-_JOINED: ContextVar[tuple[str, Session] | None] = ContextVar("joined", default=None)
+# The value of `--scheduler`, and the session that it led to, of the enclosing block.
+_CURRENT_SESSION: ContextVar[tuple[str, Session] | None] = ContextVar("joined", default=None)
 
 
 @contextmanager
 def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
-    """Make the cluster that `scheduler` names the one that shards find; for None, do nothing.
+    """Join the cluster that `scheduler` names, so that shards compute on it; None joins nothing.
 
-    What was started for the block ends with it. Within the block the same name means the same
-    cluster, and the one that takes its place: the folds of a cross-validation share it.
+    A cluster that was started for the block ends with it. Within the block the same name leads to
+    the same session, also after `renew`: the folds of a cross-validation share it.
     """
-    around = _JOINED.get()
+    current = _CURRENT_SESSION.get()
     if scheduler is None:
         yield None
-    elif around is not None and around[0] == scheduler:
-        yield around[1]
+    elif current is not None and current[0] == scheduler:
+        yield current[1]
     else:
         with quiet_logs(), closing(Session(cluster_place(scheduler))) as session:
-            token = _JOINED.set((scheduler, session))
+            token = _CURRENT_SESSION.set((scheduler, session))
             try:
                 yield session
             finally:
-                _JOINED.reset(token)
+                _CURRENT_SESSION.reset(token)
 
 
 @contextmanager
 def joined_cluster_at(place: ClusterPlace) -> Iterator[Any]:
-    """Yield a client of a cluster that has workers, all with versions like ours."""
+    """Yield a client of the cluster at `place`, which has workers, all with versions like ours."""
     with quiet_logs(), closing(Session(place)) as session, session.explained():
         yield session.client

@@ -1,4 +1,4 @@
-"""Workers in the jobs of a SLURM cluster."""
+"""Dask workers in the jobs of a SLURM cluster."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from flows.text import count_noun
 from storage import home
 from storage.atomic import explain_os_errors
 
-# Looks, one a second, that find a job idle before it is ended: another would have to queue.
-_IDLE = 120
+# A job ends after Dask's adaptive scaling, which checks once a second, has found it idle this
+# many times. That is long, because a new job would have to queue.
+_IDLE_CHECKS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm(StartedCluster):
-    """Jobs of workers; the scheduler runs where the command does.
+    """A cluster whose workers run in SLURM jobs, and whose scheduler runs on this machine.
 
     Attributes
     ----------
@@ -42,24 +43,24 @@ class Slurm(StartedCluster):
         Network interface, such as ib0, on which the nodes reach this machine and each other.
         Nothing listens on any other.
     cores, memory : int, str
-        Of each job.
-    jobs : int or Adapt
-        How many.
+        Cores and memory of each job.
+    jobs : int or AdaptiveSize
+        Number of jobs.
     processes : int
-        Workers in each job, which share its cores and memory.
+        Number of workers in each job, which share its cores and memory.
     queue, account, walltime : str, optional
-        As `sbatch` has them (`-p`, `-A`, `-t`).
+        The options `-p`, `-A` and `-t` of `sbatch`.
     directives : tuple of str
         More lines for `sbatch`, such as "--constraint=avx512".
     prologue : tuple of str
         Lines of the job script before the workers start, such as "module load python".
     python : str, optional
-        The Python of the nodes. Default: the path of ours.
+        Path of Python on the nodes. Default: the path of the Python that runs here.
     shared : Path, optional
         A folder that this machine and the nodes share, for logs and for certificates made for
         this run. Default: `slurm` in the home of ism-dask.
     tls : Tls, optional
-        Certificates. Default: some that are made for the run and are worth nothing after it.
+        Certificates. Default: temporary ones, made for the run and worth nothing after it.
     wait : float
         Seconds that the first job may take to start.
     """
@@ -93,31 +94,36 @@ class Slurm(StartedCluster):
             )
 
     def plan(self) -> ClusterPlan:
-        """Return the script of each job, and what SLURM makes of it, where there is one."""
-        script = self._script()
-        said = _asked_sbatch(script)
-        lines = (f"{self._count}, each by this script:", *script.rstrip().split("\n"), said or "")
+        """Return the script of each job, and the answer of `sbatch --test-only` if it exists."""
+        script = self._job_script()
+        answer = _test_sbatch(script)
+        lines = (
+            f"{self._jobs_text}, each by this script:",
+            *script.rstrip().split("\n"),
+            answer or "",
+        )
         return ClusterPlan(
-            tuple(filter(None, lines)), {"jobs": self._scale, "script": script, "sbatch": said}
+            tuple(filter(None, lines)),
+            {"jobs": self._scale_json, "script": script, "sbatch": answer},
         )
 
     @contextmanager
     def opened(self) -> Iterator[JoinedCluster]:
         """Submit the jobs, and cancel them when the block ends."""
         _check_interface(self.interface)
-        if _asked_sbatch(self._script()) is None:
+        if _test_sbatch(self._job_script()) is None:
             raise FlowError(
                 "there is no `sbatch` on this machine; run the command where jobs are submitted, "
                 "such as a login node"
             )
-        with explain_os_errors(self._shared):
-            self._shared.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+        with explain_os_errors(self._shared_folder):
+            self._shared_folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         with self._certificates() as tls, scheduler_defaults(), self._cluster(tls) as cluster:
             if isinstance(self.jobs, AdaptiveSize):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
                     maximum_jobs=self.jobs.maximum,
-                    wait_count=_IDLE,
+                    wait_count=_IDLE_CHECKS,
                 )
             else:
                 cluster.scale(jobs=self.jobs)
@@ -125,23 +131,23 @@ class Slurm(StartedCluster):
                 cluster.scheduler_address,
                 cluster.security,
                 wait=self.wait,
-                awaited=f"{self._count} to start",
-                none_came=f"see `squeue --me`, and the logs in {self._shared}",
+                awaited=f"{self._jobs_text} to start",
+                none_came=f"see `squeue --me`, and the logs in {self._shared_folder}",
             )
 
-    def _script(self) -> str:
-        """Return the script of a job; where the scheduler will listen is not yet known."""
+    def _job_script(self) -> str:
+        """Return the script of a job, with a placeholder for the address of the scheduler."""
         job = _jobqueue().SLURMJob(
-            "tls://SCHEDULER", "ism-dask-0", **self._job(), protocol="tls://"
+            "tls://SCHEDULER", "ism-dask-0", **self._job_options(), protocol="tls://"
         )
         return str(job.job_script())
 
     def _certificates(self) -> AbstractContextManager[Tls]:
-        return passing_tls(self._shared) if self.tls is None else nullcontext(self.tls)
+        return passing_tls(self._shared_folder) if self.tls is None else nullcontext(self.tls)
 
     def _cluster(self, tls: Tls) -> Any:
         return _jobqueue().SLURMCluster(
-            **self._job(),
+            **self._job_options(),
             name="ism-dask",
             silence_logs=logging.CRITICAL,
             security=tls.security(),
@@ -151,7 +157,7 @@ class Slurm(StartedCluster):
             },
         )
 
-    def _job(self) -> dict[str, Any]:
+    def _job_options(self) -> dict[str, Any]:
         return {
             "cores": self.cores,
             "memory": self.memory,
@@ -163,20 +169,20 @@ class Slurm(StartedCluster):
             "job_extra_directives": list(self.directives),
             "job_script_prologue": list(self.prologue),
             "python": self.python,
-            "log_directory": str(self._shared),
+            "log_directory": str(self._shared_folder),
             "job_name": "ism-dask",
         }
 
     @property
-    def _shared(self) -> Path:
+    def _shared_folder(self) -> Path:
         return self.shared or home() / "slurm"
 
     @property
-    def _scale(self) -> Any:
+    def _scale_json(self) -> Any:
         return asdict(self.jobs) if isinstance(self.jobs, AdaptiveSize) else self.jobs
 
     @property
-    def _count(self) -> str:
+    def _jobs_text(self) -> str:
         if isinstance(self.jobs, AdaptiveSize):
             return f"{self.jobs.minimum} to {self.jobs.maximum} SLURM jobs"
         return count_noun(self.jobs, "SLURM job")
@@ -191,25 +197,28 @@ def _jobqueue() -> Any:
         return slurm
 
 
-def _asked_sbatch(script: str) -> str | None:
-    """Return what `sbatch` says of a job that it does not submit; None where there is none."""
+def _test_sbatch(script: str) -> str | None:
+    """Return the answer of `sbatch --test-only`, or None if there is no sbatch.
+
+    Raise FlowError if SLURM would not accept the job.
+    """
     program = shutil.which("sbatch")
     if program is None:
         return None
-    asked = subprocess.run(  # noqa: S603 - the script is what would be submitted
+    process = subprocess.run(  # noqa: S603 - the script is the one that would be submitted
         [program, "--test-only"], input=script, capture_output=True, text=True, check=False
     )
-    said = " ".join(asked.stderr.split())
-    if asked.returncode:
-        raise FlowError(f"SLURM would not take the job; expected other settings ({said})")
-    return said
+    answer = " ".join(process.stderr.split())
+    if process.returncode:
+        raise FlowError(f"SLURM would not take the job; expected other settings ({answer})")
+    return answer
 
 
 def _check_interface(interface: str) -> None:
     import psutil  # noqa: PLC0415
 
-    known = sorted(psutil.net_if_addrs())
-    if interface not in known:
+    interfaces = sorted(psutil.net_if_addrs())
+    if interface not in interfaces:
         raise FlowError(
-            f"`interface` is {interface!r}; expected one of this machine: {', '.join(known)}"
+            f"`interface` is {interface!r}; expected one of this machine: {', '.join(interfaces)}"
         )

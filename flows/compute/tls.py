@@ -1,4 +1,4 @@
-"""The certificates with which a client joins a scheduler, and workers each other."""
+"""The TLS certificates with which clients, scheduler and workers connect to each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from storage.atomic import explain_os_errors
 
 @dataclass(frozen=True)
 class Tls:
-    """Paths of PEM files, as `deploy/tls/make-certificates` writes them.
+    """Paths of PEM files such as `deploy/tls/make-certificates` writes.
 
     Attributes
     ----------
     ca_file : Path
-        The authority whose certificates are trusted.
+        Certificate of the authority to trust.
     cert, key : Path
         Our own certificate, and its private key.
     """
@@ -36,7 +36,7 @@ class Tls:
                 raise ValueError(f"{each.name}: there is no file {path}")
 
     def security(self) -> Any:
-        """Return what Dask takes, for every role."""
+        """Return a `distributed.Security` with the same certificate for every role."""
         from distributed import Security  # noqa: PLC0415
 
         roles = ("client", "scheduler", "worker")
@@ -49,15 +49,15 @@ class Tls:
 
 @contextmanager
 def passing_tls(folder: Path) -> Iterator[Tls]:
-    """Yield certificates, in files below `folder`, that are gone when the block ends."""
-    with ExitStack() as held:
+    """Make temporary certificates in files below `folder`, and remove them with the block."""
+    with ExitStack() as stack:
         with explain_os_errors(folder):
-            own = held.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
-            made = Certificates(Path(own, "made"))
-            made.make()
-        yield tls_of(made)
+            temporary = stack.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
+            certificates = Certificates(Path(temporary, "made"))
+            certificates.make()
+        yield tls_of(certificates)
 
 
 def tls_of(certificates: Certificates) -> Tls:
-    """Return where certificates of ours are, or raise ValueError where they are not."""
+    """Return the paths of certificates that we made; raise ValueError if a file is missing."""
     return Tls(certificates.ca_file, certificates.cert, certificates.key)

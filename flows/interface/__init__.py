@@ -1,1 +1,1 @@
-"""What the user of a run meets: options, progress, interrupts, images."""
+"""The user's side of a run: fields of settings, progress, interrupts and images."""

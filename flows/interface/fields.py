@@ -1,4 +1,4 @@
-"""Fields of settings: told once for the command line and for the form of the Prefect UI."""
+"""Fields of settings: each is declared once for the command line and the form of the Prefect UI."""
 
 from __future__ import annotations
 
@@ -28,67 +28,69 @@ def setting(
     Parameters
     ----------
     default : optional
-        Without one, it is an argument of the command.
+        A field without a default is an argument of the command.
     about : str
-        One line for people.
+        Description in one line.
     flags : tuple of str
-        Names of the option, where they are not that of the field.
+        Names of the option, if they differ from the name of the field.
     title : str
-        What the form calls it, where it is not the name of the field.
+        Title in the form, if it differs from the name of the field.
     early : bool
-        Whether the form has it among the first.
+        Whether the form has the field among the first.
     cli_type : type, optional
-        What the command line reads, where it is not the type of the field.
+        Type that the command line parses, if it differs from the type of the field.
     names : callable, optional
         Returns the names to choose from in the form.
     **bounds : float
-        `ge` or `gt`: the least value, or what it must be above; `le` or `lt`: the largest, or
-        what it must be below.
+        `ge`, `gt`, `le`, `lt`: the value must be at least, greater than, at most or less than the
+        bound.
     """
-    of_the_form = {"description": about, "title": title, "early": early, "names": names}
-    of_the_command = {"flags": flags, "cli_type": cli_type}
-    return field(default=default, metadata={**of_the_form, **of_the_command, **bounds})
+    form_metadata = {"description": about, "title": title, "early": early, "names": names}
+    command_metadata = {"flags": flags, "cli_type": cli_type}
+    return field(default=default, metadata={**form_metadata, **command_metadata, **bounds})
 
 
 def check_bounds(settings: Any) -> None:
-    """Raise `SettingsError` for the first field that is out of the bounds it was given."""
-    for known in dataclasses.fields(settings):
-        _check_bounds(known, getattr(settings, known.name))
+    """Raise SettingsError for the first field whose value violates its bounds."""
+    for each in dataclasses.fields(settings):
+        _check_bounds(each, getattr(settings, each.name))
 
 
 def as_form(kind: type[Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a dataclass of settings as the form of the UI wants it.
+    """Return the JSON schema of a dataclass of settings as the form of the Prefect UI needs it.
 
-    The form cannot show a field of several types but as a row of buttons, and takes a default of
-    null for a value. A field that may stay empty has one type and no default here, which the
+    The form shows a field of several types as a row of buttons, and takes a default of null for a
+    value. A field that may stay empty therefore gets one type and no default, which the Prefect
     server reads as: or null.
     """
     fields = sorted(dataclasses.fields(kind), key=lambda each: not each.metadata["early"])
-    properties = {each.name: _shown(each, schema["properties"][each.name]) for each in fields}
+    properties = {
+        each.name: _form_property(each, schema["properties"][each.name]) for each in fields
+    }
     for position, each in enumerate(properties.values()):
-        # Databases keep no order.
+        # Explicit, because the database of the server need not preserve the order of a mapping.
         each["position"] = position
     return {**schema, "title": "Settings", "properties": properties}
 
 
-def _shown(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dict[str, Any]:
-    kinds = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
-    if kinds:
-        # Of several, text is the one that can be read as any.
-        schema = {**schema, **kinds[-1]}
+def _form_property(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dict[str, Any]:
+    types = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
+    if types:
+        # Text comes last, and any of the other types can be parsed from it.
+        schema = {**schema, **types[-1]}
         del schema["anyOf"]
     if schema.get("default", "") is None:
         del schema["default"]
     if field.metadata["names"] is not None:
         schema = {**schema, "enum": field.metadata["names"]()}
-    return {**schema, "title": field.metadata["title"] or _titled(field.name)}
+    return {**schema, "title": field.metadata["title"] or _title_of(field.name)}
 
 
-def _titled(name: str) -> str:
+def _title_of(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
-# Each with what a value has to be.
+# The comparison of a value with each kind of bound, and the wording of the expected value.
 _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "ge": (operator.ge, "{} or more"),
     "gt": (operator.gt, "a number above {}"),
@@ -97,12 +99,12 @@ _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-def _check_bounds(known: dataclasses.Field[Any], value: Any) -> None:
+def _check_bounds(field: dataclasses.Field[Any], value: Any) -> None:
     if value is None:
         return
     if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(f"`{known.name}` is {value}; expected a finite number")
-    for name, (holds, words) in _BOUNDS.items():
-        bound = known.metadata.get(name)
-        if bound is not None and not holds(value, bound):
-            raise SettingsError(f"`{known.name}` is {value}; expected {words.format(bound)}")
+        raise SettingsError(f"`{field.name}` is {value}; expected a finite number")
+    for name, (compare, wording) in _BOUNDS.items():
+        bound = field.metadata.get(name)
+        if bound is not None and not compare(value, bound):
+            raise SettingsError(f"`{field.name}` is {value}; expected {wording.format(bound)}")

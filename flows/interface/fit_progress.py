@@ -1,4 +1,4 @@
-"""How far one fit of W has come: its iterations, and the long passes over the rows within them."""
+"""Progress of one fit of W: its iterations, and the long passes over the rows within them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
 
-# A pass of fewer seconds is over before anybody has read of it.
+# Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
 _LONG = 1.0
-# How much of a fit its iterations are; the final check is the rest.
+# The share of a fit that its iterations take; the final check takes the rest.
 _ITERATIONS = 0.8
-# How much of what is left of them the first may take before it is known what it has brought. The
-# t-th may take a t-th of that: most fits need few, and those that need many keep moving.
-_STEP = 0.5
+# The passes of the first iteration take at most this fraction of the share that remains for all
+# iterations: how close it has come to the end is measured only when it has ended. The passes of
+# the t-th iteration take at most a t-th of that: most fits need few iterations, and those that
+# need many keep moving.
+_FIRST_ITERATION = 0.5
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over the rows, as its tasks tell of it.
+    """A pass over the rows, as counted by the tasks that are done.
 
     Attributes
     ----------
     first, last : float
-        When the first and the latest of its tasks were done.
+        The times at which its first and its latest task were done.
     done, total : int
-        Tasks.
+        Numbers of tasks.
     after : int
-        How many long passes the iteration had before.
+        The number of long passes before it in the same iteration.
     """
 
     first: float
@@ -45,45 +47,45 @@ class Pass:
 
     @property
     def share(self) -> float:
-        """How much of it is done."""
+        """Return the share of its tasks that are done."""
         return self.done / self.total
 
     def is_long(self, now: float) -> bool:
-        """Say whether it takes long enough to be told of."""
+        """Return whether the pass takes long enough to be reported."""
         return (now if self.done < self.total else self.last) - self.first > _LONG
 
     def goes_on(self, done: int, total: int) -> bool:
-        """Say whether it is this pass of which `done` tasks are done now, and not the next."""
+        """Return whether the counts `done` and `total` belong to this pass, not to the next."""
         return total == self.total and done > self.done
 
     @property
     def text(self) -> str:
-        """How far it is, for people."""
+        """Return a description of its progress."""
         line = f"pass {self.after + 1}, " if self.after else ""
         return f"{line}rows {100 * self.share:.0f}%"
 
 
 class FitProgress:
-    """What a fit tells of itself, made into reports that never go back.
+    """Turns the events of a fit into progress reports that never go back.
 
     Parameters
     ----------
-    part : Part
-        What the fit is of the work.
+    part : ProgressShare
+        The interval of the progress that belongs to the fit.
     stopping : Stopping
-        When it ends.
+        The rules that end the iteration.
     """
 
     def __init__(self, part: ProgressShare, stopping: Stopping) -> None:
         self._part, self._stopping = part, stopping
         self._lock = threading.Lock()
-        self._told = 0.0
+        self._reported = 0.0
         self._pass: Pass | None = None
         self._objective = ""
-        self._enter("iteration 1", _STEP * _ITERATIONS)
+        self._enter("iteration 1", _FIRST_ITERATION * _ITERATIONS)
 
     def on_task(self, done: int, total: int) -> None:
-        """Take note, in a thread that computes, of a task of a pass; passes follow each other."""
+        """Count a task of a pass. A computing thread calls this; passes follow each other."""
         now, current = time.monotonic(), self._pass
         if current is not None and current.goes_on(done, total):
             self._pass = replace(current, last=now, done=done)
@@ -95,78 +97,80 @@ class FitProgress:
         share = _ITERATIONS * converged_share(state, self._stopping)
         with self._lock:
             self._objective = f", objective {state.current.objective:.6g}"
-            self._tell(share, f"iteration {state.iteration}{self._objective}")
+            self._report(share, f"iteration {state.iteration}{self._objective}")
             if self._stopping.reached(state.history[-1]):
                 self.check()
             else:
                 following = state.iteration + 1
-                room = _STEP / following * (_ITERATIONS - self._told)
+                room = _FIRST_ITERATION / following * (_ITERATIONS - self._reported)
                 self._enter(f"iteration {following}", room)
 
     def look(self) -> None:
-        """Report the pass that is under way, if it takes long."""
+        """Report the current pass, if it takes long."""
         with self._lock:
             now, current = time.monotonic(), self._pass
             if current is None or not current.is_long(now):
                 return
-            # How many passes there will be is not known: each takes half of what is left.
+            # The number of passes is not predictable: each takes half of the remaining room.
             passed = 1.0 - 0.5 ** (current.after + current.share)
             text = f"{self._stage}, {current.text}{self._objective}"
-            self._tell(self._base + self._room * passed, text)
+            self._report(self._base + self._room * passed, text)
 
     def check(self) -> None:
-        """Begin what follows the iterations."""
-        self._enter("checking", 1.0 - self._told)
+        """Begin the check that follows the iterations."""
+        self._enter("checking", 1.0 - self._reported)
 
     def _enter(self, stage: str, room: float) -> None:
-        """Begin an iteration or the check, which lead as far as `room` from here."""
-        self._stage, self._base, self._room = stage, self._told, room
+        """Begin an iteration or the check, whose passes take at most the share `room`."""
+        self._stage, self._base, self._room = stage, self._reported, room
         self._pass = None
 
-    def _tell(self, share: float, text: str) -> None:
-        self._told = max(self._told, share)
-        self._part.report(self._told, text)
+    def _report(self, share: float, text: str) -> None:
+        self._reported = max(self._reported, share)
+        self._part.report(self._reported, text)
 
 
 def _long_passes(last: Pass | None) -> int:
-    """Return how many long passes an iteration has had when `last` is over."""
+    """Return the number of long passes in an iteration up to the pass `last`."""
     return 0 if last is None else last.after + last.is_long(last.last)
 
 
 @contextmanager
 def watched_fit(part: ProgressShare, stopping: Stopping) -> Iterator[Callable[[State], None]]:
-    """Report how far the fit in the block is; yield what it has to call after each iteration."""
+    """Report the progress of the fit in the block; yield its callback for each iteration."""
     progress = FitProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress.on_iteration
 
 
 class RoundsProgress:
-    """What a fit that goes in rounds tells of itself: each round is a fit, and a part of it.
+    """Turns the events of a fit in rounds into progress reports: each round is a fit of W.
 
     Parameters
     ----------
-    part : Part
-        What the rounds are of the work.
+    part : ProgressShare
+        The interval of the progress that belongs to all rounds.
     stopping : Stopping
-        When the iterations of a round end.
+        The rules that end the iteration of a round.
     """
 
     def __init__(self, part: ProgressShare, stopping: Stopping) -> None:
         self._part, self._stopping = part, stopping
-        # A look at a round must not come after the first report of the next.
+        # Without it, a timed report of a round could follow the first report of the next round.
         self._lock = threading.Lock()
-        self._enter(_begun(1), _begun(2), "round 1")
+        self._enter(_share_before(1), _share_before(2), "round 1")
 
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
         number = done.number + 1
         with self._lock:
             if done.last:
-                self._enter(_begun(number), 1.0, "clusters").report(0.0)
+                self._enter(_share_before(number), 1.0, "clusters").report(0.0)
                 self._fit.check()
             else:
-                part = self._enter(_begun(number), _begun(number + 1), f"round {number}")
+                part = self._enter(
+                    _share_before(number), _share_before(number + 1), f"round {number}"
+                )
                 part.report(0.0, f"last change {done.change:.2g}")
 
     def on_iteration(self, state: State) -> None:
@@ -175,31 +179,31 @@ class RoundsProgress:
             self._fit.on_iteration(state)
 
     def on_task(self, done: int, total: int) -> None:
-        """Take note of a task of a pass."""
+        """Count a task of a pass."""
         self._fit.on_task(done, total)
 
     def look(self) -> None:
-        """Report the pass that is under way, if it takes long."""
+        """Report the current pass, if it takes long."""
         with self._lock:
             self._fit.look()
 
     def _enter(self, start: float, stop: float, name: str) -> ProgressShare:
-        """Begin what lies between two shares of the rounds; return what it is of the work."""
+        """Begin the work between two shares of the rounds; return its interval of the progress."""
         room = self._part.stop - self._part.start
         part = ProgressShare(self._part.start + start * room, self._part.start + stop * room, name)
         self._fit = FitProgress(part, self._stopping)
         return part
 
 
-def _begun(number: int) -> float:
-    """Return how much of the rounds is done when one begins, counted from 1."""
-    # How many there will be is not known: each takes a third of what is left.
+def _share_before(number: int) -> float:
+    """Return the share of the rounds that is done when a round begins; `number` counts from 1."""
+    # The number of rounds is not predictable: each takes a third of the remaining share.
     return 1.0 - (2 / 3) ** (number - 1)
 
 
 @contextmanager
 def watched_rounds(part: ProgressShare, stopping: Stopping) -> Iterator[RoundsProgress]:
-    """Report how far the fit in the block is, by rounds; yield what it has to call."""
+    """Report the progress of the fit in rounds in the block; yield the object to call back."""
     progress = RoundsProgress(part, stopping)
     with watching_passes(progress.on_task), repeated(progress.look):
         yield progress

@@ -1,4 +1,4 @@
-"""Images of a run: what components and clusters of images look like."""
+"""Draw images of a run: components, mean images of clusters, and a picture by clusters."""
 
 from __future__ import annotations
 
@@ -17,68 +17,71 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Rows that means are read in at a time.
-_ROWS = 4096
-# Pixels between images of a sheet, and of the least image height.
-_GAP, _LEAST = 4, 96
+# Number of rows to read at a time for the means.
+_BATCH_ROWS = 4096
+# Pixels between the images of a sheet, and the smallest height of an image in pixels.
+_GAP, _MIN_HEIGHT = 4, 96
 
 
 def run_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
-    """Draw what can be drawn of a run; return the content of a PNG file for each picture."""
-    made = {name: draw(data, model) for name, draw in _PICTURES.items()}
-    return {name: _png(image) for name, image in made.items() if image is not None}
+    """Draw all pictures that suit the data; return the content of a PNG file for each."""
+    images = {name: draw(data, model) for name, draw in _PICTURES.items()}
+    return {name: _png(image) for name, image in images.items() if image is not None}
 
 
 def whole_picture(data: Dataset) -> bytes:
-    """Return the picture whose colours the rows are as a PNG; nothing where there is none."""
+    """Return the picture whose colours are the rows, as a PNG; empty if there is none."""
     pixels = picture_pixels(data.info.name)
     return b"" if pixels is None else _png(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
 def component(weights: Array, shape: tuple[int, ...]) -> bytes:
-    """Draw a component (d,) of images as a PNG: grey is 0, white or black the largest weight."""
-    return _png(_weights(weights, shape))
+    """Draw a component (d,) of images as a PNG: grey is 0, white or black the largest |weight|."""
+    return _png(_weights_image(weights, shape))
 
 
 def components(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw each component of images as an image, side by side."""
+    """Draw the components as images, side by side; None if the rows are no images."""
     if data.image_shape is None:
         return None
-    return _sheet([_weights(row, data.image_shape) for row in model.components_])
+    return _sheet([_weights_image(row, data.image_shape) for row in model.components_])
 
 
 def means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw the mean image of each cluster."""
+    """Draw the mean image of each cluster; None if the rows are no images."""
     if data.image_shape is None:
         return None
     sums = np.zeros((model.n_clusters, data.X.shape[1]))
-    for start in range(0, len(data.X), _ROWS):
-        rows = data.X.read(start, min(start + _ROWS, len(data.X))).astype(np.float64)
-        # A product of matrices: adding row by row takes many times as long.
+    for start in range(0, len(data.X), _BATCH_ROWS):
+        rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X))).astype(np.float64)
+        # One matrix product: adding row by row takes many times as long.
         sums += np.eye(model.n_clusters)[model.labels_[start : start + len(rows)]].T @ rows
     sizes = np.bincount(model.labels_, minlength=model.n_clusters)
-    full = sizes > 0
-    averages = sums[full] / sizes[full, None]
+    nonempty = sizes > 0
+    averages = sums[nonempty] / sizes[nonempty, None]
     low, high = averages.min(), averages.max()
     stretched = 255.0 * (averages - low) / max(high - low, 1e-12)
     return _sheet([_grey(row, data.image_shape) for row in stretched])
 
 
 def segments(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw the picture whose colours the rows are, each in the mean colour of its cluster."""
+    """Draw the picture whose colours are the rows, each pixel in the mean colour of its cluster.
+
+    Return None if there is no such picture.
+    """
     pixels = picture_pixels(data.info.name)
     if pixels is None:
         return None
-    colours, where = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
+    colours, inverse = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
     if len(colours) != len(model.labels_):
         return None
-    shares = np.bincount(where.ravel(), minlength=len(colours))
+    counts = np.bincount(inverse.ravel(), minlength=len(colours))
     painted = np.zeros_like(colours)
     for cluster in np.unique(model.labels_):
-        own = model.labels_ == cluster
-        painted[own] = np.average(colours[own], axis=0, weights=shares[own]).round()
-    # Without the picture itself beside it, which is too large for the page of a run.
-    return Image.fromarray(painted[where.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
+        members = model.labels_ == cluster
+        painted[members] = np.average(colours[members], axis=0, weights=counts[members]).round()
+    # The original is not placed beside it: it is too large for the page of a run.
+    return Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
 
 
 _PICTURES: dict[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
@@ -89,21 +92,21 @@ _PICTURES: dict[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = 
 
 
 def _png(image: Image.Image) -> bytes:
-    """Return the content of a PNG file."""
+    """Return an image as the content of a PNG file."""
     content = BytesIO()
     image.save(content, format="PNG")
     return content.getvalue()
 
 
-def _weights(weights: Array, shape: tuple[int, ...]) -> Image.Image:
+def _weights_image(weights: Array, shape: tuple[int, ...]) -> Image.Image:
     return _grey(127.5 + 127.5 * weights / np.abs(weights).max(), shape)
 
 
 def _grey(values: Array, shape: tuple[int, ...]) -> Image.Image:
-    """Return an image of `values` from 0 to 255, large enough to be looked at."""
+    """Return an image of `values` from 0 to 255, enlarged to at least `_MIN_HEIGHT` pixels."""
     image = Image.fromarray(values.reshape(shape).clip(0, 255).astype(np.uint8), "L")
-    times = -(-_LEAST // image.height)
-    return image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
+    factor = -(-_MIN_HEIGHT // image.height)
+    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
 def _sheet(images: list[Image.Image]) -> Image.Image:

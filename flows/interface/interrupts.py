@@ -1,4 +1,4 @@
-"""Ctrl-C is for the command, which always hears it, and not for what the command has started."""
+"""Ctrl-C always interrupts the command, and never the threads and processes it has started."""
 
 from __future__ import annotations
 
@@ -15,57 +15,59 @@ from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any, NoReturn
 
-# After which an interruption that was lost comes again.
+# Seconds after which an interruption that was lost is sent again.
 _AGAIN_SECONDS = 0.05
 
 
 def interrupt() -> None:
-    """Interrupt the command, from any of its threads."""
-    # Sent to the thread itself: one that waits for a lock hears of nothing less.
+    """Interrupt the main thread of the command, from any of its threads."""
+    # Sent to the thread itself: nothing less interrupts a thread that waits for a lock.
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-_ASKED = threading.Event()
+_END_REQUESTED = threading.Event()
 
 
 def end_when_asked() -> None:
-    """Let SIGINT and SIGTERM interrupt this command, and be remembered."""
-    _ASKED.clear()
-    # Whoever is started with SIGINT ignored is not to hear of it.
+    """Install handlers of SIGINT and SIGTERM that interrupt this command, and record that.
+
+    `asked_to_end` returns the record.
+    """
+    _END_REQUESTED.clear()
+    # A process that was started with SIGINT ignored must go on ignoring it.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _ask)
-    signal.signal(signal.SIGTERM, _ask)
+        signal.signal(signal.SIGINT, _on_signal)
+    signal.signal(signal.SIGTERM, _on_signal)
 
 
 def asked_to_end() -> bool:
-    """Say whether the command was interrupted, whatever became of the exception.
+    """Return whether the command was interrupted, even if the KeyboardInterrupt did not arrive.
 
-    In the middle of an import, or of a library that catches all there is, it comes out as
-    another one.
+    An import, or a library that catches every exception, may turn it into another one.
     """
-    return _ASKED.is_set()
+    return _END_REQUESTED.is_set()
 
 
 class _Interruption(KeyboardInterrupt):
-    """A KeyboardInterrupt that knows when it has been dropped: when it is gone, and nobody ends."""
+    """A KeyboardInterrupt that is sent again if it is deleted while the command goes on."""
 
     def __del__(self) -> None:
-        _insist()
+        _send_again()
 
 
-def _ask(_number: int, _frame: FrameType | None) -> None:
-    _ASKED.set()
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    _END_REQUESTED.set()
     raise _Interruption
 
 
 @dataclass(eq=False)
 class _Block:
-    """A block in which interruptions insist, until one has been heard there or within."""
+    """A block in which lost interruptions are sent again, until one ends it or a block within."""
 
     over: bool = False
 
     def interrupt_again(self) -> None:
-        """Interrupt the command in a moment, unless that has come to nothing by then."""
+        """Interrupt the command after a moment, unless the block has ended by then."""
         time.sleep(_AGAIN_SECONDS)
         if not self.over:
             interrupt()
@@ -74,117 +76,117 @@ class _Block:
 _BLOCKS: list[_Block] = []
 
 
-def _insist() -> None:
+def _send_again() -> None:
     if _BLOCKS and not _BLOCKS[-1].over:
-        # Not by `threading`, whose locks may be held by what was interrupted.
+        # Not by `threading`: the code that was interrupted may have its locks.
         _thread.start_new_thread(_BLOCKS[-1].interrupt_again, ())
 
 
 @contextmanager
 def interrupts_insist() -> Iterator[None]:
-    """Let an interruption come again where it is dropped, as long as the block goes on.
+    """Send an interruption again if it is lost, as long as the block goes on.
 
-    In a destructor, or when a weak reference ends (importing a module ends some), an exception
-    has nobody to go to: Python prints it, and goes on as if no one had pressed Ctrl-C. Others
-    catch whatever there is.
+    Python cannot raise an exception from a destructor or from the callback of a weak reference
+    (importing a module calls some): it prints the exception, and goes on as if nobody had pressed
+    Ctrl-C. Some libraries catch every exception.
     """
-    block, otherwise = _Block(), sys.unraisablehook
+    block, previous_hook = _Block(), sys.unraisablehook
 
     def hook(lost: Any) -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):
-            otherwise(lost)
+            previous_hook(lost)
         elif not isinstance(lost.exc_value, _Interruption):
-            _insist()
+            _send_again()
 
     sys.unraisablehook = hook
     _BLOCKS.append(block)
-    handled = _handle()
+    replaced = _replace_sigint_handler()
     try:
         yield
     except BaseException:
-        # Whoever ends now in order is not to be interrupted at that.
+        # The command is ending in order: do not interrupt it once more.
         for each in _BLOCKS if asked_to_end() else ():
             each.over = True
         raise
     finally:
         block.over = True
         _BLOCKS.remove(block)
-        sys.unraisablehook = otherwise
-        if handled:
+        sys.unraisablehook = previous_hook
+        if replaced:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _handle() -> bool:
-    """Take SIGINT over from Python, where that is who has it; say whether that was done."""
-    here = threading.current_thread() is threading.main_thread()
-    taken = here and signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if taken:
-        signal.signal(signal.SIGINT, _ask)
-    return taken
+def _replace_sigint_handler() -> bool:
+    """Replace Python's default handler of SIGINT, if it is installed; return whether it was."""
+    in_main = threading.current_thread() is threading.main_thread()
+    replace = in_main and signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if replace:
+        signal.signal(signal.SIGINT, _on_signal)
+    return replace
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Put off an interruption until the block ends.
+    """Delay an interruption until the block ends.
 
-    Threads that begin in the block, and processes that those start, never see one: a terminal
-    sends it to all, and workers would tell at length that they were interrupted.
+    Threads that start in the block, and the processes that those start, never receive one: a
+    terminal sends it to all processes, and workers would print long reports of it.
     """
-    # It would let them through again, in the thread that is the first to need it.
+    # Otherwise the first thread that needs the resource tracker starts it, which unblocks SIGINT.
     resource_tracker.ensure_running()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with _remembered():
+        with _delayed_handler():
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager
-def _remembered() -> Iterator[None]:
-    """Take an interruption, which may come by way of any thread, when the block has ended."""
+def _delayed_handler() -> Iterator[None]:
+    """Call the handler of SIGINT after the block if any thread received one in it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python interrupts the main thread only
         return
-    seen: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if seen and callable(handler):
-            handler(seen[0], None)
+        if received and callable(handler):
+            handler(received[0], None)
 
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Let nothing that is imported in the block take interruptions for itself.
+    """Prevent modules that are imported in the block from installing signal handlers.
 
-    dask_jobqueue would have them end the process without a word; and in a thread, where signals
-    cannot be set, its import would fail for trying.
+    The handler of dask_jobqueue would end the process without a message. In a thread, which
+    cannot set signal handlers, the import of dask_jobqueue would fail.
     """
-    installed = signal.signal
+    set_handler = signal.signal
     signal.signal = lambda *_: None
     try:
         yield
     finally:
-        signal.signal = installed
+        signal.signal = set_handler
 
 
-_AT_ONCE = threading.Event()
+_SKIP_EXIT_HANDLERS = threading.Event()
 
 
 def leave_at_once() -> None:
-    """Let the process end without what is done at exit.
+    """Make `leave` end the process without running exit handlers.
 
-    There Prefect would try for half a minute to tell a server of its events that is away.
+    That of Prefect would try for half a minute to send its events to a server that is away.
     """
-    _AT_ONCE.set()
+    _SKIP_EXIT_HANDLERS.set()
 
 
 def leave(status: int) -> NoReturn:
     """End the process with an exit status."""
-    if _AT_ONCE.is_set():
+    if _SKIP_EXIT_HANDLERS.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

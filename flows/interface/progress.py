@@ -1,4 +1,4 @@
-"""How far a run has come, told to whoever watches: a terminal, a Prefect artifact, nobody."""
+"""Progress of a run, reported to its watchers: a terminal, a Prefect artifact, or none at all."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Whoever wants to know."""
+    """A receiver of progress reports."""
 
     def tick(self, share: float, text: str) -> None:
-        """Take note that `share` of the work, 0 to 1, is done; `text` is for people."""
+        """Receive that `share` of the work, 0 to 1, is done; `text` describes it."""
 
     def linked(self, url: str) -> None:
-        """Take note of the page that shows the run."""
+        """Receive the address of the page that shows the run."""
 
     def noted(self, text: str) -> None:
-        """Take note of what has to be said on the way."""
+        """Receive a message about the run while it goes on."""
 
 
-# Seconds between two reports of what goes on by itself: what is left of it counts down.
+# Seconds between the repeated reports of one step, in which the time left counts down.
 _EVERY = 0.5
-# Of the time left nothing is said before so many reports and seconds ...
+# The time left is reported only after so many reports and seconds ...
 _STEPS, _SECONDS = 2, 2.0
-# ... and so much of each new estimate is believed.
-_TRUST = 0.3
-# A flow takes JSON only, so those who watch it cannot be handed to it.
+# ... and this is the weight of each new estimate in its exponential average.
+_NEW_WEIGHT = 0.3
+# A context variable, because a Prefect flow takes JSON only: watchers cannot be its parameters.
 _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @contextmanager
 def watch_progress(watcher: Watcher) -> Iterator[None]:
-    """Let `watcher`, with those already there, be told what happens in the block."""
+    """Add `watcher` to those that receive the reports of the block."""
     token = _WATCHERS.set((*_WATCHERS.get(), watcher))
     try:
         yield
@@ -45,25 +45,25 @@ def watch_progress(watcher: Watcher) -> Iterator[None]:
 
 
 def report_progress(share: float, text: str) -> None:
-    """Tell all watchers how far the run has come."""
+    """Report to all watchers that `share` of the run, 0 to 1, is done."""
     for watcher in _WATCHERS.get():
         watcher.tick(share, text)
 
 
 def progress_link(url: str) -> None:
-    """Tell all watchers where the run can be seen."""
+    """Send all watchers the address of the page that shows the run."""
     for watcher in _WATCHERS.get():
         watcher.linked(url)
 
 
 def progress_note(text: str) -> None:
-    """Tell all watchers what has to be said on the way."""
+    """Send all watchers a message about the run."""
     for watcher in _WATCHERS.get():
         watcher.noted(text)
 
 
 class TimeLeft:
-    """How long the work will take, by the share that is done and the time that this took.
+    """Estimate of the time left, from the share that is done and the time that it took.
 
     Parameters
     ----------
@@ -77,51 +77,52 @@ class TimeLeft:
         self._end: float | None = None
 
     def tick(self, share: float) -> None:
-        """Take note of the share that is done."""
+        """Update the estimate with the share that is done."""
         if share <= self._share:
             return
         now = self._clock()
         self._share, self._steps = share, self._steps + 1
         end = self._began + (now - self._began) / share
-        # Shares move by fits and starts: what is told must not jump with each.
-        self._end = end if self._end is None else self._end + _TRUST * (end - self._end)
+        # Shares advance unevenly, and the estimate must not jump with each: it is averaged.
+        self._end = end if self._end is None else self._end + _NEW_WEIGHT * (end - self._end)
 
     def __str__(self) -> str:
-        """Return such as "about 20 s left", or nothing where it is too early to say."""
+        """Return a text such as "about 20 s left", or nothing if it is too early to estimate."""
         now = self._clock()
-        known = self._steps >= _STEPS and now - self._began >= _SECONDS and self._share < 1
-        if self._end is None or not known:
+        reliable = self._steps >= _STEPS and now - self._began >= _SECONDS and self._share < 1
+        if self._end is None or not reliable:
             return ""
         return f"about {duration(_rounded(max(self._end - now, 1.0)))} left"
 
     def after(self, text: str) -> str:
-        """Return a line with the time left at its end."""
+        """Return `text` with the time left at its end."""
         return ", ".join(filter(None, (text, str(self))))
 
 
 def duration(seconds: float) -> str:
-    """Return such as 12 s, 3 min or 2 h."""
+    """Return a duration in words, such as 12 s, 3 min or 2 h."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
 
 
 def _rounded(seconds: float) -> float:
-    """Return seconds as coarse as the estimate is: 7, 15, 40, 90."""
+    """Return seconds rounded as coarsely as the estimate is: 7, 15, 40, 90."""
     step = 1 if seconds < 10 else 5 if seconds < 30 else 10
     return step * round(seconds / step)
 
 
 @contextmanager
 def repeated(call: Callable[[], None]) -> Iterator[None]:
-    """Call again and again in the block, from a thread that may wait where others compute.
+    """Call `call` repeatedly during the block, from a thread that may wait while others compute.
 
-    It sees the watchers, and the server, of the thread that starts it.
+    The thread runs in a copy of the context that starts it, so it has the same watchers and the
+    same Prefect server.
     """
     ended = threading.Event()
 
     def repeat() -> None:
-        # Whoever cannot be told makes the next report fail, where it is seen.
+        # An error is dropped here: the next report outside this thread raises it as well, visibly.
         with suppress(Exception):
             while not ended.wait(_EVERY):
                 call()
@@ -137,14 +138,16 @@ def repeated(call: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ProgressShare:
-    """A part of the work that is watched, which need not know of what it is a part.
+    """An interval of the progress of a run, which belongs to one part of its work.
+
+    That part reports its own progress from 0 to 1, and need not know the whole.
 
     Attributes
     ----------
     start, stop : float
-        The shares of the whole where it begins and ends.
+        The shares of the whole at which the part begins and ends.
     name : str
-        For people, before all that is told of it.
+        Comes before the text of all its reports.
     """
 
     start: float = 0.0
@@ -152,27 +155,27 @@ class ProgressShare:
     name: str = ""
 
     def report(self, share: float, text: str = "") -> None:
-        """Tell all watchers how far this part has come."""
+        """Report to all watchers that `share` of this part is done."""
         line = ", ".join(filter(None, (self.name, text)))
         report_progress(self.start + share * (self.stop - self.start), line)
 
     @contextmanager
     def lasting(self, share: float, text: str) -> Iterator[None]:
-        """Tell again and again that this part is at `share` of it, while the block takes long."""
+        """Report repeatedly during the block that this part is at `share` of itself."""
         self.report(share, text)
         with repeated(lambda: self.report(share, text)):
             yield
 
     def until(self, share: float) -> ProgressShare:
-        """Return the part of this one that ends at `share` of it."""
+        """Return the interval from the start of this one to `share` of it."""
         return ProgressShare(self.start, self.start + share * (self.stop - self.start), self.name)
 
     def cut(self, count: int) -> list[ProgressShare]:
-        """Return so many parts of this one, alike and one after the other."""
+        """Return this interval cut into `count` equal intervals, in order."""
         width = (self.stop - self.start) / count
         edges = [self.start + number * width for number in range(count)]
         return [ProgressShare(edge, edge + width, self.name) for edge in edges]
 
     def named(self, name: str) -> ProgressShare:
-        """Return the same part under another name."""
+        """Return the same interval with another name."""
         return ProgressShare(self.start, self.stop, name)

@@ -1,1 +1,1 @@
-"""The tables and figures of the paper, measured anew and set beside what was published."""
+"""Measure the tables and figures of the paper anew, and compare them with the published ones."""

@@ -1,4 +1,4 @@
-"""Accuracy against the number of new features: why the few that ISM finds are worth having."""
+"""Measure accuracy against the number of new features, for ISM, PCA, LDA and NCA on MNIST."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flows.paper.settings import TablesSettings
 from flows.runs.data import Array, Fitted
 
 _DATA, _SPLIT = "mnist", "test"
-# So many are learned from, the others judge.
+# Number of training rows; the others are the test rows.
 _ROWS = 5000
 _COUNTS = (1, 2, 3, 5, 9, 10, 20)
-# LDA has no more: one less than there are classes.
+# LDA has at most as many components as classes less one.
 _LDA_COUNTS = _COUNTS[:5]
 _SECONDS = 60.0
 
@@ -37,47 +37,47 @@ _LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
 
 @dataclass(frozen=True)
 class FeatureLine(Series):
-    """A line of the figure, point by point."""
+    """The line of one method in the figure; its steps are the numbers of new features."""
 
     line: str
     settings: TablesSettings
 
     part = "features"
-    # What was over its cap has features as well.
+    # A method over its time limit still returns features, so the line goes on.
     ends_over_cap = False
 
     @property
     def subject(self) -> dict[str, str]:
-        """Its name."""
+        """The name of the line."""
         return {"line": self.line}
 
     @property
     def steps(self) -> Sequence[int]:
-        """Numbers of new features."""
+        """The numbers of new features."""
         return _LINES[self.line][1]
 
     @property
     def effort(self) -> float:
-        """Alike."""
+        """The same for all lines: the number of training rows."""
         return float(_ROWS)
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """The data set."""
+        """MNIST's test images."""
         return _DATA, _SPLIT
 
     def measure(self, step: int, part: ProgressShare) -> Result:
-        """Learn so many features, and judge them on rows that were not seen."""
+        """Learn `step` features, and measure the accuracy of an SVM on the test rows."""
         X, y = rows_of(_DATA, _SPLIT)
         train, test = sampled_rows(_DATA, _SPLIT, _ROWS, self.settings.seed)
         request = Request(step, "gaussian", min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line}, {step} features"):
-            found = _LINES[self.line][0](request, X[train], y[train])
-            judge = SVC(kernel="rbf").fit(found.model.transform(X[train]), y[train])
-            score = judge.score(found.model.transform(X[test]), y[test])
-        return {"count": step, "score": float(score), **account(found)}
+            fitted = _LINES[self.line][0](request, X[train], y[train])
+            classifier = SVC(kernel="rbf").fit(fitted.model.transform(X[train]), y[train])
+            score = classifier.score(fitted.model.transform(X[test]), y[test])
+        return {"count": step, "score": float(score), **account(fitted)}
 
 
 def features(settings: TablesSettings) -> Iterator[Series]:
-    """Return the lines."""
+    """Return the lines of the figure."""
     return (FeatureLine(line, settings) for line in _LINES)

@@ -1,4 +1,4 @@
-"""The cells of Tables 4 and 5, and those of reference points: a method on a data set."""
+"""Measure the cells of Tables 4 and 5 and of the reference points: a method on a data set."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from flows.runs.data import Array, Fitted
 from ism_dask import spectral_clusters
 from ism_dask.estimators.base import IKDR
 
-# How much of a piece is done when the features are learned.
+# Share of a fold's progress when the features are learned and the classifier begins.
 _LEARNED = 0.8
-# What a rival takes, against ISM; only the bar goes by it.
-_RIVAL_EFFORT = 10.0
+# How many times as long another solver is expected to take as ISM; only the progress bar uses it.
+_OTHER_SOLVER_EFFORT = 10.0
 
 
 @dataclass(frozen=True)
 class _Cell(Series):
-    """A method on a data set under a kernel.
+    """One method on one data set under one kernel.
 
     Attributes
     ----------
     table : str
         A name of `PARTS`.
     data, kernel, method : str
-        Reference points have no kernel.
+        The kernel is empty for reference points.
     settings : TablesSettings
     """
 
@@ -62,62 +62,62 @@ class _Cell(Series):
 
     @property
     def part(self) -> str:  # type: ignore[override]
-        """The table."""
+        """The table that the cell belongs to."""
         return self.table
 
     @property
     def subject(self) -> dict[str, str]:
-        """What tells a cell from others."""
-        told = {
+        """Paradigm, data, kernel and method: together they identify the cell."""
+        names = {
             "paradigm": self.paradigm,
             "data": self.data,
             "kernel": self.kernel,
             "method": self.method,
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in names.items() if value}
 
     @property
     def effort(self) -> float:
-        """By the number of rows."""
-        rival = self.method in RIVALS
-        return DATA[self.data].rows * (_RIVAL_EFFORT if rival else 1.0)
+        """The number of rows, times `_OTHER_SOLVER_EFFORT` for the other solvers."""
+        other_solver = self.method in RIVALS
+        return DATA[self.data].rows * (_OTHER_SOLVER_EFFORT if other_solver else 1.0)
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """Its first split."""
+        """The data set, in its default split."""
         return self.data, None
 
     @property
-    def _asked(self) -> Request:
+    def _request(self) -> Request:
         settings = self.settings
         return Request(DATA[self.data].classes, self.kernel, settings.cap, settings.seed)
 
 
 class SupervisedCell(_Cell):
-    """Folds, each judged by a support vector machine on what was held out."""
+    """A supervised cell: accuracy of a support vector machine on the held-out rows of each fold."""
 
     paradigm = SUPERVISED
 
     @property
     def steps(self) -> Sequence[int]:
-        """The folds, counted from 1."""
+        """The numbers of the folds, from 1."""
         return range(1, self.settings.folds + 1)
 
     def measure(self, step: int, part: ProgressShare) -> Result:
-        """Learn from all but one fold, and judge by that."""
+        """Learn from all folds but one, and measure the accuracy on that one."""
         (X, y), fold = rows_of(self.data), self._fold(step)
         train, test = fold.train, fold.test
         part = part.named(f"{self.title}, fold {step} of {self.settings.folds}")
         with part.lasting(0.0, ""):
-            found = learned(self.method, self._asked, X[train], y[train])
+            fitted = learned(self.method, self._request, X[train], y[train])
         with part.lasting(_LEARNED, "the classifier"):
-            features = found.model.transform(X[train])
+            features = fitted.model.transform(X[train])
             classifier = SVC(kernel="rbf").fit(features, y[train])
-            score = classifier.score(found.model.transform(X[test]), y[test])
+            score = classifier.score(fitted.model.transform(X[test]), y[test])
         cost = {}
         if METHODS[self.method].solver:
-            cost = {"cost": _published_cost(found.model, features, _by_class(y[train]))}
-        return {"score": float(score), **account(found), **cost}
+            cost = {"cost": _published_cost(fitted.model, features, _gamma_diagonal(y[train]))}
+        return {"score": float(score), **account(fitted), **cost}
 
     def _fold(self, step: int) -> FoldPlan:
         plans = plan_folds(labelled(self.data), self.settings.folds, self.settings.seed)
@@ -125,55 +125,55 @@ class SupervisedCell(_Cell):
 
 
 class UnsupervisedCell(_Cell):
-    """Clusters of all rows, held against the classes by normalised mutual information."""
+    """An unsupervised cell: normalised mutual information of the clusters with the classes."""
 
     paradigm = UNSUPERVISED
 
     @property
     def steps(self) -> Sequence[int]:
-        """One, of all rows."""
+        """A single step, which clusters all rows."""
         return (0,)
 
     def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
-        """Find clusters in X W, or in what the reference point makes of X."""
+        """Find clusters in X W, or in the features of the reference point."""
         X, y = rows_of(self.data)
         part = part.named(self.title)
         with part.lasting(0.0, ""):
-            found, clusters = self._clusters(X, y)
-        told: Result = {"score": agreement(y, clusters), **account(found)}
+            fitted, clusters = self._clusters(X, y)
+        result: Result = {"score": agreement(y, clusters), **account(fitted)}
         if METHODS[self.method].solver:
-            weights = np.einsum("ij,ij->i", found.model.embedding_, found.model.embedding_)
-            features = found.model.transform(X)
-            told |= {
-                "cost": _published_cost(found.model, features, weights),
-                "rounds": len(found.model.rounds_),
+            weights = np.einsum("ij,ij->i", fitted.model.embedding_, fitted.model.embedding_)
+            features = fitted.model.transform(X)
+            result |= {
+                "cost": _published_cost(fitted.model, features, weights),
+                "rounds": len(fitted.model.rounds_),
             }
-        return told
+        return result
 
     def _clusters(self, X: Array, y: Array) -> tuple[Fitted, Array]:
         if METHODS[self.method].solver:
-            found = clustered(self.method, self._asked, X)
-            return found, found.model.labels_
-        found = learned(self.method, self._asked, X, y)
-        features = found.model.transform(X)
+            fitted = clustered(self.method, self._request, X)
+            return fitted, fitted.model.labels_
+        fitted = learned(self.method, self._request, X, y)
+        features = fitted.model.transform(X)
         seed = self.settings.seed
-        return found, spectral_clusters(features, self._asked.q, random_state=seed)
+        return fitted, spectral_clusters(features, self._request.q, random_state=seed)
 
 
 def table_4(settings: TablesSettings) -> Iterator[Series]:
-    """Return ISM and its rivals."""
+    """Return the cells of Table 4: ISM and the other solvers."""
     methods = [name for name in settings.chosen_methods if METHODS[name].solver]
     return _cells("table-4", settings, RIVALLED, methods)
 
 
 def table_5(settings: TablesSettings) -> Iterator[Series]:
-    """Return ISM under other kernels."""
+    """Return the cells of Table 5: ISM under other kernels."""
     methods = [name for name in settings.chosen_methods if name == ISM]
     return _cells("table-5", settings, OTHERS, methods)
 
 
 def references(settings: TablesSettings) -> Iterator[Series]:
-    """Return what does without the kernels of the tables."""
+    """Return the cells of the reference points, which use no kernel of the tables."""
     methods = [name for name in settings.chosen_methods if not METHODS[name].solver]
     return _cells("references", settings, [""], methods)
 
@@ -186,19 +186,23 @@ def _cells(
         for paradigm in PARADIGMS:
             for kernel in kernels:
                 for method in methods:
-                    if _sensible(paradigm, kernel, method):
+                    if _cell_exists(paradigm, kernel, method):
                         yield kinds[paradigm](table, data, kernel, method, settings)
 
 
-def _sensible(paradigm: str, kernel: str, method: str) -> bool:
-    """Say whether there is such a cell: clusters have no labels, and one delta."""
+def _cell_exists(paradigm: str, kernel: str, method: str) -> bool:
+    """Return whether there is such a cell.
+
+    Unsupervised cells have no labels, which some methods and the aligned kernel need, and a
+    single stopping rule, so that the variants of ISM are supervised only.
+    """
     if paradigm == SUPERVISED:
         return True
     labelled_only = METHODS[method].needs_labels or kernel == ALIGNED
     return not labelled_only and method not in (ISM_PUBLISHED, ISM_STARTS)
 
 
-def _by_class(y: Array) -> Array:
+def _gamma_diagonal(y: Array) -> Array:
     """Return the diagonal (n,) of the Gamma of classes y (n,)."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     shares = counts / len(y)
@@ -206,7 +210,7 @@ def _by_class(y: Array) -> Array:
 
 
 def _published_cost(model: IKDR, features: Array, diagonal: Array) -> float:
-    """Return -J with zeros on the diagonal of K, as the published code has it.
+    """Return -J computed with zeros on the diagonal of K, as the published code does.
 
     Parameters
     ----------
@@ -214,9 +218,9 @@ def _published_cost(model: IKDR, features: Array, diagonal: Array) -> float:
     features : (n, q) array
         X W.
     diagonal : (n,) array
-        Of Gamma.
+        The diagonal of Gamma.
     """
     Z = np.asarray(features, dtype=np.float64)
     kernel: Any = model.kernel_
-    own = sum(weight * term.value(term.pairing.own(Z)) for weight, term in kernel.terms)
-    return float(own @ diagonal - model.objective_)
+    kernel_diagonal = sum(weight * term.value(term.pairing.own(Z)) for weight, term in kernel.terms)
+    return float(kernel_diagonal @ diagonal - model.objective_)

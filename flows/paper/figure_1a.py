@@ -1,4 +1,4 @@
-"""Figure 1a: what an alternative clustering shows, of a picture and of faces."""
+"""Measure Figure 1a: alternative clusterings of the colours of a picture and of faces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PERSONS, _POSES = 20, 4
 
 
 def _flower(data: Dataset, seed: int) -> list[Shown]:
-    """Return the picture, its segments, and other segments than those."""
+    """Return the picture, its segments, and alternative segments."""
     X = data.X.read(0, len(data.X))
     first = _fitted(UnsupervisedIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X)
     other = _fitted(AlternativeIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X, first.labels_)
@@ -38,11 +38,11 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
             _picture(data, other, "segments"),
         ),
     ]
-    return [_shown(*each) for each in pictures if each[2]]
+    return [_picture_json(*each) for each in pictures if each[2]]
 
 
 def _faces(data: Dataset, seed: int) -> list[Shown]:
-    """Return the mean faces of persons, and of what there is beside them."""
+    """Return the mean faces of clusters, and of alternative clusters that avoid the persons."""
     X, identity = rows_of("face")
     persons = _fitted(UnsupervisedIKDR(_PERSONS, kernel=PAPER_GAUSSIAN, random_state=seed), X)
     others = _fitted(AlternativeIKDR(_POSES, kernel=PAPER_GAUSSIAN, random_state=seed), X, identity)
@@ -51,8 +51,8 @@ def _faces(data: Dataset, seed: int) -> list[Shown]:
         ("Clusters that are not the persons", others, f"Mean faces of {_POSES} other clusters"),
     ]
     return [
-        _shown(title, f"{told}: {_agreements(data, model)}.", content)
-        for title, model, told in pictures
+        _picture_json(title, f"{caption}: {_agreements(data, model)}.", content)
+        for title, model, caption in pictures
         if (content := _picture(data, model, "clusters"))
     ]
 
@@ -63,16 +63,18 @@ def _fitted(model: ClusteringIKDR, X: Array, y: Array | None = None) -> Clusteri
 
 
 def _agreements(data: Dataset, model: ClusteringIKDR) -> str:
-    known = ((name, agreement(data.labels[name], model.labels_)) for name in ("identity", "pose"))
-    return ", ".join(f"NMI with {name} {value:.2f}" for name, value in known)
+    agreements = (
+        (name, agreement(data.labels[name], model.labels_)) for name in ("identity", "pose")
+    )
+    return ", ".join(f"NMI with {name} {value:.2f}" for name, value in agreements)
 
 
 def _picture(data: Dataset, model: ClusteringIKDR, kind: str) -> bytes:
     return run_pictures(data, model).get(kind, b"")
 
 
-def _shown(title: str, told: str, content: bytes) -> Shown:
-    return {"title": title, "told": told, "png": base64.b64encode(content).decode()}
+def _picture_json(title: str, caption: str, content: bytes) -> Shown:
+    return {"title": title, "told": caption, "png": base64.b64encode(content).decode()}
 
 
 _SUBJECTS: Mapping[str, Callable[[Dataset, int], list[Shown]]] = {
@@ -83,7 +85,7 @@ _SUBJECTS: Mapping[str, Callable[[Dataset, int], list[Shown]]] = {
 
 @dataclass(frozen=True)
 class Alternatives(Series):
-    """The pictures of a data set."""
+    """The pictures of one data set."""
 
     data: str
     settings: TablesSettings
@@ -92,32 +94,32 @@ class Alternatives(Series):
 
     @property
     def subject(self) -> dict[str, str]:
-        """The data set."""
+        """The name of the data set."""
         return {"data": self.data}
 
     @property
     def steps(self) -> Sequence[int]:
-        """One."""
+        """A single step."""
         return (0,)
 
     @property
     def effort(self) -> float:
-        """Some seconds."""
+        """The same for both data sets: a few seconds each."""
         return 1000.0
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """The data set."""
+        """The data set, in its default split."""
         return self.data, None
 
     def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
-        """Find clusters, then others."""
+        """Find clusters, then alternative ones, and return their pictures."""
         started = time.perf_counter()
         with part.lasting(0.0, f"alternative clusters of {self.data}"):
-            shown = _SUBJECTS[self.data](ensure_stored(self.data, None), self.settings.seed)
-        return {"seconds": time.perf_counter() - started, "status": "converged", "shown": shown}
+            pictures = _SUBJECTS[self.data](ensure_stored(self.data, None), self.settings.seed)
+        return {"seconds": time.perf_counter() - started, "status": "converged", "shown": pictures}
 
 
 def figure_1a(settings: TablesSettings) -> Iterator[Series]:
-    """Return the subjects."""
+    """Return the pictures of each data set."""
     return (Alternatives(data, settings) for data in _SUBJECTS)

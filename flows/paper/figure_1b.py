@@ -1,4 +1,4 @@
-"""Figure 1b: seconds against the number of rows, for ISM, its rivals, and linear-time engines."""
+"""Measure Figure 1b: seconds against rows, for ISM, the other solvers and linear-time engines."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from flows.paper.settings import TablesSettings
 
 _DATA, _SPLIT = "mnist", "train"
 _ROWS = (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000)
-# As in the paper.
+# The number of new features in the paper.
 _Q = 20
-# A line ends where the next point, of twice the rows, would take longer than this: n^2 at least.
+# A line ends if the next point would take more than 60 s: twice the rows take at least 4 times as
+# long, since an exact engine takes O(n^2) time.
 _SECONDS, _GROWTH = 60.0, 4.0
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line of the figure is of.
+    """The solver, kernel and engine of a line of the figure.
 
     Attributes
     ----------
     title : str
     kernel : str
     linear : bool
-        Whether it is to grow with n, not with n^2: it then goes to the end.
+        Whether the time should grow with n, not with n^2. Such a line has all numbers of rows.
     options : Mapping
-        Of the estimator.
+        Parameters of the estimator.
     """
 
     title: str
@@ -59,7 +60,7 @@ _LINES = (
 
 @dataclass(frozen=True)
 class GrowthLine(Series):
-    """A line of the figure, point by point."""
+    """The measurement of a line of the figure; its steps are the numbers of rows."""
 
     line: Line
     settings: TablesSettings
@@ -68,41 +69,41 @@ class GrowthLine(Series):
 
     @property
     def subject(self) -> dict[str, str]:
-        """Its name and its kernel."""
+        """The title and the kernel of the line."""
         return {"line": self.line.title, "kernel": self.line.kernel}
 
     @property
     def steps(self) -> Sequence[int]:
-        """Numbers of rows."""
+        """The numbers of rows."""
         return _ROWS
 
     @property
     def effort(self) -> float:
-        """Alike."""
+        """The same for all lines."""
         return 2000.0
 
     @property
     def source(self) -> tuple[str, str | None]:
-        """The data set."""
+        """MNIST's training images."""
         return _DATA, _SPLIT
 
     def measure(self, step: int, part: ProgressShare) -> Result:
-        """Fit W to so many rows."""
+        """Fit W to `step` rows."""
         X, y = rows_of(_DATA, _SPLIT)
         chosen, _ = sampled_rows(_DATA, _SPLIT, step, self.settings.seed)
         cap = min(_SECONDS, self.settings.cap)
         request = Request(_Q, self.line.kernel, cap, self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
-            found = fitted(request, X[chosen], y[chosen], self.line.options)
-        return {"rows": step, **account(found)}
+            fit = fitted(request, X[chosen], y[chosen], self.line.options)
+        return {"rows": step, **account(fit)}
 
     def ends_with(self, result: Result) -> bool:
-        """Say whether twice the rows would take too long."""
+        """Return whether twice the rows would take too long."""
         if super().ends_with(result):
             return True
         return not self.line.linear and _GROWTH * result["seconds"] > _SECONDS
 
 
 def figure_1b(settings: TablesSettings) -> Iterator[Series]:
-    """Return the lines."""
+    """Return the lines of the figure."""
     return (GrowthLine(line, settings) for line in _LINES)

@@ -1,4 +1,4 @@
-"""Measure all of it, or what is not measured yet, and keep it; knows nothing of Prefect."""
+"""Plan, measure and save the paper's tables and figures, without Prefect."""
 
 from __future__ import annotations
 
@@ -34,30 +34,33 @@ _TABLES = ("table-4", "table-5", "references")
 
 
 def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
-    """Return what there is to do, each with the part it makes of all; an error if it cannot be."""
-    _refuse(settings)
-    strands = _strands(settings)
-    if not strands:
+    """Return the series to measure, each with its share of the progress.
+
+    Raise an error if there is none, if the run cannot be saved, or if pymanopt is missing.
+    """
+    _check_can_save(settings)
+    chosen = _chosen_series(settings)
+    if not chosen:
         raise SettingsError(
             f"`parts` is {settings.parts!r} and `methods` is {settings.methods!r}, which have "
             "nothing in common; choose others"
         )
     if settings.force:
         PieceStore.of_run(settings.run).clear()
-    efforts = [strand.effort * len(strand.steps) for strand in strands]
+    efforts = [series.effort * len(series.steps) for series in chosen]
     ends = np.cumsum(efforts) / sum(efforts)
     starts = [0.0, *ends[:-1]]
     return [
-        (strand, ProgressShare(float(start), float(end), strand.title))
-        for strand, start, end in zip(strands, starts, ends, strict=True)
+        (series, ProgressShare(float(start), float(end), series.title))
+        for series, start, end in zip(chosen, starts, ends, strict=True)
     ]
 
 
 def summarise(settings: TablesSettings, found: Sequence[SeriesResult]) -> dict[str, Any]:
-    """Keep what was found as a run, with all that the run knew before; return it as plain JSON."""
-    known = _with_earlier(settings, found)
-    cells = cells_of([each for each in known if each.part in _TABLES])
-    others = [asdict(each) for each in known if each.part not in _TABLES]
+    """Save results as a run, with all earlier results of that run; return them as plain JSON."""
+    series_results = _with_earlier(settings, found)
+    cells = cells_of([each for each in series_results if each.part in _TABLES])
+    others = [asdict(each) for each in series_results if each.part not in _TABLES]
     problems = [
         f"{' '.join(each.subject.values())}: {each.problem}" for each in found if each.problem
     ]
@@ -69,38 +72,43 @@ def summarise(settings: TablesSettings, found: Sequence[SeriesResult]) -> dict[s
 
 
 def tables_plain(settings: TablesSettings) -> dict[str, Any]:
-    """Do all of it without Prefect."""
-    found = [measure_series(strand, settings, part) for strand, part in plan(settings)]
-    return summarise(settings, found)
+    """Measure and save all chosen parts, without Prefect."""
+    results = [measure_series(series, settings, part) for series, part in plan(settings)]
+    return summarise(settings, results)
 
 
-def _strands(settings: TablesSettings) -> list[Series]:
-    return [strand for name in settings.chosen_parts for strand in _PARTS[name](settings)]
+def _chosen_series(settings: TablesSettings) -> list[Series]:
+    return [series for name in settings.chosen_parts for series in _PARTS[name](settings)]
 
 
 def _with_earlier(settings: TablesSettings, found: Sequence[SeriesResult]) -> list[SeriesResult]:
-    """Return what was found now or before, in the order of the tables."""
-    now = {(each.part, *each.subject.values()): each for each in found}
-    every = _strands(replace(settings, parts=ALL, data=ALL, methods=ALL))
-    both = (
-        now.get((strand.part, *strand.subject.values())) or read_measured(strand, settings)
-        for strand in every
+    """Return the results of this run and of earlier ones, in the order of the tables."""
+    current = {(each.part, *each.subject.values()): each for each in found}
+    every = _chosen_series(replace(settings, parts=ALL, data=ALL, methods=ALL))
+    results = (
+        current.get((series.part, *series.subject.values())) or read_measured(series, settings)
+        for series in every
     )
-    return [each for each in both if each is not None]
+    return [each for each in results if each is not None]
 
 
-def _refuse(settings: TablesSettings) -> None:
-    """Raise an error where a run of another kind would be lost, or nothing can be kept."""
-    kept = saved_run_path(settings.run)
-    own = kept is not None and open_run(settings.run).kind == KIND
-    check_name_is_free(settings.run, settings, RESULTS if own else "")
+def _check_can_save(settings: TablesSettings) -> None:
+    """Raise an error if a run of another kind has the name, or its folder cannot be written.
+
+    Also raise one if a chosen method needs pymanopt, which is missing.
+    """
+    saved_path = saved_run_path(settings.run)
+    same_kind = saved_path is not None and open_run(settings.run).kind == KIND
+    check_name_is_free(settings.run, settings, RESULTS if same_kind else "")
     _check_extras(settings)
 
 
 def _check_extras(settings: TablesSettings) -> None:
-    needed = {"table-4", "figure-1b"} & set(settings.chosen_parts)
-    asked = "grassmann" in settings.chosen_methods or "figure-1b" in settings.chosen_parts
-    if needed and asked and find_spec("pymanopt") is None:
+    fits_other_solvers = {"table-4", "figure-1b"} & set(settings.chosen_parts)
+    grassmann_chosen = (
+        "grassmann" in settings.chosen_methods or "figure-1b" in settings.chosen_parts
+    )
+    if fits_other_solvers and grassmann_chosen and find_spec("pymanopt") is None:
         raise FlowError(
             "the solver 'grassmann' needs pymanopt, which is not installed: pip install "
             "'ism-dask[rivals]', or leave it out with --methods and figure-1b with --parts"

@@ -1,4 +1,4 @@
-"""The methods of the tables, as estimators."""
+"""Fit the methods of the tables as scikit-learn estimators, and read the rows they need."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
 
-_SETTLED = "converged"
-_WARM_SECONDS = 0.5
-# The gaussian of the paper. The tables are of the paper's settings, not of the library's defaults.
+_CONVERGED = "converged"
+_WARM_UP_SECONDS = 0.5
+# The gaussian kernel of the paper: the tables use its settings, not the defaults of the library.
 PAPER_GAUSSIAN = Gaussian(sigma="median")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a method is to learn.
+    """The number of features, the kernel, the time limit and the seed of a fit.
 
     Attributes
     ----------
     q : int
     kernel : str or Kernel
-        Of the tables, or nothing for reference points.
+        A kernel of the tables; empty for reference points.
     cap : float
-        Seconds.
+        Time limit in seconds.
     seed : int
     """
 
@@ -54,23 +54,23 @@ class Request:
 
 
 def account(fitted: Fitted) -> dict[str, Any]:
-    """Return how a method ended, in plain JSON."""
+    """Return seconds, status and, for an `IKDR`, objective and residual of a fit as plain JSON."""
     model: Any = fitted.model
     last = model[-1] if isinstance(model, Pipeline) else model
-    status = getattr(last, "status_", _SETTLED)
-    told = {"seconds": fitted.seconds, "status": getattr(status, "value", status)}
+    status = getattr(last, "status_", _CONVERGED)
+    facts = {"seconds": fitted.seconds, "status": getattr(status, "value", status)}
     if isinstance(model, IKDR):
-        told |= {
+        facts |= {
             "objective": float(model.objective_),
             "iterations": int(model.n_iter_),
             "residual": float(model.residual_),
             "engine": model.engine_,
         }
-    return told
+    return facts
 
 
 def learned(method: str, request: Request, X: Array, y: Array) -> Fitted:
-    """Learn new features of rows X (n, d) with classes y (n,), looking at the clock."""
+    """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
         return timed_fit(_REFERENCES[method](request), X, y)
     _warm(_OPTIONS[method].get("solver", ISM))
@@ -81,7 +81,7 @@ def learned(method: str, request: Request, X: Array, y: Array) -> Fitted:
 
 
 def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> Fitted:
-    """Fit W to rows X (n, d) with classes y (n,), with options of the estimator."""
+    """Fit W to rows X (n, d) with classes y (n,); `options` are parameters of the estimator."""
     model = SupervisedIKDR(
         request.q,
         kernel=published_kernel(request.kernel),
@@ -95,13 +95,13 @@ def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> 
 
 
 def by_default(request: Request, X: Array, y: Array) -> Fitted:
-    """Fit W to rows X (n, d) with classes y (n,) as the library does where nothing is said."""
+    """Fit W to rows X (n, d) with classes y (n,) with the defaults of the library."""
     model = SupervisedIKDR(request.q, max_seconds=request.cap, random_state=request.seed)
     return timed_fit(model, X, y)
 
 
 def clustered(method: str, request: Request, X: Array) -> Fitted:
-    """Learn clusters of rows X (n, d), and the features they show in."""
+    """Fit clusters of rows X (n, d) together with the W in which they separate."""
     _warm(method)
     model = UnsupervisedIKDR(
         request.q,
@@ -114,18 +114,19 @@ def clustered(method: str, request: Request, X: Array) -> Fitted:
 
 
 def published_kernel(kernel: str | Kernel) -> str | Kernel:
-    """Return a kernel of the tables with the width that the paper gives it."""
+    """Return a kernel of the tables, with the width of the paper if it is the gaussian."""
     return PAPER_GAUSSIAN if kernel == "gaussian" else kernel
 
 
 @cache
 def _warm(solver: str) -> None:
-    """Let a solver run once before it is timed: the first fit of a process loads libraries."""
+    """Run a solver once before it is timed, because the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
-    timed_fit(SupervisedIKDR(2, selection=None, solver=solver, max_seconds=_WARM_SECONDS), X, y)
+    timed_fit(SupervisedIKDR(2, selection=None, solver=solver, max_seconds=_WARM_UP_SECONDS), X, y)
 
 
-# What ISM does by default, what the paper has it do, and what more starts find.
+# Estimator parameters: ISM by default, with the paper's stopping rule, with five starts, and the
+# other solvers.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     ISM: {},
     ISM_PUBLISHED: {"tol": DELTA},
@@ -135,7 +136,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
-    """Neighbourhood components analysis that ends when its time is up."""
+    """Neighbourhood components analysis with a time limit."""
 
     def __init__(self, n_components: int, max_seconds: float, random_state: int) -> None:
         self.n_components = n_components
@@ -143,12 +144,12 @@ class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklea
         self.random_state = random_state
 
     def fit(self, X: Array, y: Array) -> Self:
-        """Learn the components."""
-        until = time.perf_counter() + self.max_seconds
-        self.status_ = _SETTLED
+        """Fit the components, for `max_seconds` at most."""
+        deadline = time.perf_counter() + self.max_seconds
+        self.status_ = _CONVERGED
 
         def look(_components: Array, _iteration: int) -> None:
-            if time.perf_counter() > until:
+            if time.perf_counter() > deadline:
                 self.status_ = OVER_CAP
                 raise StopIteration
 
@@ -163,14 +164,14 @@ class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklea
 
 
 class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Kernel PCA with a gaussian of the median distance."""
+    """Kernel PCA with a gaussian kernel whose width is the median distance."""
 
     def __init__(self, n_components: int, random_state: int) -> None:
         self.n_components = n_components
         self.random_state = random_state
 
     def fit(self, X: Array, _y: object = None) -> Self:
-        """Learn the components."""
+        """Fit the components, with the median distance of a random sample of the rows."""
         random = np.random.default_rng(self.random_state)
         sample = X[np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))]
         rate = 0.5 / median_distance(sample) ** 2
@@ -185,7 +186,7 @@ class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class _Lda(LinearDiscriminantAnalysis):  # type: ignore[misc]
-    """LDA with as many components as there can be, where more are asked for."""
+    """LDA that reduces `n_components` to the number of classes less one, its maximum."""
 
     n_components: int
 
@@ -204,7 +205,8 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
     "kernel-pca": lambda request: _scaled(MedianKernelPCA(request.q, request.seed)),
     "lda": lambda request: _scaled(_Lda(n_components=request.q)),
     "nca": lambda request: _scaled(CappedNCA(request.q, request.cap, request.seed)),
-    # Which is ISM with the linear kernel, whose Phi does not depend on W: one eigenproblem.
+    # Supervised PCA is ISM with the linear kernel, whose Phi does not depend on W: a single
+    # eigenproblem.
     "supervised-pca": lambda request: SupervisedIKDR(
         request.q, kernel="linear", random_state=request.seed
     ),
@@ -212,17 +214,17 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
 
 
 def labelled(dataset: str, split: str | None = None) -> Labelled:
-    """Return a data set with its own label; one of the registry is ingested if need be."""
+    """Return a data set with its default label; ingest it first if it is not stored yet."""
     return label_named(ensure_stored(dataset, split), None)
 
 
 def rows_of(dataset: str, split: str | None = None) -> tuple[Array, Array]:
-    """Return all rows (n, d) as they are stored, and their classes (n,)."""
+    """Return all rows (n, d) as stored, and their classes (n,)."""
     return _read(ensure_stored(dataset, split).path, dataset, split)
 
 
 def sampled_rows(dataset: str, split: str, count: int, seed: int) -> tuple[Array, Array]:
-    """Return the numbers of `count` rows that are drawn at random, and those of all others."""
+    """Return the indices of `count` rows drawn at random, and those of all others."""
     n = len(ensure_stored(dataset, split).X)
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[:count]), np.sort(order[count:])
@@ -230,6 +232,6 @@ def sampled_rows(dataset: str, split: str, count: int, seed: int) -> tuple[Array
 
 @lru_cache(maxsize=2)
 def _read(_path: Path, dataset: str, split: str | None) -> tuple[Array, Array]:
-    # By path as well: another home has another data set of that name.
-    known = labelled(dataset, split)
-    return known.data.X.read(0, len(known.data.X)), np.asarray(known.classes)
+    # `_path` belongs to the key of the cache: another home may have another data set of that name.
+    rows = labelled(dataset, split)
+    return rows.data.X.read(0, len(rows.data.X)), np.asarray(rows.classes)

@@ -1,4 +1,4 @@
-"""What the paper compares: its data sets, kernels and methods, by name. Importing this is cheap."""
+"""Names of the data sets, kernels and methods that the paper compares. Importing this is cheap."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Data:
     Attributes
     ----------
     rows : int
-        Of the tables: of MNIST they have the 10,000 test images.
+        Number of rows in the tables, which use the 10,000 test images of MNIST.
     classes : int
-        q and k are as many.
+        Number of classes; also the number of features q and of clusters k.
     """
 
     rows: int
@@ -23,17 +23,17 @@ class Data:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to new features.
+    """A method that learns new features.
 
     Attributes
     ----------
     title : str
     published : str
-        Its name in `published.json`, empty where the paper has no such.
+        Its name in `published.json`; empty if the paper does not have it.
     solver : bool
-        Whether it maximises J; else it is a reference point, without a kernel of the tables.
+        Whether it maximises J. If not, it is a reference point, without a kernel of the tables.
     needs_labels : bool
-        Whether it is of no use to clusters.
+        Whether it needs labels, and so has no unsupervised cells.
     """
 
     title: str
@@ -42,7 +42,7 @@ class Method:
     needs_labels: bool = False
 
 
-# What a run may be asked for.
+# Parts that a run can measure, with a description of each.
 PARTS = {
     "table-4": "ISM and its rivals under the gaussian and the polynomial kernel",
     "table-5": "ISM under other kernels",
@@ -59,15 +59,15 @@ DATA = {
 }
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 PARADIGMS = (SUPERVISED, UNSUPERVISED)
-# Of Table 4, where all methods run, and of Table 5.
+# Kernels of Table 4, in which all solvers run, and of Table 5, in which only ISM does.
 RIVALLED = ("gaussian", "polynomial")
 ALIGNED = "gaussian+polynomial"
 OTHERS = ("linear", "squared", "multiquadric", ALIGNED)
-# The published stopping rule: eigenvalues that change by less than delta.
+# The published stopping rule: the eigenvalues change by less than delta.
 DELTA = 0.01
 ISM, ISM_PUBLISHED, ISM_STARTS = "ism", "ism-0.01", "ism-5"
 RIVALS = ("stiefel", "grassmann", "dimension-growth")
-# Those that ISM's seconds are held against.
+# Solvers whose seconds are compared with those of ISM.
 TIMED = ("stiefel", "grassmann")
 METHODS = {
     ISM: Method("ISM", "ism"),

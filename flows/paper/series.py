@@ -1,4 +1,4 @@
-"""Pieces of work that follow each other, each kept as soon as it is done."""
+"""Series of measurements, measured step by step; each result is stored as soon as it is there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from storage import DamagedStore, PieceStore, StorageError, dataset_path
 
 Result = dict[str, Any]
 
-# How a piece that was over its cap has ended, as `ism_dask.states.Status` has it.
+# The status of a step that exceeded its time limit: the value of `ism_dask.status.Status.OVER_CAP`.
 OVER_CAP = "over the cap"
-_TROUBLES = (
+_SERIES_ERRORS = (
     ArithmeticError,
     ImportError,
     LookupError,
@@ -30,14 +30,14 @@ _TROUBLES = (
 
 
 class Series(ABC):
-    """Measurements of one thing: folds of a cell, points of a line, pictures of a data set.
+    """A series of measurements: folds of a cell, points of a line, pictures of a data set.
 
     Attributes
     ----------
     part : str
         A name of `flows.paper.names.PARTS`.
     ends_over_cap : bool
-        Whether there is no use in going on after a piece that was over the cap.
+        Whether the series ends after a step that exceeded its time limit.
     """
 
     part: ClassVar[str]
@@ -46,17 +46,17 @@ class Series(ABC):
     @property
     @abstractmethod
     def subject(self) -> dict[str, str]:
-        """What is measured, in plain words by what they are: its results are told apart by it."""
+        """The method, data and so on, by their role; together they identify the series."""
 
     @property
     @abstractmethod
     def steps(self) -> Sequence[int]:
-        """What tells its pieces apart, in their order."""
+        """The keys of the measurements in their order, such as numbers of folds or of rows."""
 
     @property
     @abstractmethod
     def effort(self) -> float:
-        """What a piece may take, against others: only the bar goes by it."""
+        """The expected time of a step relative to other series; only the progress bar uses it."""
 
     @property
     @abstractmethod
@@ -65,38 +65,41 @@ class Series(ABC):
 
     @abstractmethod
     def measure(self, step: int, part: ProgressShare) -> Result:
-        """Do a piece, a part of what is watched; `seconds` and `status` are in what it returns."""
+        """Measure a step, and report its progress to `part`.
+
+        The result has `seconds` and `status`.
+        """
 
     def ends_with(self, result: Result) -> bool:
-        """Say whether after such a result there is no use in the next piece."""
+        """Return whether the series ends with this result, before its last step."""
         return self.ends_over_cap and result["status"] == OVER_CAP
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The name of the series for people."""
         return " ".join(self.subject.values())
 
     @property
     def name(self) -> str:
-        """What its pieces are kept under."""
+        """The name under which the results are stored: ASCII letters, digits, `.`, `-` and `_`."""
         words = "-".join([self.part, *self.subject.values()])
         return "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "_" for c in words)
 
 
 @dataclass(frozen=True)
 class SeriesResult:
-    """What came of a strand.
+    """The results of a series.
 
     Attributes
     ----------
     part : str
     subject : Mapping
     results : list of dict
-        By step, as far as they came.
+        One result for each step that was measured.
     steps : int
-        How many there could have been.
+        Number of steps of the series.
     problem : str
-        Why there are no more, if that was an error.
+        The message of the error that ended the series, empty if there was none.
     """
 
     part: str
@@ -107,79 +110,82 @@ class SeriesResult:
 
 
 def measure_series(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
-    """Do what is not done yet of a strand."""
+    """Measure the steps of a series that have no stored result yet, and return all results."""
     results: list[Result] = []
     problem = ""
     try:
-        results.extend(_Pieces(strand, settings).all(part))
-    except _Trouble as trouble:
-        # What went wrong with one is no reason to do without all others.
-        problem = str(trouble)
+        results.extend(_StoredSteps(strand, settings).all(part))
+    except _SeriesFailed as error:
+        # An error in one series must not end the others.
+        problem = str(error)
         progress_note(f"{strand.title}: {problem}")
     return SeriesResult(strand.part, strand.subject, results, len(strand.steps), problem)
 
 
 def read_measured(strand: Series, settings: TablesSettings) -> SeriesResult | None:
-    """Return what earlier runs have kept of a strand, None if that is nothing."""
+    """Return the results of a series that earlier runs stored, None if there are none."""
     if not dataset_path(*strand.source).exists():
         return None
     try:
-        results = list(_Pieces(strand, settings).known())
-    except _Trouble:
+        results = list(_StoredSteps(strand, settings).known())
+    except _SeriesFailed:
         return None
     return (
         SeriesResult(strand.part, strand.subject, results, len(strand.steps)) if results else None
     )
 
 
-class _Trouble(Exception):  # noqa: N818 - its message is told, not its name
-    """A strand cannot be measured."""
+class _SeriesFailed(Exception):  # noqa: N818 - users see its message only, not its name
+    """A series cannot be measured."""
 
 
 @contextmanager
-def _as_trouble() -> Iterator[None]:
-    """Turn what may go wrong with data or with numbers into a `_Trouble`.
+def _series_errors() -> Iterator[None]:
+    """Turn errors of the data or of the numbers into a `_SeriesFailed`.
 
-    What goes wrong with the ledger is none: without it there is no use in going on.
+    Errors of the `PieceStore` stay as they are and end the run: without it no result is stored.
     """
     try:
         yield
-    except _TROUBLES as error:
-        raise _Trouble(f"{type(error).__name__}: {error}") from error
+    except _SERIES_ERRORS as error:
+        raise _SeriesFailed(f"{type(error).__name__}: {error}") from error
 
 
-class _Pieces:
-    """The pieces of a strand and what is kept of them."""
+class _StoredSteps:
+    """The steps of a series and their stored results."""
 
     def __init__(self, strand: Series, settings: TablesSettings) -> None:
-        self._strand, self._settings = strand, settings
-        self._ledger = PieceStore.of_run(settings.run)
-        with _as_trouble():
+        self._series, self._settings = strand, settings
+        self._store = PieceStore.of_run(settings.run)
+        with _series_errors():
             data = ensure_stored(*strand.source)
-        own = {"data_hash": data.data_hash, "version": version("ism-dask")}
-        self._asked = {**settings.asked, **own}
+        versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
+        self._conditions = {**settings.asked, **versions}
 
     def all(self, part: ProgressShare) -> Iterator[Result]:
-        """Yield the results, measuring what is not known, until there is no use or no time."""
-        strand, spent = self._strand, 0.0
-        parts = part.cut(len(strand.steps))
-        for step, own in zip(strand.steps, parts, strict=True):
+        """Yield all results, measuring those that are not stored, until the series ends.
+
+        It ends after its last step, by `ends_with`, or when the time limit of a cell is spent.
+        """
+        series, spent = self._series, 0.0
+        parts = part.cut(len(series.steps))
+        for step, progress in zip(series.steps, parts, strict=True):
             if spent > self._settings.budget:
                 return
             result = self._find(step)
             if result is None:
-                with _as_trouble():
-                    result = strand.measure(step, own)
-                self._ledger.keep(self._piece(step), self._asked, result)
-            own.report(1.0)
+                with _series_errors():
+                    result = series.measure(step, progress)
+                self._store.keep(self._piece_name(step), self._conditions, result)
+            progress.report(1.0)
             yield result
-            if strand.ends_with(result):
+            if series.ends_with(result):
                 return
             spent += result["seconds"]
 
     def known(self) -> Iterator[Result]:
-        """Yield what is known, up to the first that is not."""
-        for step in self._strand.steps:
+        """Yield the stored results, up to the first step without one."""
+        for step in self._series.steps:
             result = self._find(step)
             if result is None:
                 return
@@ -187,10 +193,10 @@ class _Pieces:
 
     def _find(self, step: int) -> Result | None:
         try:
-            return self._ledger.find(self._piece(step), self._asked)
+            return self._store.find(self._piece_name(step), self._conditions)
         except DamagedStore as error:
             progress_note(f"{error}: it is measured again")
             return None
 
-    def _piece(self, step: int) -> str:
-        return f"{self._strand.name}-{step}"
+    def _piece_name(self, step: int) -> str:
+        return f"{self._series.name}-{step}"

@@ -1,4 +1,4 @@
-"""What `ism-dask tables` is asked to do. Importing this is cheap, for `--help` waits for it."""
+"""Settings of `ism-dask tables`. Importing this must be cheap, because `--help` waits for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flows.paper.names import DATA, METHODS, PARTS
 from flows.settings.base import FlowSettings
 
 ALL = "all"
-# Bounds and places that do not say what is measured.
-_NOT_ASKED = ("parts", "data", "methods", "budget", "run", "force")
+# Settings that no result depends on: what to measure, for how long, and where to save it.
+_NO_EFFECT_ON_RESULTS = ("parts", "data", "methods", "budget", "run", "force")
 
 
-def _list(about: str, names: Iterable[str], title: str) -> Any:
+def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
     return setting(
         ALL,
         about=f"{about}: some of {', '.join(names)}, with commas between.",
@@ -27,11 +27,11 @@ def _list(about: str, names: Iterable[str], title: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TablesSettings(FlowSettings):
-    """The paper's Tables 4 and 5 and Figures 1a and 1b, and what they leave out."""
+    """Settings of a run of the paper's Tables 4 and 5, Figures 1a and 1b, and further parts."""
 
-    parts: str = _list("What to measure", PARTS, "Parts")
-    data: str = _list("Data sets of the tables", DATA, "Data sets")
-    methods: str = _list("Methods of the tables", METHODS, "Methods")
+    parts: str = _choice_setting("What to measure", PARTS, "Parts")
+    data: str = _choice_setting("Data sets of the tables", DATA, "Data sets")
+    methods: str = _choice_setting("Methods of the tables", METHODS, "Methods")
     cap: float = setting(
         600.0,
         about="Seconds that a method may take for one fold. One that was over the cap keeps the "
@@ -56,52 +56,57 @@ class TablesSettings(FlowSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
-            self._chosen(name, known)
-        # The rules of names stand beside the storage, which `--help` does without.
+        for name, names in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
+            self._chosen(name, names)
+        # The rules of run names import the storage, which `--help` should not wait for.
         from flows.settings.choices import check_run_name  # noqa: PLC0415
 
         check_run_name(self.run)
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The title of the run: `tables` and the chosen parts, data sets and methods."""
         some = [value for value in (self.parts, self.data, self.methods) if value != ALL]
         return " ".join(["tables", *some])
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by."""
+        """The tags of the run."""
         return ("paper",)
 
     @property
     def chosen_parts(self) -> tuple[str, ...]:
-        """Names of `PARTS`."""
+        """The chosen names of `PARTS`."""
         return self._chosen("parts", PARTS)
 
     @property
     def chosen_data(self) -> tuple[str, ...]:
-        """Names of `DATA`."""
+        """The chosen names of `DATA`."""
         return self._chosen("data", DATA)
 
     @property
     def chosen_methods(self) -> tuple[str, ...]:
-        """Names of `METHODS`."""
+        """The chosen names of `METHODS`."""
         return self._chosen("methods", METHODS)
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What results depend on."""
-        told = self.to_json()
-        return {name: value for name, value in told.items() if name not in _NOT_ASKED}
+        """The settings that results depend on."""
+        settings = self.to_json()
+        return {
+            name: value for name, value in settings.items() if name not in _NO_EFFECT_ON_RESULTS
+        }
 
-    def _chosen(self, setting_name: str, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of a list, in the order of those there are."""
-        text, names = getattr(self, setting_name), list(known)
-        wanted = names if text == ALL else [name.strip() for name in text.split(",")]
-        odd = [name for name in wanted if name not in names]
-        if odd:
+    def _chosen(self, setting_name: str, all_names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names chosen by a setting, in the order of all names.
+
+        Raise a SettingsError if one of them is unknown.
+        """
+        text, names = getattr(self, setting_name), list(all_names)
+        chosen = names if text == ALL else [name.strip() for name in text.split(",")]
+        bad = [name for name in chosen if name not in names]
+        if bad:
             raise SettingsError(
-                f"`{setting_name}` has {odd[0]!r}; expected {ALL}, or some of {', '.join(names)}"
+                f"`{setting_name}` has {bad[0]!r}; expected {ALL}, or some of {', '.join(names)}"
             )
-        return tuple(name for name in names if name in wanted)
+        return tuple(name for name in names if name in chosen)

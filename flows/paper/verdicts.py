@@ -1,4 +1,4 @@
-"""What came of the cells: means over folds, what was published, and where ISM loses."""
+"""Summarise the cells: means over folds, the published figures, and where ISM loses."""
 
 from __future__ import annotations
 
@@ -24,58 +24,59 @@ from flows.paper.series import OVER_CAP, Result, SeriesResult
 
 Cell = dict[str, Any]
 
-# What is averaged over folds, where a method has it.
+# Measures that are averaged over folds, if the method has them.
 _MEASURES = ("score", "seconds", "objective", "cost", "iterations")
-# J of ISM may be below the best rival's by this share, and its seconds above by this factor.
-_EQUAL, _TIMES = 1e-6, 10.0
-# Published NMIs are rounded to two digits, accuracies to three.
+# ISM loses if its J is below another solver's by more than this share of it, or if it is less
+# than this many times as fast.
+_MAX_J_SHARE_BELOW, _MIN_SPEEDUP = 1e-6, 10.0
+# Half the last published digit: accuracies (True) have three decimals, NMIs (False) two.
 _ROUNDING = {True: 0.0005, False: 0.005}
 
 
 def cells_of(found: Sequence[SeriesResult]) -> list[Cell]:
-    """Return the cells with what was published and what is lost, in the order of the tables."""
+    """Return the cells with their published figures and losses, in the order of the tables."""
     cells = [_cell(each) for each in found]
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         key = cell["table"], cell["paradigm"], cell["data"], cell["kernel"]
         groups.setdefault(key, []).append(cell)
     for group in groups.values():
-        _judge({cell["method"]: cell for cell in group})
+        _add_losses({cell["method"]: cell for cell in group})
     for cell in cells:
-        # What is judged by them has been judged.
+        # Only the comparisons above need the J of each fold.
         del cell["objectives"]
     return cells
 
 
-def _cell(found: SeriesResult) -> Cell:
-    subject, results = found.subject, found.results
+def _cell(series: SeriesResult) -> Cell:
+    subject, results = series.subject, series.results
     paradigm, data = subject["paradigm"], subject["data"]
     kernel, method = subject.get("kernel", ""), subject["method"]
-    known = METHODS[method]
+    described = METHODS[method]
     return {
-        "table": found.part,
+        "table": series.part,
         "paradigm": paradigm,
         "data": data,
         "kernel": kernel,
         "method": method,
-        "title": known.title,
+        "title": described.title,
         "rows": DATA[data].rows,
         "q": DATA[data].classes,
         "folds": len(results),
-        "of": found.steps,
+        "of": series.steps,
         **{name: _spread(results, name) for name in _MEASURES},
         "residual": max((each["residual"] for each in results if "residual" in each), default=None),
         "engine": " and ".join(dict.fromkeys(each.get("engine", "") for each in results)),
         "status": _status(results),
-        "published": dict(published(paradigm, data, kernel, known.published)) if kernel else {},
+        "published": dict(published(paradigm, data, kernel, described.published)) if kernel else {},
         "objectives": [each.get("objective") for each in results],
-        "problem": found.problem,
+        "problem": series.problem,
         "lost": [],
     }
 
 
 def _spread(results: Sequence[Result], name: str) -> dict[str, float] | None:
-    """Return mean and population deviation of a measure, None where there is none."""
+    """Return mean and population standard deviation of a measure, None if no result has it."""
     values = [each[name] for each in results if name in each]
     if not values:
         return None
@@ -83,7 +84,7 @@ def _spread(results: Sequence[Result], name: str) -> dict[str, float] | None:
 
 
 def _status(results: Sequence[Result]) -> str:
-    """Return how the folds ended: what is not the same for all with its count."""
+    """Return the status of the folds; if they differ, each status with its count."""
     counts: dict[str, int] = {}
     for each in results:
         counts[each["status"]] = counts.get(each["status"], 0) + 1
@@ -92,56 +93,59 @@ def _status(results: Sequence[Result]) -> str:
     return ", ".join(f"{status} ({count})" for status, count in counts.items())
 
 
-def _judge(cells: Mapping[str, Cell]) -> None:
-    """Tell each of the cells with the same problem what is lost in it."""
-    own = cells.get(ISM)
-    if own is None or not own["folds"]:
+def _add_losses(cells: Mapping[str, Cell]) -> None:
+    """Add the losses of ISM to its cells, given all cells of one table, data set and kernel."""
+    ism = cells.get(ISM)
+    if ism is None or not ism["folds"]:
         return
-    rivals = [cells[name] for name in RIVALS if name in cells and cells[name]["folds"]]
-    own["lost"] += [*_below_published(own), *_below_rivals(own, rivals)]
-    # The published stopping rule where there is one with labels; it is the clusterers' own.
-    for timed in (own, cells.get(ISM_PUBLISHED)):
-        if timed is not None and timed["folds"]:
-            timed["lost"] += _too_slow(timed, [each for each in rivals if each["method"] in TIMED])
+    others = [cells[name] for name in RIVALS if name in cells and cells[name]["folds"]]
+    ism["lost"] += [*_below_published(ism), *_below_other_solvers(ism, others)]
+    # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
+    # such variant, because it is already their rule.
+    for cell in (ism, cells.get(ISM_PUBLISHED)):
+        if cell is not None and cell["folds"]:
+            cell["lost"] += _too_slow(cell, [each for each in others if each["method"] in TIMED])
 
 
-def _below_published(own: Cell) -> list[str]:
-    known = own["published"]
-    if "score" not in known:
+def _below_published(ism: Cell) -> list[str]:
+    paper = ism["published"]
+    if "score" not in paper:
         return []
-    supervised = own["paradigm"] == SUPERVISED
-    least = known["score"] - known.get("score_sd", 0.0) - _ROUNDING[supervised]
-    if own["score"]["mean"] >= least:
+    supervised = ism["paradigm"] == SUPERVISED
+    lowest = paper["score"] - paper.get("score_sd", 0.0) - _ROUNDING[supervised]
+    if ism["score"]["mean"] >= lowest:
         return []
-    what = "accuracy" if supervised else "NMI"
-    return [f"{what} below the published {known['score']:.3f} - {known.get('score_sd', 0.0):.3f}"]
+    measure = "accuracy" if supervised else "NMI"
+    return [
+        f"{measure} below the published {paper['score']:.3f} - {paper.get('score_sd', 0.0):.3f}"
+    ]
 
 
-def _below_rivals(own: Cell, rivals: Sequence[Cell]) -> list[str]:
-    """Say whose J is larger, over the folds that both have."""
+def _below_other_solvers(ism: Cell, others: Sequence[Cell]) -> list[str]:
+    """Return a line for each solver with a larger mean J, over the folds that both have."""
     lost = []
-    for rival in rivals:
-        pairs = list(zip(own["objectives"], rival["objectives"], strict=False))
+    for other in others:
+        pairs = list(zip(ism["objectives"], other["objectives"], strict=False))
         ours, theirs = np.mean(np.array(pairs, dtype=float), axis=0)
         behind = (theirs - ours) / abs(theirs)
-        if behind > _EQUAL:
-            lost.append(f"J {behind:.1e} below that of {rival['title']}")
+        if behind > _MAX_J_SHARE_BELOW:
+            lost.append(f"J {behind:.1e} below that of {other['title']}")
     return lost
 
 
-def _too_slow(own: Cell, rivals: Sequence[Cell]) -> list[str]:
+def _too_slow(ism: Cell, others: Sequence[Cell]) -> list[str]:
     lost = []
-    for rival in rivals:
-        times = rival["seconds"]["mean"] / own["seconds"]["mean"]
-        if times < _TIMES and OVER_CAP not in rival["status"]:
-            lost.append(f"{times:.1f} times as fast as {rival['title']}")
+    for other in others:
+        times = other["seconds"]["mean"] / ism["seconds"]["mean"]
+        if times < _MIN_SPEEDUP and OVER_CAP not in other["status"]:
+            lost.append(f"{times:.1f} times as fast as {other['title']}")
     return lost
 
 
 def published(paradigm: str, data: str, kernel: str, method: str) -> Mapping[str, Any]:
-    """Return the figures of a cell of Table 4 or 5; nothing where the paper has none.
+    """Return the published figures of a cell of Table 4 or 5, empty if the paper has none.
 
-    Accuracies are shares here, not percents.
+    Accuracies are shares from 0 to 1, not percentages.
     """
     if not method:
         return {}
@@ -155,13 +159,13 @@ def published(paradigm: str, data: str, kernel: str, method: str) -> Mapping[str
 
 
 def _as_shares(cell: Mapping[str, Any]) -> dict[str, Any]:
-    told = dict(cell)
-    if "accuracy_percent" in told:
-        told["score"] = told.pop("accuracy_percent") / 100
-        told["score_sd"] = told.pop("accuracy_sd") / 100
-    if "nmi" in told:
-        told["score"] = told.pop("nmi")
-    return told
+    figures = dict(cell)
+    if "accuracy_percent" in figures:
+        figures["score"] = figures.pop("accuracy_percent") / 100
+        figures["score_sd"] = figures.pop("accuracy_sd") / 100
+    if "nmi" in figures:
+        figures["score"] = figures.pop("nmi")
+    return figures
 
 
 @cache

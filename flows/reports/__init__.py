@@ -1,1 +1,1 @@
-"""What people are shown of a run when it is over: pictures, plots, pages."""
+"""Reports of finished runs: summaries, figures, HTML and Markdown pages, and their server."""

@@ -1,4 +1,4 @@
-"""The figures of a run: what is drawn of it, with a title and a caption."""
+"""The figures of a run, each a picture with a title and a caption."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, are_classes
 from ism_dask.records.stopping import RESIDUAL
 
-# How many new features are shown, how many weights of each, and colours of numbers.
+# How many new features are shown, and how many weights of each.
 COMPONENTS, WEIGHTS = 12, 12
+# In how many colours numeric labels are shown.
 _SHADES = 8
-# Pictures that are kept with a model: a title, and what is on them.
-_KEPT = {
+# Title and caption of the pictures that are stored with a model.
+_STORED = {
     "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
     "segments": ("Segments", "Each pixel in the mean colour of its cluster."),
 }
@@ -29,7 +30,7 @@ _KEPT = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its title, and a sentence about it."""
+    """A picture with its title and its caption."""
 
     title: str
     caption: str
@@ -37,7 +38,7 @@ class Figure:
 
 
 def accuracy(view: View) -> Figure:
-    """Return the accuracy of each fold of a cross-validation."""
+    """Draw the accuracy of each fold of a cross-validation."""
     results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
     drawn = plots.course(
         f"Accuracy of {text.count_noun(len(results), 'fold')}, {mean:.4f} in the mean",
@@ -50,17 +51,17 @@ def accuracy(view: View) -> Figure:
 
 
 def course(view: View) -> list[Figure]:
-    """Return how the iterations went."""
+    """Return the figures of the iterations: the objective, and the residual or change."""
     return [figure for draw in _COURSE if (figure := draw(view))]
 
 
 def findings(view: View) -> list[Figure]:
-    """Return what was found, but for the components."""
+    """Return the figures of the result except its components: the spectrum and the rows."""
     return [figure for draw in _FINDINGS if (figure := draw(view))]
 
 
 def components(view: View) -> Iterator[Figure]:
-    """Return the first components: images where rows are images, else ranked weights."""
+    """Yield the first components: as images if rows are images, else as ranked weights."""
     if view.model is None:
         return
     for number, value in enumerate(view.model.eigenvalues[:COMPONENTS]):
@@ -70,57 +71,57 @@ def components(view: View) -> Iterator[Figure]:
 
 def _component(view: View, number: int) -> Picture:
     model = view.model
-    told = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
-    alt = f"Weights of feature_{number}; the largest: {told}"
+    largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
+    alt = f"Weights of feature_{number}; the largest: {largest}"
     if model is not None and model.image_shape is not None:
         return Pixels(alt, component(model.components[number], model.image_shape))
     return plots.ranked(alt, view.ranked(number, WEIGHTS))
 
 
 def kept_pictures(view: View) -> list[Figure]:
-    """Return the pictures that were drawn when all rows were at hand."""
-    known = ((*_KEPT[name], png) for name, png in view.pictures().items() if name in _KEPT)
-    return [Figure(title, told, Pixels(told, png)) for title, told, png in known]
+    """Return the figures of the pictures stored with the model, which needed all rows."""
+    stored = ((*_STORED[name], png) for name, png in view.pictures().items() if name in _STORED)
+    return [Figure(title, caption, Pixels(caption, png)) for title, caption, png in stored]
 
 
 def _objective(view: View) -> Figure | None:
-    """Draw J by iteration, of clusters by round."""
+    """Draw J by iteration or, for a clustering, by round."""
     rounds = view.metrics.get("rounds")
     steps, unit = (rounds, "round") if rounds else (view.history, "iteration")
     values = [(k, float(each["objective"])) for k, each in enumerate(steps, start=1)]
     values = [(k, value) for k, value in values if math.isfinite(value)]
     if not values:
         return None
-    begun = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
-    told = f"{begun}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
-    drawn = plots.course(f"Objective by {unit}: {told}", values, (unit, "objective J"))
-    return Figure("Convergence", f"The objective by {unit}, {told}. The best W is kept.", drawn)
+    start = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
+    summary = f"{start}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
+    drawn = plots.course(f"Objective by {unit}: {summary}", values, (unit, "objective J"))
+    return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is kept.", drawn)
 
 
 def _changes(view: View) -> Figure | None:
-    """Draw by iteration what had to become small: the residual, or by `tol` a change."""
+    """Draw by iteration what the stopping rule bounds: the residual or, with `tol`, the change."""
     tol = view.run.config.get("tol")
-    measure, words = ("change", "relative change of the eigenvalues")
+    measure, measure_title = ("change", "relative change of the eigenvalues")
     level = (tol, f"tolerance {tol:g}") if tol is not None else (RESIDUAL, f"{RESIDUAL:g}")
     if tol is None:
-        measure, words = "residual", "residual of W"
+        measure, measure_title = "residual", "residual of W"
     pairs = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
-    known = [(k, value) for k, value in pairs if 0 < value < math.inf]
-    if len(known) < 2:
+    points = [(k, value) for k, value in pairs if 0 < value < math.inf]
+    if len(points) < 2:
         return None
     drawn = plots.course(
-        f"{words.capitalize()} by iteration: the last is {known[-1][1]:.2g}",
-        known,
-        ("iteration", words),
+        f"{measure_title.capitalize()} by iteration: the last is {points[-1][1]:.2g}",
+        points,
+        ("iteration", measure_title),
         level=level,
         logarithmic=True,
     )
-    of = " of the round that was kept" if view.run.kind == "cluster" else ""
-    return Figure("Settling", f"The {words}, by iteration{of}.", drawn)
+    which = " of the round that was kept" if view.run.kind == "cluster" else ""
+    return Figure("Settling", f"The {measure_title}, by iteration{which}.", drawn)
 
 
 def _spectrum(view: View) -> Figure | None:
-    """Draw the eigenvalues and the gap after them."""
+    """Draw the eigenvalues of W and the eigengap after them."""
     if view.model is None:
         return None
     values, gap = view.model.eigenvalues.tolist(), view.metrics.get("eigengap", math.nan)
@@ -128,30 +129,32 @@ def _spectrum(view: View) -> Figure | None:
         f"The {len(values)} eigenvalues that were chosen, from {values[0]:.4g} to {values[-1]:.4g}"
     )
     drawn = plots.spectrum(f"{alt}; eigengap {gap:.3g}", values, view.following)
-    told = (
+    caption = (
         "The eigenvalues that were chosen and, pale, the next one: each is half the derivative of "
         "J by the logarithm of the scale of its feature. The wider the gap between them, the "
         "better these features are told from others."
     )
-    return Figure("Spectrum", told, drawn)
+    return Figure("Spectrum", caption, drawn)
 
 
 def _scatter(view: View) -> Figure | None:
-    """Draw rows by the first two new features, or by one and what is known of them."""
+    """Draw rows by the first two new features, or by the only one and the label or cluster."""
     sample = view.model.sample if view.model else None
     if sample is None or len(sample.points) == 0:
         return None
     points, names = sample.points[:, :2], ("feature_0", "feature_1")
     if points.shape[1] < 2:
-        known = "cluster" if view.run.kind == "cluster" else "label"
-        points, names = np.column_stack([points, sample.values]), ("feature_0", known)
+        label = "cluster" if view.run.kind == "cluster" else "label"
+        points, names = np.column_stack([points, sample.values]), ("feature_0", label)
     groups = (_by_class if are_classes(sample.values) else _by_number)(view, points, sample.values)
     count, n = len(points), int(view.metrics["rows"])
     rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
-    told = f"{rows} by {names[0]} and {names[1]}"
-    what = "cluster" if view.run.kind == "cluster" else "label"
-    drawn = plots.scatter(f"{told}, in {text.count_noun(len(groups), 'colour')}", groups, names)
-    return Figure("Rows", f"{told}, in the colour of their {what}.", drawn)
+    description = f"{rows} by {names[0]} and {names[1]}"
+    label_name = "cluster" if view.run.kind == "cluster" else "label"
+    drawn = plots.scatter(
+        f"{description}, in {text.count_noun(len(groups), 'colour')}", groups, names
+    )
+    return Figure("Rows", f"{description}, in the colour of their {label_name}.", drawn)
 
 
 def _by_class(view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
@@ -164,17 +167,17 @@ def _by_class(view: View, points: NDArray[Any], values: NDArray[Any]) -> list[pl
 
 
 def _by_number(_view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
-    """Return groups of about as many rows each, by their numbers."""
+    """Return groups of rows between quantiles of their numeric labels, about equal in size."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _SHADES + 1)))
-    parts = np.searchsorted(edges[1:-1], values, side="right")
-    found = np.unique(parts)
+    numbers = np.searchsorted(edges[1:-1], values, side="right")
+    present = np.unique(numbers)
     return [
         plots.Group(
-            f"{values[parts == part].min():.3g} to {values[parts == part].max():.3g}",
-            plots.shade(rank / max(len(found) - 1, 1)),
-            _pairs(points[parts == part]),
+            f"{values[numbers == number].min():.3g} to {values[numbers == number].max():.3g}",
+            plots.shade(rank / max(len(present) - 1, 1)),
+            _pairs(points[numbers == number]),
         )
-        for rank, part in enumerate(found)
+        for rank, number in enumerate(present)
     ]
 
 

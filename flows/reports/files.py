@@ -1,4 +1,4 @@
-"""Runs by the names that people give: what is kept of them, and their reports as files."""
+"""Open runs by name, and write their reports and tables into files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.atomic import replacing
 
 
 def view_of(name: str) -> View:
-    """Open a run; a SettingsError where there is none of that name."""
+    """Open a run; raise a SettingsError if there is none of that name."""
     try:
         return View.of(name)
     except (RunNotFound, UnsafeName) as error:
@@ -23,7 +23,7 @@ def view_of(name: str) -> View:
 
 
 def write_report(name: str, out: Path | None = None) -> Path:
-    """Write the report of a run, whole or not at all, and return where."""
+    """Write the report of a run, whole or not at all, and return its path."""
     page = page_of(view_of(name))
     path = report_path(name) if out is None else out
     _write(path, page, "-o")
@@ -31,10 +31,10 @@ def write_report(name: str, out: Path | None = None) -> Path:
 
 
 def write_tables(name: str, folder: Path) -> list[Path]:
-    """Write the paper's tables of a run into a folder: Markdown, drawings, the page."""
+    """Write the paper's tables of a run into a folder as Markdown, SVG and HTML files."""
     view = view_of(name)
     files = {**table_files(view.metrics), "tables.html": page_of(view)}
-    with _written(folder, "--out"):
+    with _explained_write_errors(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         _write(folder / file, content, "--out")
@@ -42,13 +42,13 @@ def write_tables(name: str, folder: Path) -> list[Path]:
 
 
 def _write(path: Path, content: str, option: str) -> None:
-    with _written(path, option), replacing(path) as handle:
+    with _explained_write_errors(path, option), replacing(path) as handle:
         handle.write(content.encode())
 
 
 @contextmanager
-def _written(path: Path, option: str) -> Iterator[None]:
-    """Say of what cannot be written what to do."""
+def _explained_write_errors(path: Path, option: str) -> Iterator[None]:
+    """Turn an OSError while writing into a FlowError that names the option for another place."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing but itself."""
+"""Render the report of a run as one HTML page that loads no other file."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from flows.reports.svg import Pixels, escape
 from flows.reports.view import View
 from flows.text import size
 
-# Nothing is loaded and nothing is run, whatever names may be in the page.
+# The browser loads nothing and runs no script, whatever the names in the page contain.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-# Clusters and weights that a table lists.
+# How many clusters a table lists at most.
 _LISTED = 40
 
 
 def render_run(run_name: str) -> str:
-    """Return the report of a run as an HTML page, made of what is kept of it alone."""
+    """Return the report of a run as an HTML page, made from its stored files alone."""
     return page_of(View.of(run_name))
 
 
 def page_of(view: View) -> str:
     """Return the report of an opened run."""
-    name, told = escape(view.run.name), escape(run_subject(view.run))
+    name, subject = escape(view.run.name), escape(run_subject(view.run))
     body = "\n".join(filter(None, (section(view) for section in _SECTIONS)))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -50,7 +50,7 @@ def page_of(view: View) -> str:
 <body>
 <header>
 <h1>{name}</h1>
-<p>{told}</p>
+<p>{subject}</p>
 <p>{_when(view)}</p>
 {_glance(view)}
 </header>
@@ -79,13 +79,13 @@ def _folds(view: View) -> str:
     if view.run.kind != "crossval":
         return ""
     rows = fold_rows(view.metrics)
-    told = "Each fold; in the end mean and population standard deviation."
-    table = _numbers(told, FOLD_COLUMNS, rows[:-2], rows[-2:])
-    return _section("Folds", table, _shown([figures.accuracy(view)]))
+    caption = "Each fold; in the end mean and population standard deviation."
+    table = _numbers(caption, FOLD_COLUMNS, rows[:-2], rows[-2:])
+    return _section("Folds", table, _figures([figures.accuracy(view)]))
 
 
 def _course(view: View) -> str:
-    return _section("How it went", _shown(figures.course(view)))
+    return _section("How it went", _figures(figures.course(view)))
 
 
 def _rounds(view: View) -> str:
@@ -109,15 +109,15 @@ def _clusters(view: View) -> str:
     rows = [(str(k), f"{count:,}") for k, count in enumerate(sizes[:_LISTED])]
     tables = [_numbers("Rows of each cluster.", ("cluster", "rows"), rows)]
     if view.metrics["nmi"]:
-        known = [(name, f"{value:.3f}") for name, value in view.metrics["nmi"].items()]
-        told = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
-        tables.append(_numbers(told, ("label", "NMI"), known))
+        agreement = [(name, f"{value:.3f}") for name, value in view.metrics["nmi"].items()]
+        caption = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
+        tables.append(_numbers(caption, ("label", "NMI"), agreement))
     content = f'<div class="columns">{"".join(tables)}</div>'
-    return _section("Clusters", content, _shown(figures.kept_pictures(view)))
+    return _section("Clusters", content, _figures(figures.kept_pictures(view)))
 
 
 def _findings(view: View) -> str:
-    return _section("What was found", _shown(figures.findings(view)))
+    return _section("What was found", _figures(figures.findings(view)))
 
 
 def _components(view: View) -> str:
@@ -126,7 +126,7 @@ def _components(view: View) -> str:
     shown = list(figures.components(view))
     rest = len(view.model.components) - len(shown)
     images = isinstance(shown[0].picture, Pixels)
-    told = (
+    description = (
         "Each new feature is a weighted sum of pixels: white weighs most, black most against, "
         "grey not at all."
         if images
@@ -135,42 +135,44 @@ def _components(view: View) -> str:
     )
     more = f" The first {len(shown)} are shown, {rest} more are kept." if rest else ""
     kind = "images" if images else "weights"
-    return _section("New features", f"<p>{told}{more}</p>", _shown(shown, kind))
+    return _section("New features", f"<p>{description}{more}</p>", _figures(shown, kind))
 
 
 def _paper(view: View) -> str:
     if view.run.kind != "tables":
         return ""
     tables = "\n".join(
-        _section(each.title, _numbers(escape(each.about), each.columns, each.rows), _list(each))
+        _section(each.title, _numbers(escape(each.about), each.columns, each.rows), _losses(each))
         for each in paper_tables.tables(view.metrics)
     )
     sections = paper_tables.figure_sections(view.metrics)
-    shown = "\n".join(_section(title, _shown(drawn)) for title, drawn in sections)
-    return f"{tables}\n{shown}"
+    drawings = "\n".join(
+        _section(title, _figures(section_figures)) for title, section_figures in sections
+    )
+    return f"{tables}\n{drawings}"
 
 
-def _list(table: paper_tables.PaperTable) -> str:
-    """Return what is lost in a table."""
+def _losses(table: paper_tables.PaperTable) -> str:
+    """Return the list of cells of a table in which ISM loses."""
     items = "".join(f"<li>{escape(line)}</li>" for line in table.lost)
     return f"<p>Where ISM loses:</p><ul>{items}</ul>" if items else ""
 
 
 def _trust(view: View) -> str:
-    told = "".join(map(_told, trust_figures(view.run)))
-    return _section("How far to trust it", f'<dl class="trust">{told}</dl>') if told else ""
+    facts = "".join(map(_definition, trust_figures(view.run)))
+    return _section("How far to trust it", f'<dl class="trust">{facts}</dl>') if facts else ""
 
 
-def _told(fact: Fact) -> str:
+def _definition(fact: Fact) -> str:
     meaning = f"<small>{escape(fact.meaning)}</small>" if fact.meaning else ""
     return f"<dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}{meaning}</dd>"
 
 
-def _asked(view: View) -> str:
-    asked = _pairs("What was asked for.", run_settings(view.run))
+def _configuration(view: View) -> str:
+    settings = _pairs("What was asked for.", run_settings(view.run))
     facts = [Fact(name, str(version)) for name, version in view.run.versions.items()]
     versions = _pairs("What it was computed with.", facts)
-    return _section("Configuration", f'<div class="columns">{asked}{versions}</div>')
+    return _section("Configuration", f'<div class="columns">{settings}{versions}</div>')
 
 
 def _use(view: View) -> str:
@@ -195,25 +197,25 @@ _SECTIONS: tuple[Callable[[View], str], ...] = (
     _course,
     _rounds,
     _trust,
-    _asked,
+    _configuration,
     _use,
 )
 
 
 def _section(title: str, *contents: str) -> str:
-    """Return a section, or nothing where it has no content."""
+    """Return a section, or an empty string if it has no content."""
     content = "\n".join(filter(None, contents))
     return f"<section>\n<h2>{title}</h2>\n{content}\n</section>" if content else ""
 
 
-def _shown(shown: Sequence[Figure], kind: str = "") -> str:
-    each = "\n".join(map(_figure, shown))
-    return f'<div class="{f"figures {kind}".strip()}">\n{each}\n</div>' if each else ""
+def _figures(drawn: Sequence[Figure], kind: str = "") -> str:
+    content = "\n".join(map(_figure, drawn))
+    return f'<div class="{f"figures {kind}".strip()}">\n{content}\n</div>' if content else ""
 
 
 def _figure(figure: Figure) -> str:
-    told = f"<figcaption>{escape(figure.caption)}</figcaption>"
-    return f"<figure><h3>{escape(figure.title)}</h3>{figure.picture.element()}{told}</figure>"
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
+    return f"<figure><h3>{escape(figure.title)}</h3>{figure.picture.element()}{caption}</figure>"
 
 
 def _numbers(
@@ -222,7 +224,7 @@ def _numbers(
     rows: Iterable[Sequence[str]],
     ends: Iterable[Sequence[str]] = (),
 ) -> str:
-    """Return a table whose first column names the row."""
+    """Return a table whose first column names the row; `ends` are the rows of its foot."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     foot = f"<tfoot>{''.join(map(_row, ends))}</tfoot>" if ends else ""
     return (

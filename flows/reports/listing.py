@@ -1,4 +1,4 @@
-"""Runs as lines of a list, and for programs."""
+"""List runs as table rows for people and as plain JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ COLUMNS = ("name", "kind", "data, kernel", "result", "kept", "size")
 
 
 def cells(run: Run) -> list[str]:
-    """Return a row of the table for people."""
-    # Narrow enough for a terminal of 80 columns.
+    """Return the cells (`COLUMNS`) of a run in the table for people."""
+    # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
     when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
     if not has_kind(run):
         return [run.name, run.kind, "", "", when, size(run.bytes)]
-    kind, told = kind_of(run), run.metrics
-    return [run.name, run.kind, kind.short(told), kind.headline(told), when, size(run.bytes)]
+    kind, metrics = kind_of(run), run.metrics
+    return [run.name, run.kind, kind.short(metrics), kind.headline(metrics), when, size(run.bytes)]
 
 
 def line(run: Run) -> dict[str, Any]:
-    """Return the same for programs."""
-    told = run.metrics
-    known = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
+    """Return the same facts about a run as plain JSON, for programs."""
+    metrics = run.metrics
+    listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
     return {
         "name": run.name,
         "kind": run.kind or None,
@@ -37,17 +37,17 @@ def line(run: Run) -> dict[str, Any]:
         "bytes": run.bytes,
         "path": str(run.path),
         "problem": run.problem,
-        **{key: told[key] for key in known if key in told},
-        **({"accuracy": told["mean"]["accuracy"]} if "mean" in told else {}),
+        **{key: metrics[key] for key in listed if key in metrics},
+        **({"accuracy": metrics["mean"]["accuracy"]} if "mean" in metrics else {}),
     }
 
 
 def whole(view: View) -> dict[str, Any]:
-    """Return all that is kept of a run but its arrays of rows, for programs."""
+    """Return all that is stored of a run except its arrays of rows, as plain JSON for programs."""
     run, model = view.run, view.model
-    known: dict[str, Any] = {}
+    model_facts: dict[str, Any] = {}
     if model is not None:
-        known = {
+        model_facts = {
             "loadings": [
                 [{"feature": name, "weight": weight} for name, weight in view.ranked(number)]
                 for number in range(len(model.components))
@@ -63,5 +63,5 @@ def whole(view: View) -> dict[str, Any]:
         "config": run.config,
         "metrics": run.metrics,
         "versions": run.versions,
-        **known,
+        **model_facts,
     }

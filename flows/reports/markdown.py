@@ -1,4 +1,4 @@
-"""Pages of runs, in Markdown: what the Prefect UI shows of a run that is over."""
+"""Render finished runs as Markdown pages, which the Prefect UI shows as artifacts."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from flows.reports.view import View
 
 Links = Mapping[str, str]
 
-# Characters of pictures that a page may hold: the UI loads all of them with its list of artifacts.
+# Most characters of pictures on a page: the UI loads all pages with its list of artifacts.
 _ROOM = 250_000
-# Weights that the table names of each new feature.
+# How many weights the table lists for each new feature.
 _WEIGHTS = 5
 
 
 def fit_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
-    """Return a page of a fit that was kept; `links` are addresses by title, shown in the end."""
+    """Return the page of a saved fit; `links` are addresses by title, shown at its end."""
     view = View.of(summary["run"])
     return _page(view, [_features(view)], _fitted_figures(view), links)
 
 
 def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
-    """Return a page of clusters that were kept; `links` are addresses by title."""
+    """Return the page of a saved clustering; `links` are addresses by title."""
     view = View.of(summary["run"])
-    told = view.metrics
-    sizes = [(str(k), f"{size:,}") for k, size in enumerate(told["sizes"])]
-    agreement = [(name, f"{value:.3f}") for name, value in told["nmi"].items()]
+    metrics = view.metrics
+    sizes = [(str(k), f"{size:,}") for k, size in enumerate(metrics["sizes"])]
+    agreement = [(name, f"{value:.3f}") for name, value in metrics["nmi"].items()]
     tables = [_table(("label", "NMI"), agreement), _table(("cluster", "rows"), sizes)]
-    shown = [*figures.kept_pictures(view), *_fitted_figures(view)]
-    return _page(view, [*tables, _features(view)], shown, links)
+    drawn = [*figures.kept_pictures(view), *_fitted_figures(view)]
+    return _page(view, [*tables, _features(view)], drawn, links)
 
 
 def crossval_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
-    """Return a page of a cross-validation that was kept; `links` are addresses by title."""
+    """Return the page of a saved cross-validation; `links` are addresses by title."""
     view = View.of(summary["run"])
     folds = _table(FOLD_COLUMNS, fold_rows(view.metrics))
     return _page(view, [folds], [figures.accuracy(view)], links)
 
 
 def tables_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
-    """Return a page of the paper's tables; `links` are addresses by title."""
+    """Return the page of the paper's tables; `links` are addresses by title."""
     view = View.of(summary["run"])
     tables = [_paper_table(each) for each in paper_tables.tables(view.metrics)]
     drawn = [figure for _, part in paper_tables.figure_sections(view.metrics) for figure in part]
@@ -59,22 +59,22 @@ def tables_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
 
 
 def table_files(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """Return the paper's tables and drawings as files, by name."""
-    made = paper_tables.tables(metrics)
+    """Return the contents of files with the paper's tables and drawings, by file name."""
+    all_tables = paper_tables.tables(metrics)
     texts = {}
-    for part in dict.fromkeys(each.part for each in made):
-        own = [_paper_table(each) for each in made if each.part == part]
-        texts[f"{part}.md"] = "\n\n".join(own) + "\n"
+    for part in dict.fromkeys(each.part for each in all_tables):
+        tables = [_paper_table(each) for each in all_tables if each.part == part]
+        texts[f"{part}.md"] = "\n\n".join(tables) + "\n"
     drawings = paper_tables.drawings(metrics)
     return {**texts, **{f"{name}.svg": text for name, text in drawings.items()}}
 
 
-def _paper_table(made: paper_tables.PaperTable) -> str:
-    lost = "\n".join(f"- {_words(line)}" for line in made.lost)
+def _paper_table(table: paper_tables.PaperTable) -> str:
+    lost = "\n".join(f"- {_escaped(line)}" for line in table.lost)
     parts = [
-        f"## {made.title}",
-        _words(made.about),
-        _table(made.columns, made.rows),
+        f"## {table.title}",
+        _escaped(table.about),
+        _table(table.columns, table.rows),
         "Where ISM loses:" if lost else "",
         lost,
     ]
@@ -82,13 +82,13 @@ def _paper_table(made: paper_tables.PaperTable) -> str:
 
 
 def ingest_page(summary: Mapping[str, Any]) -> str:
-    """Return a page of a data set that was stored."""
+    """Return the page of an ingested data set."""
     labels = [(name, str(classes or "numbers")) for name, classes in summary["labels"].items()]
     parts = [
-        f"# {_words(summary['dataset'])} ({_words(summary['split'])})",
+        f"# {_escaped(summary['dataset'])} ({_escaped(summary['split'])})",
         f"{summary['rows']:,} rows, {summary['columns']:,} columns.",
         _table(("label", "classes"), labels),
-        f"Stored in {_words(summary['path'])}, with the hash {summary['data_hash']}.",
+        f"Stored in {_escaped(summary['path'])}, with the hash {summary['data_hash']}.",
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -97,22 +97,22 @@ def _fitted_figures(view: View) -> list[Figure]:
     return [*figures.course(view), *figures.findings(view), *figures.components(view)]
 
 
-def _page(view: View, tables: Sequence[str], shown: Sequence[Figure], links: Links | None) -> str:
-    known = [(fact.name, fact.value) for fact in (*key_figures(view.run), *trust_figures(view.run))]
+def _page(view: View, tables: Sequence[str], drawn: Sequence[Figure], links: Links | None) -> str:
+    facts = [(fact.name, fact.value) for fact in (*key_figures(view.run), *trust_figures(view.run))]
     parts = [
         f"# {view.run.name}",
-        _words(run_subject(view.run)),
-        _table(("", ""), known),
-        _words(_note(trust_figures(view.run))),
+        _escaped(run_subject(view.run)),
+        _table(("", ""), facts),
+        _escaped(_note(trust_figures(view.run))),
         *tables,
-        *_pictures(shown),
-        *(f"- [{_words(title)}]({address})" for title, address in (links or {}).items()),
+        *_pictures(drawn),
+        *(f"- [{_escaped(title)}]({address})" for title, address in (links or {}).items()),
     ]
     return "\n\n".join(filter(None, parts))
 
 
 def _note(facts: Iterable[Fact]) -> str:
-    """Return what the engine had to note."""
+    """Return the note of the engine, or an empty string."""
     return next((fact.meaning for fact in facts if fact.name == "Engine"), "")
 
 
@@ -130,31 +130,31 @@ def _features(view: View) -> str:
     return _table(("new feature", "eigenvalue", "largest weights"), rows)
 
 
-def _pictures(shown: Sequence[Figure]) -> list[str]:
-    """Return pictures as long as there is room, and tell of those for which there is none."""
-    parts, room, left = [], _ROOM, []
-    for figure in shown:
+def _pictures(drawn: Sequence[Figure]) -> list[str]:
+    """Return pictures up to `_ROOM` characters, and a line that names those left out."""
+    parts, room, omitted = [], _ROOM, []
+    for figure in drawn:
         address = figure.picture.address()
         if len(address) > room:
-            left.append(figure.title)
+            omitted.append(figure.title)
             continue
         room -= len(address)
-        picture = f"![{_words(figure.picture.alt)}]({address})"
-        parts.append(f"## {figure.title}\n\n{picture}\n\n{_words(figure.caption)}")
-    if left:
-        parts.append(f"Not shown here, but in the report of the run: {', '.join(left)}.")
+        picture = f"![{_escaped(figure.picture.alt)}]({address})"
+        parts.append(f"## {figure.title}\n\n{picture}\n\n{_escaped(figure.caption)}")
+    if omitted:
+        parts.append(f"Not shown here, but in the report of the run: {', '.join(omitted)}.")
     return parts
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, or nothing where it has no rows."""
-    lines = [f"| {' | '.join(map(_words, row))} |" for row in rows]
+    """Return a table, or an empty string if it has no rows."""
+    lines = [f"| {' | '.join(map(_escaped, row))} |" for row in rows]
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *lines]) if lines else ""
 
 
-def _words(text: str) -> str:
-    """Return words as Markdown shows them: whatever they are, they are no markup."""
+def _escaped(text: str) -> str:
+    """Return text escaped for Markdown, so that nothing in it acts as markup."""
     safe = escape(text)
     for mark in "\\`*[]|":
         safe = safe.replace(mark, f"\\{mark}")

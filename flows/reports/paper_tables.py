@@ -1,4 +1,4 @@
-"""The paper's tables and figures as they are shown: on a page, in Markdown, on a terminal."""
+"""The paper's tables and figures, ready to render as HTML, as Markdown or on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.reports.svg import Drawing, Pixels
 
 Cell = Mapping[str, Any]
 
-# Beside the name of a cell in which something is lost.
+# Stands after the name of a cell in which ISM loses.
 _MARK = " (lost)"
 _PARADIGMS = {"supervised": "accuracy", "unsupervised": "NMI"}
 _TABLES = {
@@ -31,7 +31,7 @@ _ABOUT = {
     "references": "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
     "`all old features` are judged as they are.",
 }
-# Of a page, and those of them for which a terminal has room.
+# Columns of a table on a page; `_TERMINAL_COLUMNS` are the numbers of those that a terminal shows.
 COLUMNS = (
     "data, kernel, method",
     "folds",
@@ -44,22 +44,22 @@ COLUMNS = (
     "published",
     "ended",
 )
-_BRIEF = (0, 2, 3, 7, 8)
+_TERMINAL_COLUMNS = (0, 2, 3, 7, 8)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table with what is said of it.
+    """A table with its title, its description and the cells in which ISM loses.
 
     Attributes
     ----------
     part : str
-        Of the run.
+        The part of the run that it belongs to, a name of `flows.paper.names.PARTS`.
     title, about : str
     columns : tuple of str
     rows : list of tuple of str
     lost : list of str
-        Where ISM loses, in words.
+        One line of text for each cell in which ISM loses.
     """
 
     part: str
@@ -71,13 +71,13 @@ class PaperTable:
 
     def brief(self) -> tuple[tuple[str, ...], list[list[str]]]:
         """Return columns and rows for a terminal."""
-        columns = tuple(self.columns[k] for k in _BRIEF)
-        return columns, [[row[k] for k in _BRIEF] for row in self.rows]
+        columns = tuple(self.columns[k] for k in _TERMINAL_COLUMNS)
+        return columns, [[row[k] for k in _TERMINAL_COLUMNS] for row in self.rows]
 
 
 def tables(metrics: Mapping[str, Any]) -> list[PaperTable]:
-    """Return the tables, one for each paradigm of each."""
-    made = []
+    """Return the tables of a run, one for each part and paradigm that has cells."""
+    all_tables = []
     for part, title in _TABLES.items():
         for paradigm, score in _PARADIGMS.items():
             cells = [
@@ -86,8 +86,8 @@ def tables(metrics: Mapping[str, Any]) -> list[PaperTable]:
                 if cell["table"] == part and cell["paradigm"] == paradigm
             ]
             if cells:
-                made.append(_table(part, f"{title}, {paradigm}", score, cells))
-    return made
+                all_tables.append(_table(part, f"{title}, {paradigm}", score, cells))
+    return all_tables
 
 
 def _table(part: str, title: str, score: str, cells: Sequence[Cell]) -> PaperTable:
@@ -101,17 +101,17 @@ def _name(cell: Cell) -> str:
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
-    known = cell["published"]
+    published = cell["published"]
     return (
         _name(cell) + (_MARK if cell["lost"] else ""),
         f"{cell['folds']} of {cell['of']}",
         _spread(cell["seconds"], _seconds),
-        _published(known, "seconds", _seconds),
+        _published(published, "seconds", _seconds),
         _spread(cell["objective"], _figure),
         _spread(cell["cost"], _figure),
-        _published(known, "cost", _figure),
+        _published(published, "cost", _figure),
         _spread(cell["score"], _score),
-        _published(known, "score", _score),
+        _published(published, "score", _score),
         cell["problem"] or cell["status"],
     )
 
@@ -123,11 +123,13 @@ def _spread(measured: Mapping[str, float] | None, written: Callable[[float], str
     return f"{mean} ± {written(measured['sd'])}" if measured["sd"] else mean
 
 
-def _published(known: Mapping[str, Any], name: str, written: Callable[[float], str]) -> str:
-    if name not in known:
-        return f"over {known['over_cap']}" if "over_cap" in known and name == "seconds" else ""
-    spread = known.get(f"{name}_sd")
-    return written(known[name]) + (f" ± {written(spread)}" if spread else "")
+def _published(published: Mapping[str, Any], name: str, written: Callable[[float], str]) -> str:
+    if name not in published:
+        return (
+            f"over {published['over_cap']}" if "over_cap" in published and name == "seconds" else ""
+        )
+    spread = published.get(f"{name}_sd")
+    return written(published[name]) + (f" ± {written(spread)}" if spread else "")
 
 
 def _seconds(value: float) -> str:
@@ -143,46 +145,48 @@ def _score(value: float) -> str:
 
 
 def figure_sections(metrics: Mapping[str, Any]) -> Iterator[tuple[str, list[Figure]]]:
-    """Yield the figures of the paper, with a title for each."""
+    """Yield the figures of each measured part of the paper, with the title of their section."""
     for part, (title, draw) in _FIGURES.items():
-        found = _found(metrics, part)
-        if found:
-            yield title, draw(found)
+        series = _series_of(metrics, part)
+        if series:
+            yield title, draw(series)
 
 
 def drawings(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """Return the figures that are drawn as files of their own, by name."""
+    """Return the SVG documents of the drawn figures, by part of the run."""
     return {
         part: drawn.picture.document()
         for part, (_, draw) in _FIGURES.items()
-        if (found := _found(metrics, part))
-        for drawn in draw(found)
+        if (series := _series_of(metrics, part))
+        for drawn in draw(series)
         if isinstance(drawn.picture, Drawing)
     }
 
 
-def _found(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+def _series_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     return [each for each in metrics["others"] if each["part"] == part and each["results"]]
 
 
-def _features(found: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    groups = _groups(found, "count", "score")
+def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    groups = _groups(series, "count", "score")
     best = {group.name: dict(group.points).get(3.0) for group in groups}
-    few = ", ".join(f"{name} {value:.2f}" for name, value in best.items() if value is not None)
+    with_three = ", ".join(
+        f"{name} {value:.2f}" for name, value in best.items() if value is not None
+    )
     drawn = plots.lines(
-        f"Accuracy by the number of new features; with three of them: {few}",
+        f"Accuracy by the number of new features; with three of them: {with_three}",
         groups,
         ("new features", "accuracy"),
     )
-    told = (
+    caption = (
         "The share of 5,000 MNIST images told right by a support vector machine on few new "
         "features, which were learned from 5,000 others."
     )
-    return [Figure("Accuracy by the number of new features", told, drawn)]
+    return [Figure("Accuracy by the number of new features", caption, drawn)]
 
 
-def _growth(found: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    groups = _groups(found, "rows", "seconds")
+def _growth(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    groups = _groups(series, "rows", "seconds")
     ends = ", ".join(f"{g.name} {g.points[-1][0]:,.0f} in {g.points[-1][1]:.2g} s" for g in groups)
     drawn = plots.lines(
         f"Seconds by the number of rows; the last of each line: {ends}",
@@ -190,26 +194,26 @@ def _growth(found: Sequence[Mapping[str, Any]]) -> list[Figure]:
         ("rows", "seconds"),
         logarithmic=(True, True),
     )
-    told = (
+    caption = (
         "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all pairs of "
         "rows ends before twice its rows would take over a minute."
     )
-    return [Figure("Seconds by rows", told, drawn)]
+    return [Figure("Seconds by rows", caption, drawn)]
 
 
-def _groups(found: Sequence[Mapping[str, Any]], x: str, y: str) -> list[Group]:
+def _groups(series: Sequence[Mapping[str, Any]], x: str, y: str) -> list[Group]:
     return [
         Group(
             each["subject"]["line"],
             colour(index),
             [(float(point[x]), float(point[y])) for point in each["results"]],
         )
-        for index, each in enumerate(found)
+        for index, each in enumerate(series)
     ]
 
 
-def _alternatives(found: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    pictures = [each for one in found for result in one["results"] for each in result["shown"]]
+def _alternatives(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    pictures = [each for one in series for result in one["results"] for each in result["shown"]]
     return [
         Figure(each["title"], each["told"], Pixels(each["told"], base64.b64decode(each["png"])))
         for each in pictures

@@ -1,4 +1,4 @@
-"""The plots of a run: lines, a spectrum, ranked weights, rows in two features."""
+"""Draw the plots of a run as SVG: lines, a spectrum, ranked weights, a scatter plot of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flows.reports.axes import Axis, decades, linear, whole
 from flows.reports.svg import SIZE, Drawing, box, dots, line, text
 
-# Told apart by most people, on light paper and on dark.
+# Most people can distinguish these colours, on light and on dark backgrounds.
 _COLOURS = (
     "#3b82c4",
     "#e07b39",
@@ -23,9 +23,10 @@ _COLOURS = (
 )
 BLUE, ORANGE = _COLOURS[:2]
 _WIDTH, _HEIGHT = 480.0, 280.0
-# About how wide a letter is.
+# Approximate width of a letter.
 _LETTER = 0.6 * SIZE
-_LONGEST, _NAMED = 26, 24
+# Longest name in letters, and most entries of a legend.
+_MAX_NAME, _MAX_ENTRIES = 26, 24
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class Group:
 
 
 def colour(index: int) -> str:
-    """Return the colour of one of many: hues around the circle where the chosen ones end."""
+    """Return the colour number `index`; past the palette, hues around the colour circle."""
     if index < len(_COLOURS):
         return _COLOURS[index]
     return f"hsl({index * 137.5 % 360:.0f},55%,{(50, 62, 42)[index % 3]}%)"
 
 
 def shade(share: float) -> str:
-    """Return the colour of a number, from blue (0) over green to yellow (1)."""
+    """Return the colour of a share from 0 to 1: from blue (0) over green to yellow (1)."""
     return f"hsl({240 - 185 * share:.0f},60%,{42 + 13 * share:.0f}%)"
 
 
@@ -58,20 +59,20 @@ def course(
     logarithmic: bool = False,
     joined: bool = True,
 ) -> Drawing:
-    """Draw values by whole numbers, such as iterations.
+    """Draw values against whole numbers, such as iterations.
 
     Parameters
     ----------
     alt : str
     values : sequence of (int, float)
     names : tuple of str
-        Of the two axes.
+        Names of the two axes.
     level : tuple of (float, str), optional
-        A value to mark across the plot, and what it is called.
+        A value that a dashed line marks across the plot, and its label.
     logarithmic : bool
-        Takes positive values only.
+        Whether the axis of the values is logarithmic; the values must then be positive.
     joined : bool
-        Whether a line goes from each to the next.
+        Whether a line joins each value to the next.
     """
     heights = [value for _, value in values] + ([level[0]] if level else [])
     x = whole(min(k for k, _ in values), max(k for k, _ in values))
@@ -104,9 +105,9 @@ def lines(
     groups : sequence of Group
         Points in the order in which they are joined.
     names : tuple of str
-        Of the two axes.
+        Names of the two axes.
     logarithmic : tuple of bool
-        Which axes are; they take positive values only.
+        Whether each of the two axes is logarithmic; its values must then be positive.
     """
     points = [point for group in groups for point in group.points]
     x, y = (
@@ -126,12 +127,12 @@ def lines(
 
 
 def spectrum(alt: str, values: Sequence[float], following: float | None) -> Drawing:
-    """Draw eigenvalues as bars, and the next one with the gap before it."""
-    known = [*values, *([] if following is None else [following])]
-    frame = _framed(whole(1, len(known)), linear([0.0, *known]), ("number", "eigenvalue"))
+    """Draw eigenvalues as bars, and the next eigenvalue, pale, with the eigengap before it."""
+    bars = [*values, *([] if following is None else [following])]
+    frame = _framed(whole(1, len(bars)), linear([0.0, *bars]), ("number", "eigenvalue"))
     wide = 0.64 * (frame.x.place(2) - frame.x.place(1))
     parts = [frame.body]
-    for number, value in enumerate(known, start=1):
+    for number, value in enumerate(bars, start=1):
         y, zero = frame.y.place(value), frame.y.place(0)
         x = frame.x.place(number) - wide / 2
         look = "" if number <= len(values) else 'fill-opacity=".35"'
@@ -143,13 +144,13 @@ def spectrum(alt: str, values: Sequence[float], following: float | None) -> Draw
 
 
 def ranked(alt: str, weights: Sequence[tuple[str, float]]) -> Drawing:
-    """Draw named weights as bars to the right (above zero) and to the left, in their order."""
+    """Draw named weights in order, as bars to the right (above zero) and to the left (below)."""
     row, top = 22.0, 6.0
     names = [_cut(name) for name, _ in weights]
     left = min(0.46 * _WIDTH, 10 + _LETTER * max(map(len, names)))
     most = max(abs(weight) for _, weight in weights) or 1.0
     low = -most if any(weight < 0 for _, weight in weights) else 0.0
-    # Room for the numbers beside the bars.
+    # Leaves space for the numbers beside the bars.
     room = 46.0
     ends = (left + (room if low else 6), _WIDTH - room)
     x = Axis(low, most, (), start=ends[0], stop=ends[1])
@@ -180,7 +181,7 @@ def scatter(alt: str, groups: Sequence[Group], names: tuple[str, str]) -> Drawin
 
 @dataclass(frozen=True)
 class _Frame:
-    """Two axes, and what is drawn of them."""
+    """Two axes with their place on the page, and their drawing as SVG elements."""
 
     x: Axis
     y: Axis
@@ -189,7 +190,7 @@ class _Frame:
 
 def _framed(x: Axis, y: Axis, names: tuple[str, str], *, height: float = _HEIGHT) -> _Frame:
     left = 14 + _LETTER * max((len(name) for _, name in y.ticks), default=1)
-    # The name of a tick at the end reaches beyond it.
+    # The label of the last tick reaches beyond the end of the axis.
     right = max(10.0, 0.5 * _LETTER * max((len(name) for _, name in x.ticks), default=1))
     x = replace(x, start=left, stop=_WIDTH - right)
     y = replace(y, start=height - 40, stop=26.0)
@@ -207,22 +208,22 @@ def _framed(x: Axis, y: Axis, names: tuple[str, str], *, height: float = _HEIGHT
 
 
 def _gap(frame: _Frame, count: int, ends: tuple[float, float]) -> str:
-    """Return the mark of the eigengap: two heights and the arrow between them."""
+    """Return the mark of the eigengap: the two heights, the line between them and a label."""
     upper, lower = (frame.y.place(value) for value in ends)
     start, stop = frame.x.place(count), frame.x.place(count + 1)
-    words = f"eigengap {ends[0] - ends[1]:.3g}"
+    label = f"eigengap {ends[0] - ends[1]:.3g}"
     above = min(upper, frame.y.place(0)) - 7
     return (
         line(start, upper, stop, upper, opacity=0.8, dash="3 3")
         + f'<line x1="{stop:.1f}" y1="{upper:.1f}" x2="{stop:.1f}" y2="{lower:.1f}" '
         f'stroke="{ORANGE}" stroke-width="2"/>'
-        + text(min(stop + 6, frame.x.stop), above, words, anchor="end")
+        + text(min(stop + 6, frame.x.stop), above, label, anchor="end")
     )
 
 
 def _legend(entries: list[tuple[str, str]], top: float) -> tuple[str, float]:
-    """Return names with their colours, in lines from `top` on, and how high they are."""
-    shown = entries if len(entries) <= _NAMED else entries[: _NAMED - 1]
+    """Return names with their colours, in lines from `top` downwards, and their total height."""
+    shown = entries if len(entries) <= _MAX_ENTRIES else entries[: _MAX_ENTRIES - 1]
     x, y, parts = 14.0, top + 16, []
     for name, tint in shown:
         width = 22 + _LETTER * len(_cut(name))
@@ -238,6 +239,6 @@ def _legend(entries: list[tuple[str, str]], top: float) -> tuple[str, float]:
 
 
 def _cut(name: str) -> str:
-    """Return a name that is not longer than there is room for."""
+    """Return a name, cut to `_MAX_NAME` letters."""
     name = " ".join(name.split())
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"

@@ -1,6 +1,6 @@
-"""The pages of the runs over HTTP, for browsers of this machine: `python -m flows.reports.serve`.
+"""Serve the reports over HTTP to browsers on this machine: `python -m flows.reports.server`.
 
-It only ever reads, and a page can neither load anything nor run a script.
+The server only reads, and its pages can neither load anything nor run a script.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from flows.reports.svg import escape
 from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"
-# What it calls itself: whoever looks for it can tell it from others.
+# The `Server` header of every answer: a client recognises this server by it.
 SIGNATURE = "ism-dask-reports"
 
-# A page of elsewhere may lead a browser here under a name of its own; we go by ours alone.
+# Against DNS rebinding: another site may resolve a name of its own to this address, so we answer
+# only requests whose `Host` is ours.
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -37,28 +38,28 @@ class Pages(BaseHTTPRequestHandler):
     """Answers `GET /` with the list of runs and `GET /NAME` with the report of a run."""
 
     server_version, sys_version = SIGNATURE, ""
-    timeout = 10  # seconds in which a request has to come
+    timeout = 10  # seconds within which a request must arrive
 
     def do_GET(self) -> None:
-        """Answer a browser."""
+        """Answer with the page of the requested path."""
         self._answer(*self._page())
 
     do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 
     def refuse(self) -> None:
-        """Answer whoever wants to change something."""
+        """Refuse every method that could change something."""
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, _notice("there is nothing but pages to get"))
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse  # noqa: N815
 
     def end_headers(self) -> None:
-        """Add what every answer has, errors too."""
+        """Add the security headers to every answer, errors included."""
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Leave what went well out of the log."""
+        """Log no successful request; `http.server` still logs errors."""
 
     def _page(self) -> tuple[HTTPStatus, str]:
         if not _OUR_NAMES.fullmatch(self.headers.get("Host", "")):
@@ -70,10 +71,10 @@ class Pages(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, _notice(str(error))
         except StorageError as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(str(error))
-        except Exception:  # one run that cannot be drawn is no reason to say nothing
+        except Exception:  # a run that cannot be rendered must still get an answer
             traceback.print_exc()
-            told = "this page could not be made; the log of the server says why"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(told)
+            message = "this page could not be made; the log of the server says why"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(message)
 
     def _answer(self, status: HTTPStatus, page: str) -> None:
         body = page.encode()
@@ -86,7 +87,7 @@ class Pages(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve the pages until the process is ended."""
+    """Serve the pages until the process ends."""
     parser = argparse.ArgumentParser(prog="flows.reports.server")
     parser.add_argument("--port", type=int, required=True)
     with ThreadingHTTPServer((HOST, parser.parse_args().port), Pages) as server:

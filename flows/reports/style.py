@@ -1,4 +1,4 @@
-"""How a report looks: for wide pages and narrow ones, by day and by night."""
+"""The style sheet of the reports, for wide and narrow pages and light and dark colour schemes."""
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fdfdfc; --ink: #23272e; --soft: #616975;

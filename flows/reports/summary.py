@@ -1,4 +1,4 @@
-"""What a run is told by in words and figures, on a terminal and on a page alike."""
+"""Summaries of a run in words and figures, the same on a terminal and on a page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flows import text
 from flows.errors import FlowError
 from storage import Run
 
-# A residual below which W is stationary for all that is claimed of a fit that has converged.
+# W with a residual up to this counts as stationary, as a converged fit claims.
 _SMALL = 1e-4
-# Of the configuration: how the run was kept, not how it was computed.
-_UNTOLD = ("run", "force")
+# Settings of how the run was saved, not of how it was computed.
+_STORAGE_SETTINGS = ("run", "force")
 FOLD_COLUMNS = ("fold", "accuracy", "cost", "seconds", "iterations")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A figure, what it is called, and what it means where that has to be said."""
+    """A value with its name and, if it needs explaining, its meaning."""
 
     name: str
     value: str
@@ -29,18 +29,19 @@ class Fact:
 
 @dataclass(frozen=True)
 class Kind:
-    """How runs of one kind are told of.
+    """How to summarise runs of one kind from their metrics.
 
     Attributes
     ----------
     key : str
-        What the metrics of every such run have.
+        A key that the metrics of every such run have.
     subject, short : callable
-        Return what a run was made of from the metrics, in a line; in a few words.
+        Return the data and settings of the run: `subject` in a line, `short` in a few words.
     headline, glance : callable
-        Return the main figure from the metrics; the figures to begin with.
+        `headline` returns the main figure in words, `glance` the figures at the top of a report.
     fitted : bool
-        Whether it is of one W, or the folds of one, so that there is an account of the fit.
+        Whether the run fitted one W, or one for each fold, and so reports convergence, engine
+        and residual.
     """
 
     key: str
@@ -52,7 +53,7 @@ class Kind:
 
 
 def kind_of(run: Run) -> Kind:
-    """Return how a run is told of; an error where nothing is known of how it came about."""
+    """Return how to summarise a run; raise a FlowError if its kind or its metrics are unknown."""
     if not has_kind(run):
         raise FlowError(
             f"{run.name!r} has no record of how it came about: it was not made by `ism-dask`, or "
@@ -62,27 +63,27 @@ def kind_of(run: Run) -> Kind:
 
 
 def has_kind(run: Run) -> bool:
-    """Say whether a run is of a kind that is known here, with its figures."""
+    """Return whether a run is of a known kind and has the metrics of that kind."""
     return run.kind in KINDS and KINDS[run.kind].key in run.metrics
 
 
 def run_subject(run: Run) -> str:
-    """Return what a run was made of, in a line."""
+    """Return the data and settings of a run in a line."""
     return kind_of(run).subject(run.metrics)
 
 
 def key_figures(run: Run) -> list[Fact]:
-    """Return the figures to begin with."""
+    """Return the main figures of a run, those at the top of its report."""
     return kind_of(run).glance(run.metrics)
 
 
 def trust_figures(run: Run) -> list[Fact]:
-    """Return how W was computed and how far it can be trusted; of folds, the worst."""
+    """Return how W was computed and how far to trust it; for folds, the facts of the worst."""
     if not kind_of(run).fitted:
         return []
     account = _account(run.metrics)
     return [
-        Fact("Converged", *_settled(account)),
+        Fact("Converged", *_convergence(account)),
         Fact("Engine", str(account["engine"]), account["engine_note"]),
         Fact("Error of J", *_bound(account["engine_error"])),
         Fact("Residual", account["checked"], _residual(account["residual"])),
@@ -91,17 +92,17 @@ def trust_figures(run: Run) -> list[Fact]:
 
 
 def run_settings(run: Run) -> list[Fact]:
-    """Return what was asked for, and the numbers that the data gave the kernel."""
-    asked = {key: value for key, value in run.config.items() if key not in _UNTOLD}
-    asked = {key: value for key, value in asked.items() if value is not None}
+    """Return the settings of a run, and the kernel parameters fitted to its data."""
+    settings = {key: value for key, value in run.config.items() if key not in _STORAGE_SETTINGS}
+    settings = {key: value for key, value in settings.items() if value is not None}
     fitted = run.metrics.get("fitted_kernel", {})
-    known = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
-    told = {**asked, **known}
-    return [Fact(key.replace("_", " "), written(value)) for key, value in told.items()]
+    kernel_facts = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
+    facts = {**settings, **kernel_facts}
+    return [Fact(key.replace("_", " "), written(value)) for key, value in facts.items()]
 
 
 def written(value: Any) -> str:
-    """Return a plain value for people."""
+    """Return a plain value as text for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -124,15 +125,15 @@ def _fold(name: str, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the account of a fit, or of the folds together."""
+    """Return how a fit ended: its engine, error and residual; for folds, those of all together."""
     results = metrics.get("results")
     if not results:
         return {**metrics, "checked": text.residual_words(dict(metrics), metrics["rows"])}
-    unsettled = [each for each in results if not each["converged"]]
+    unconverged = [each for each in results if not each["converged"]]
     worst = max(results, key=lambda each: each["residual"])
     return {
-        "converged": not unsettled,
-        "status": unsettled[0]["status"] if unsettled else "converged",
+        "converged": not unconverged,
+        "status": unconverged[0]["status"] if unconverged else "converged",
         "engine": " and ".join(dict.fromkeys(each["engine"] for each in results)),
         "engine_error": max(each["engine_error"] for each in results),
         "engine_note": text.note_words(results),
@@ -142,14 +143,14 @@ def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _settled(account: Mapping[str, Any]) -> tuple[str, str]:
+def _convergence(account: Mapping[str, Any]) -> tuple[str, str]:
     if account["converged"]:
         return "yes", "W is stationary, and neither steps nor a look around found a higher J."
     status = account.get("status", "")
-    kept = "The best W so far was kept."
+    outcome = "The best W so far was kept."
     if status == "converged":
-        return "no", f"W did, but the rounds did not. {kept}"
-    return "no", f"It {text.ending_words(status)}. {kept}"
+        return "no", f"W did, but the rounds did not. {outcome}"
+    return "no", f"It {text.ending_words(status)}. {outcome}"
 
 
 def _bound(error: float) -> tuple[str, str]:
@@ -167,68 +168,72 @@ def _bound(error: float) -> tuple[str, str]:
 
 
 def _features(account: Mapping[str, Any]) -> list[Fact]:
-    """Return whether each new feature counts; nothing of folds, whose features differ."""
+    """Return whether each new feature adds to J; no fact for folds, whose features differ."""
     if "eigenvalues" not in account:
         return []
     advice = text.components_words(dict(account))
-    told = "Each counts for J, and none outside of W would count for more."
-    return [Fact("Number of new features", f"{len(account['eigenvalues'])}", advice or told)]
+    every_one_counts = "Each counts for J, and none outside of W would count for more."
+    return [
+        Fact("Number of new features", f"{len(account['eigenvalues'])}", advice or every_one_counts)
+    ]
 
 
 def _residual(value: float) -> str:
-    told = (
+    explanation = (
         "How far W is from a point where the objective is stationary, under the true kernel: "
         "0 at one, near 1 far from any. "
     )
     if value <= _SMALL:
-        return f"{told}This one is small."
-    return told + ("W is no stationary point." if value > text.FAR else "This one is not small.")
+        return f"{explanation}This one is small."
+    return explanation + (
+        "W is no stationary point." if value > text.FAR else "This one is not small."
+    )
 
 
-def _fit_glance(told: Mapping[str, Any]) -> list[Fact]:
+def _fit_glance(metrics: Mapping[str, Any]) -> list[Fact]:
     return [
-        Fact("Objective J", f"{told['objective']:.6g}"),
-        Fact("Eigengap", f"{told['eigengap']:.4g}"),
-        Fact("Iterations", f"{told['iterations']:,}"),
-        Fact("Seconds", f"{told['seconds']:.2f}"),
+        Fact("Objective J", f"{metrics['objective']:.6g}"),
+        Fact("Eigengap", f"{metrics['eigengap']:.4g}"),
+        Fact("Iterations", f"{metrics['iterations']:,}"),
+        Fact("Seconds", f"{metrics['seconds']:.2f}"),
     ]
 
 
-def _cluster_glance(told: Mapping[str, Any]) -> list[Fact]:
+def _cluster_glance(metrics: Mapping[str, Any]) -> list[Fact]:
     return [
-        *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in told["nmi"].items()),
-        Fact("Clusters", f"{told['n_clusters']:,}"),
-        Fact("Objective J", f"{told['objective']:.6g}"),
-        Fact("Rounds", f"{len(told['rounds']):,}"),
-        Fact("Seconds", f"{told['seconds']:.2f}"),
+        *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in metrics["nmi"].items()),
+        Fact("Clusters", f"{metrics['n_clusters']:,}"),
+        Fact("Objective J", f"{metrics['objective']:.6g}"),
+        Fact("Rounds", f"{len(metrics['rounds']):,}"),
+        Fact("Seconds", f"{metrics['seconds']:.2f}"),
     ]
 
 
-def _crossval_glance(told: Mapping[str, Any]) -> list[Fact]:
-    mean, sd = told["mean"], told["sd"]
+def _crossval_glance(metrics: Mapping[str, Any]) -> list[Fact]:
+    mean, sd = metrics["mean"], metrics["sd"]
     return [
         Fact("Accuracy", f"{mean['accuracy']:.4f} ± {sd['accuracy']:.4f}"),
-        Fact("Folds", f"{len(told['results'])} of {told['folds']}"),
+        Fact("Folds", f"{len(metrics['results'])} of {metrics['folds']}"),
         Fact("Objective J", f"{-mean['cost']:.6g}"),
         Fact("Seconds per fold", f"{mean['seconds']:.2f}"),
     ]
 
 
-def _nmi(told: Mapping[str, Any]) -> str:
-    if not told["nmi"]:
-        return _objective(told)
-    return f"NMI {max(told['nmi'].values()):.3f}"
+def _nmi(metrics: Mapping[str, Any]) -> str:
+    if not metrics["nmi"]:
+        return _objective(metrics)
+    return f"NMI {max(metrics['nmi'].values()):.3f}"
 
 
-def _objective(told: Mapping[str, Any]) -> str:
-    return f"J {told['objective']:.4g}"
+def _objective(metrics: Mapping[str, Any]) -> str:
+    return f"J {metrics['objective']:.4g}"
 
 
-def _accuracy(told: Mapping[str, Any]) -> str:
-    return f"accuracy {told['mean']['accuracy']:.3f}"
+def _accuracy(metrics: Mapping[str, Any]) -> str:
+    return f"accuracy {metrics['mean']['accuracy']:.3f}"
 
 
-def _of_data(title: str) -> Callable[[Mapping[str, Any]], str]:
+def _data_subject(title: str) -> Callable[[Mapping[str, Any]], str]:
     def subject(told: Mapping[str, Any]) -> str:
         split = told.get("split")
         data = told["dataset"] if split in (None, "all") else f"{told['dataset']} ({split})"
@@ -240,43 +245,43 @@ def _of_data(title: str) -> Callable[[Mapping[str, Any]], str]:
     return subject
 
 
-def _with_q(told: Mapping[str, Any]) -> str:
-    return f"{told['dataset']} {told['kernel']} q={told['n_components']}"
+def _with_q(metrics: Mapping[str, Any]) -> str:
+    return f"{metrics['dataset']} {metrics['kernel']} q={metrics['n_components']}"
 
 
-def _with_k(told: Mapping[str, Any]) -> str:
-    return f"{told['dataset']} {told['kernel']} k={told['n_clusters']}"
+def _with_k(metrics: Mapping[str, Any]) -> str:
+    return f"{metrics['dataset']} {metrics['kernel']} k={metrics['n_clusters']}"
 
 
-def _of_paper(_told: Mapping[str, Any]) -> str:
+def _paper_subject(_metrics: Mapping[str, Any]) -> str:
     return (
         'Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
         'Reduction" (NeurIPS 2019), measured anew beside what was published'
     )
 
 
-def _paper_headline(told: Mapping[str, Any]) -> str:
-    return text.count_noun(len(told["cells"]), "cell")
+def _paper_headline(metrics: Mapping[str, Any]) -> str:
+    return text.count_noun(len(metrics["cells"]), "cell")
 
 
-def _paper_glance(told: Mapping[str, Any]) -> list[Fact]:
-    cells = told["cells"]
+def _paper_glance(metrics: Mapping[str, Any]) -> list[Fact]:
+    cells = metrics["cells"]
     lost = [cell for cell in cells if cell["lost"]]
     return [
         Fact("Cells", f"{len(cells):,}"),
         Fact("Folds", f"{sum(cell['folds'] for cell in cells):,}"),
-        Fact("Lines and pictures", f"{len(told['others']):,}"),
+        Fact("Lines and pictures", f"{len(metrics['others']):,}"),
         Fact("Cells with something lost", f"{len(lost):,}"),
     ]
 
 
 KINDS = {
-    "fit": Kind("dataset", _of_data("W of all rows of"), _with_q, _objective, _fit_glance),
-    "cluster": Kind("dataset", _of_data("Clusters of"), _with_k, _nmi, _cluster_glance),
+    "fit": Kind("dataset", _data_subject("W of all rows of"), _with_q, _objective, _fit_glance),
+    "cluster": Kind("dataset", _data_subject("Clusters of"), _with_k, _nmi, _cluster_glance),
     "crossval": Kind(
-        "dataset", _of_data("Cross-validation of"), _with_q, _accuracy, _crossval_glance
+        "dataset", _data_subject("Cross-validation of"), _with_q, _accuracy, _crossval_glance
     ),
     "tables": Kind(
-        "cells", _of_paper, lambda _: "paper", _paper_headline, _paper_glance, fitted=False
+        "cells", _paper_subject, lambda _: "paper", _paper_headline, _paper_glance, fitted=False
     ),
 }

@@ -1,4 +1,4 @@
-"""Pictures that a page can hold within itself, drawn (SVG) or made of pixels (PNG)."""
+"""Pictures to embed in a page: drawings (SVG) and images (PNG), and the elements of drawings."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 
 from flows.text import printable
 
-# Of drawings that stand alone; those inside a page take its own.
+# Colours and font of drawings in files of their own; a drawing inside a page takes the page's.
 _INK, _PAPER, _FONT = "#24292f", "#fff", "system-ui,sans-serif"
 SIZE = 13
 
 
 class Picture(Protocol):
-    """What can be shown, and told in words to who does not see it."""
+    """A picture, with a description in words for readers who cannot see it."""
 
     @property
     def alt(self) -> str:
-        """What it shows, in words."""
+        """A description of the picture in words."""
 
     def element(self) -> str:
-        """Return an element of an HTML page."""
+        """Return the picture as an HTML element."""
 
     def address(self) -> str:
         """Return the picture itself as a data URI."""
@@ -37,7 +37,7 @@ class Drawing:
     alt : str
     width, height : float
     body : str
-        Elements of SVG.
+        The SVG elements inside its `<svg>` element.
     """
 
     alt: str
@@ -46,7 +46,7 @@ class Drawing:
     body: str
 
     def element(self) -> str:
-        """Return an element of an HTML page."""
+        """Return the drawing as an HTML element."""
         return f'<svg {self._frame} role="img" aria-label="{escape(self.alt)}">{self.body}</svg>'
 
     def address(self) -> str:
@@ -54,13 +54,13 @@ class Drawing:
         return _uri("image/svg+xml", self.document().encode())
 
     def document(self) -> str:
-        """Return the drawing as a file of its own, on paper."""
-        told = f"<title>{escape(self.alt)}</title>"
+        """Return the drawing as an SVG document of its own, on a white background."""
+        title = f"<title>{escape(self.alt)}</title>"
         paper = f'<rect width="100%" height="100%" fill="{_PAPER}"/>'
         size = f'width="{self.width:g}" height="{self.height:g}"'
         look = f'color="{_INK}" font-family="{_FONT}"'
         name = 'xmlns="http://www.w3.org/2000/svg"'
-        return f"<svg {name} {self._frame} {size} {look}>{told}{paper}{self.body}</svg>"
+        return f"<svg {name} {self._frame} {size} {look}>{title}{paper}{self.body}</svg>"
 
     @property
     def _frame(self) -> str:
@@ -69,20 +69,20 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Pixels:
-    """An image.
+    """A PNG image.
 
     Attributes
     ----------
     alt : str
     content : bytes
-        Of a PNG file.
+        Content of the PNG file.
     """
 
     alt: str
     content: bytes
 
     def element(self) -> str:
-        """Return an element of an HTML page."""
+        """Return the image as an HTML element."""
         return f'<img src="{self.address()}" alt="{escape(self.alt)}">'
 
     def address(self) -> str:
@@ -91,12 +91,12 @@ class Pixels:
 
 
 def escape(words: str) -> str:
-    """Return words as HTML and XML can hold them, whatever is in them."""
+    """Return text escaped for HTML and XML, its unprintable characters replaced by spaces."""
     return html.escape(printable(words))
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", look: str = "") -> str:
-    """Return a text that begins, has its middle or ends at (x, y)."""
+    """Return a text element that begins, has its middle or ends at (x, y), as `anchor` says."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} fill="currentColor"{look and " " + look}>{escape(words)}</text>'
 
@@ -116,7 +116,7 @@ def box(x: float, y: float, width: float, height: float, *, fill: str, look: str
 
 def dots(points: list[tuple[float, float]], colour: str, width: float) -> str:
     """Return round dots of one colour: a path of lines without length, with round caps."""
-    # From one to the next in whole tenths: short to write, and nothing is lost on the way.
+    # Relative moves in whole tenths are short, and rounding errors do not add up along the path.
     steps, last = [], (0, 0)
     for x, y in points:
         now = (round(10 * x), round(10 * y))

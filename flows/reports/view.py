@@ -1,4 +1,4 @@
-"""A run as its reports see it: what is kept of it, and nothing else."""
+"""A saved run and its model, as the reports read them from the storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from storage import Model, Run, load_model, open_run, pictures_of
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A run and its model, None where it has none."""
+    """A run and its model; the model is None if the run has none."""
 
     run: Run
     model: Model | None
@@ -29,12 +29,12 @@ class View:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """What was measured."""
+        """The metrics of the run."""
         return self.run.metrics
 
     @property
     def history(self) -> list[Mapping[str, Any]]:
-        """What each iteration came to; runs of earlier versions have not kept it."""
+        """The record of each iteration; empty for runs of earlier versions, which stored none."""
         return list(self.model.history) if self.model else []
 
     @cached_property
@@ -54,7 +54,7 @@ class View:
         return float(self.model.eigenvalues[-1] - gap)
 
     def ranked(self, number: int, count: int | None = None) -> list[tuple[str, float]]:
-        """Return the weights of a new feature, largest first."""
+        """Return the weights of a new feature by old feature, largest absolute weight first."""
         if self.model is None:
             return []
         weights = self.model.components[number]
@@ -62,12 +62,12 @@ class View:
         return [(self.features[j], float(weights[j])) for j in order]
 
     def pictures(self) -> dict[str, bytes]:
-        """Return the content of the pictures that are kept with the model, by name."""
-        kept = pictures_of(self.run.path) if self.run.has_model else {}
-        return {Path(file).stem: content for file, content in kept.items()}
+        """Return the content of the pictures stored with the model, by name."""
+        stored = pictures_of(self.run.path) if self.run.has_model else {}
+        return {Path(file).stem: content for file, content in stored.items()}
 
     def group_name(self, value: int) -> str:
-        """Return what the rows of a class or a cluster are called."""
+        """Return the name of a class or of a cluster."""
         names = self.model.class_names if self.model else None
         if names is None or not 0 <= value < len(names):
             return f"{'cluster' if self.run.kind == 'cluster' else 'class'} {value}"
@@ -75,5 +75,5 @@ class View:
 
 
 def are_classes(values: NDArray[Any]) -> bool:
-    """Say whether what is known of rows is their class, not a number."""
+    """Return whether the labels of rows are classes, not numbers."""
     return values.dtype.kind in "ui"

@@ -1,1 +1,1 @@
-"""What a run does, without Prefect: rows and labels in, a summary out."""
+"""The computations behind the flows, without Prefect: each takes settings, returns a summary."""

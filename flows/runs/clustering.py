@@ -1,4 +1,4 @@
-"""Cluster all rows and keep what came of it; knows nothing of Prefect."""
+"""Cluster all rows of a data set and save labels and model as a run, without Prefect."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
         fitted, model = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
         summary = {**_facts(settings, data, model), **fit_summary(fitted, settings, data)}
-        kept = model_to_save(model, settings, data, model.labels_, summary)
+        saved = model_to_save(model, settings, data, model.labels_, summary)
         pictures = run_pictures(data, model)
-        contents = {_file(name): content for name, content in pictures.items()}
-        path = save_model(run, replace(kept, labels=model.labels_), contents)
+        contents = {_file_name(name): content for name, content in pictures.items()}
+        path = save_model(run, replace(saved, labels=model.labels_), contents)
     report_progress(1.0, f"saved {run}")
-    shown = {name: str(picture_path(path, _file(name))) for name in pictures}
-    return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": shown}
+    files = {name: str(picture_path(path, _file_name(name))) for name in pictures}
+    return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": files}
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
-    """Return how many clusters are asked for, one for each class unless told otherwise."""
+    """Return the number of clusters k: that of the settings, by default the number of classes."""
     k, n = settings.n_clusters, len(data.X)
     if k is None and not data.labels:
         raise SettingsError(f"{data.name} has no labels to count: say how many clusters, -k")
     if k is None or settings.label is not None:
-        # A label that is not there is an error even where nobody has to count.
+        # A label that does not exist is an error even if its classes need not be counted.
         classes = len(label_named(data, settings.label).class_sizes)
         k = classes if k is None else k
     if k >= n:
@@ -69,21 +69,25 @@ def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
 
 
 def agreement(known: Any, found: Any) -> float:
-    """Return the normalised mutual information by the geometric mean, as the paper has it."""
+    """Return the normalised mutual information of two labellings, by the geometric mean.
+
+    The paper normalises in this way, too.
+    """
     return float(normalized_mutual_info_score(known, found, average_method="geometric"))
 
 
 def cluster_plain(settings: ClusterSettings) -> dict[str, Any]:
-    """Ingest if needed, cluster and save, without Prefect."""
+    """Run the whole command `cluster` without Prefect, ingestion included."""
     ensure_stored(settings.dataset, settings.split)
     return cluster_and_save(settings)
 
 
 def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:
-    """Return what the clusters depend on beside the settings, in plain JSON."""
-    # What is avoided may be the clusters of a run, which another of that name has replaced.
-    told = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
-    return {"data_hash": data.data_hash, "k": k, "told": told}
+    """Return all that decides the clusters beside the settings, in plain JSON."""
+    # A digest of y: the labels to avoid may be the clusters of a run, and another run of the same
+    # name may have replaced it since.
+    digest = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
+    return {"data_hash": data.data_hash, "k": k, "told": digest}
 
 
 def _fitted(
@@ -104,7 +108,7 @@ def _fitted(
         return timed_fit(model, rows, y), model
 
 
-def _file(picture: str) -> str:
+def _file_name(picture: str) -> str:
     return f"{picture}.png"
 
 

@@ -1,4 +1,4 @@
-"""Stratified cross-validation of W; knows nothing of Prefect."""
+"""Stratified cross-validation of W, without Prefect."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from flows.settings.runs import CrossvalSettings
 from storage import RESULTS, save_results
 
 KIND = "crossval"
-# What is averaged over the folds.
+# Fields of a `FoldResult` that are averaged over the folds.
 MEASURES = ("accuracy", "cost", "seconds", "iterations")
-# How much of a fold is done when W is fitted, and when the classifier is.
+# Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
 _FIT, _TRAINED = 0.7, 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
-    """Which rows a fold is fitted to and which it is judged on.
+    """The training rows and the held-out rows of a fold.
 
     Attributes
     ----------
     number : int
-        From 1.
+        Counted from 1.
     train, test : arrays of int
-        Row numbers, rising.
+        Row numbers, ascending.
     """
 
     number: int
@@ -47,31 +47,31 @@ class FoldPlan:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What a fold gave.
+    """The accuracy on one fold, and how its fit of W ended.
 
     Attributes
     ----------
     fold : int
-        From 1.
+        Counted from 1.
     accuracy : float
-        Share of the held-out rows whose class was told right.
+        Share of the held-out rows whose class the classifier predicts correctly.
     cost : float
         `-J(W)` on the training rows.
     seconds : float
-        For the fit of W alone.
+        Time for the fit of W alone.
     iterations : int
     converged : bool
     status : str
         How the iterations ended.
     residual : float
-        How far W is from a stationary point under the true kernel.
+        First-order residual of W under the true kernel, 0 at a stationary point.
     residual_rows : int
-        On how many rows that was measured, against all training rows.
+        Number of rows on which the residual was measured, out of all training rows.
     engine : str
     engine_error : float
-        A bound on the relative error of the cost that the engine makes; may be infinite.
+        Error bound: relative error of the cost that the engine may make; may be infinite.
     engine_note : str
-        Why another engine was left, if one was.
+        Why the fit switched to this engine from another, if it did.
     """
 
     fold: int
@@ -90,14 +90,14 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and population standard deviation over the folds that ran, by measure."""
+    """Mean and population standard deviation of each measure over the folds that ran."""
 
     mean: dict[str, float]
     sd: dict[str, float]
 
     @classmethod
     def of(cls, results: Sequence[FoldResult]) -> Summary:
-        """Average the results."""
+        """Return mean and standard deviation of the results."""
         values = {name: [getattr(result, name) for result in results] for name in MEASURES}
         return cls(
             {name: float(np.mean(column)) for name, column in values.items()},
@@ -106,25 +106,26 @@ class Summary:
 
 
 def plan_folds(labelled: Labelled, folds: int, seed: int) -> list[FoldPlan]:
-    """Deal the rows into folds that have the classes in the same shares."""
+    """Split the rows at random into folds, each with the same share of every class."""
     smallest = int(labelled.class_sizes.min())
     if smallest < folds:
         raise SettingsError(
             f"`folds` is {folds}, but the smallest class of {labelled.data.name} has "
             f"{smallest} rows and each fold needs one; expected at most {smallest}"
         )
-    dealer = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    dealt = dealer.split(np.empty((len(labelled.y), 0)), labelled.y)
-    return [FoldPlan(number, *parts) for number, parts in enumerate(dealt, start=1)]
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    splits = splitter.split(np.empty((len(labelled.y), 0)), labelled.y)
+    return [FoldPlan(number, *parts) for number, parts in enumerate(splits, start=1)]
 
 
 @contextmanager
 def resumable_crossval(settings: CrossvalSettings) -> Iterator[None]:
-    """Let the folds of the block and their summary be a run: those that are known stay so."""
+    """Make the folds in the block one resumable run: folds with saved results are not repeated."""
     labelled = open_labelled(settings)
-    run = _name(settings, labelled)
-    plan_folds(labelled, settings.folds, settings.seed)  # an error where there are too many
-    with resumable_run(run, KIND, settings, labelled.identity, _replaced(settings)):
+    run = _run_name(settings, labelled)
+    # Called for its error: too many folds should fail the run before its first fold.
+    plan_folds(labelled, settings.folds, settings.seed)
+    with resumable_run(run, KIND, settings, labelled.identity, _replaceable_part(settings)):
         yield
 
 
@@ -134,10 +135,11 @@ def run_fold(
     settings: CrossvalSettings,
     part: ProgressShare,
 ) -> FoldResult:
-    """Fit W, then the classifier, to the training rows, and judge both on the held-out ones.
+    """Fit W, then the classifier, to the training rows, and score both on the held-out rows.
 
-    The classifier sees X W as it is: W has orthonormal columns on standardised features, so the
-    new ones have comparable scales, and how they differ is what W says of their worth.
+    The classifier gets X W without further scaling: W has orthonormal columns on standardised
+    features, so the new features have comparable scales, and the differences that remain are the
+    weights that W gives them.
     """
     rows, y = labelled.data.X, labelled.y
     train = read_rows(rows, settings, plan.train)
@@ -157,7 +159,7 @@ def run_fold(
 
 
 def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
-    """Run one fold of the run that is under way, telling the watchers how far it is."""
+    """Compute one fold of the current resumable run, or load its saved result; report progress."""
     labelled, this = open_labelled(settings), current_resumable_run()
     plan = plan_folds(labelled, settings.folds, settings.seed)[number - 1]
     count = len(settings.numbers)
@@ -175,24 +177,24 @@ def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
 
 
 def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
-    """Keep what the run found, and return it as plain JSON."""
+    """Save the results of all folds as a run, and return its summary as plain JSON."""
     labelled = open_labelled(settings)
-    run = _name(settings, labelled)
+    run = _run_name(settings, labelled)
     current_resumable_run().hold.check()
-    found = {
+    summary = {
         **labelled.facts(settings),
         "folds": settings.folds,
         "results": [asdict(result) for result in results],
         **asdict(Summary.of(results)),
     }
     path = save_results(
-        run, KIND, config=settings.to_json(), metrics=figures(found), versions=versions()
+        run, KIND, config=settings.to_json(), metrics=figures(summary), versions=versions()
     )
-    return {"command": KIND, "run": run, "path": str(path), **found}
+    return {"command": KIND, "run": run, "path": str(path), **summary}
 
 
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
-    """Run the whole cross-validation without Prefect."""
+    """Run the whole command `crossval` without Prefect, ingestion included."""
     ensure_stored(settings.dataset, settings.split)
     with resumable_crossval(settings):
         with joined_cluster(settings.scheduler):
@@ -200,10 +202,10 @@ def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
         return summarise(settings, results)
 
 
-def _name(settings: CrossvalSettings, labelled: Labelled) -> str:
+def _run_name(settings: CrossvalSettings, labelled: Labelled) -> str:
     return settings.run or f"{labelled.default_name(settings)}-crossval"
 
 
-def _replaced(settings: CrossvalSettings) -> str:
-    """Return what a run may replace unasked: results whose name nobody chose."""
+def _replaceable_part(settings: CrossvalSettings) -> str:
+    """Return what a run may replace without `--force`: earlier results under a default name."""
     return RESULTS if settings.run is None else ""

@@ -1,4 +1,4 @@
-"""The rows and labels of a run, and the fit of W that every run makes."""
+"""Open the rows and labels of a data set, and fit an estimator to them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]
 
-# Rows up to this size are read once. Larger ones are read tile by tile, from disk.
+# Without a Dask cluster: rows of at most so many bytes are read into memory once. Larger data are
+# read from disk tile by tile.
 _IN_MEMORY = 2**30
-# With a cluster, rows up to this size travel inside tasks; of larger ones only the path does.
+# With a Dask cluster: rows of at most so many bytes are sent inside the tasks. For larger data the
+# tasks contain only the path, and the workers read the rows.
 _IN_TASKS = 2**26
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Some rows of a stored matrix, seen as rows that any process can read by itself.
+    """A subset of the rows of a stored matrix, which any process can read from disk by itself.
 
     Attributes
     ----------
     source : ZarrRows
         (n, d) rows.
     bits : bytes
-        One bit for each row of the source: which are picked. Small, for it goes with each task.
+        A bit mask over the rows of the source: 1 for those in the subset. It is this small
+        because every Dask task contains it.
     """
 
     source: ZarrRows
@@ -49,51 +52,52 @@ class Picked:
 
     @classmethod
     def of(cls, source: ZarrRows, rows: Array) -> Picked:
-        """Return the rows numbered `rows`, which rise."""
+        """Return the subset of the rows with the numbers `rows`, which ascend."""
         mask = np.zeros(len(source), dtype=bool)
         mask[rows] = True
         return cls(source, np.packbits(mask).tobytes())
 
     @property
     def rows(self) -> Array:
-        """Numbers in the source of the rows."""
-        return _numbers(self.bits)
+        """Numbers of the rows in the source, ascending."""
+        return _row_numbers(self.bits)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows picked, and columns."""
+        """Number of rows in the subset, and of columns."""
         return len(self.rows), self.source.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As stored."""
+        """The dtype of the stored matrix."""
         return self.source.dtype
 
     @property
     def chunk_rows(self) -> int:
-        """That of the source."""
+        """Rows in a chunk of the stored matrix."""
         return self.source.chunk_rows
 
     def read(self, start: int, stop: int) -> Array:
-        """Return the picked rows `start` to `stop` (not included)."""
+        """Return the rows of the subset from `start` to `stop` (not included)."""
         rows = self.rows[start:stop]
         if len(rows) == 0:
             return self.source.read(0, 0)
         first, last = int(rows[0]), int(rows[-1])
-        picked: Array = self.source.read(first, last + 1)[rows - first]
-        return picked
+        values: Array = self.source.read(first, last + 1)[rows - first]
+        return values
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A stored data set with the label that was chosen.
+    """A stored data set with one of its labels.
 
     Attributes
     ----------
     data : Dataset
     label : str
+        Name of the label.
     y : (n,) array
-        Integer codes, or numbers.
+        Integer class codes, or real numbers.
     """
 
     data: Dataset
@@ -102,12 +106,12 @@ class Labelled:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The name of each code, where the data set has them."""
+        """The name of each class code, if the data set has class names."""
         return self.data.class_names.get(self.label)
 
     @property
     def classes(self) -> Array:
-        """The class of each row; an error where the label is numbers."""
+        """The class code of each row; raises SettingsError if the label is numeric."""
         if target_of(self.y) != "classes":
             raise SettingsError(
                 f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
@@ -117,14 +121,14 @@ class Labelled:
 
     @property
     def class_sizes(self) -> Array:
-        """Rows of each class that has any."""
+        """Number of rows of each class, without empty classes."""
         sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
     def components(self, settings: Settings) -> int | None:
-        """Return how many new features there will be: q if given, or the classes less one.
+        """Return the number of new features: q if given, else the number of classes less one.
 
-        None where the label is numbers, of which a fit sees how many there are to be.
+        None if the label is numeric and q is not given: the fit then chooses q itself.
         """
         d = self.data.X.shape[1]
         if settings.n_components is None:
@@ -140,16 +144,16 @@ class Labelled:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the result of a run depends on, beside its settings, in plain JSON."""
+        """Digest of the data and name of the label, which decide a result beside the settings."""
         return {"data_hash": self.data.data_hash, "label": self.label}
 
     def default_name(self, settings: Settings) -> str:
-        """Return what a run is called by default, such as wine-gaussian-q2."""
+        """Return the default name of a run, such as wine-gaussian-q2."""
         kernel, q = settings.kernel.replace("_", "-"), self.components(settings)
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
     def facts(self, settings: Settings) -> dict[str, Any]:
-        """Return what the summary of any run says of its data and kernel."""
+        """Return the entries of a summary that describe data and kernel."""
         return {
             "dataset": settings.dataset,
             "split": self.data.split,
@@ -172,7 +176,7 @@ class Fitted:
 
     @property
     def account(self) -> dict[str, Any]:
-        """How W was found and how far it can be trusted, in plain JSON but for infinity."""
+        """How the fit ended and how accurate W is, in plain JSON but for infinity."""
         model = self.model
         return {
             "seconds": self.seconds,
@@ -190,9 +194,9 @@ class Fitted:
 def ensure_stored(
     dataset: str, split: str | None, *, force: bool = False, weight: float = 0.0
 ) -> Dataset:
-    """Ingest a data set of the registry unless it is stored; others have to be stored.
+    """Ingest a data set of the registry unless it is stored already; others must be stored.
 
-    `weight` is how much of the work that is watched the ingestion makes.
+    `weight` is the share of the reported progress that the ingestion makes up.
     """
     if dataset not in DATASETS:
         return open_dataset(dataset, split)
@@ -204,26 +208,34 @@ def ensure_stored(
 
 
 def open_labelled(settings: Settings) -> Labelled:
-    """Open the data set of a run with its label."""
+    """Open the data set of a run with the label that its settings name."""
     data = open_dataset(settings.dataset, settings.split)
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
     labelled = label_named(data, settings.label)
-    labelled.components(settings)  # an error where q is too many for these columns
+    labelled.components(settings)  # called for its error, which says that q is too large
     return labelled
 
 
 def label_named(data: Dataset, name: str | None, setting: str = "label") -> Labelled:
-    """Return a data set with the label that a setting names, its own for None."""
+    """Return a data set with the label `name`, by default its own default label.
+
+    `setting` is the name of the setting that the error message mentions.
+    """
     label = data.info.default_label if name is None else name
     if label is None or label not in data.labels:
-        known = ", ".join(data.labels) or "no labels"
-        raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {known}")
+        labels = ", ".join(data.labels) or "no labels"
+        raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {labels}")
     return Labelled(data, label, data.labels[label])
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
-    """Return all rows, or those numbered `chosen`, rising: an array, or for many a view of them."""
+    """Return all rows, or those with the ascending numbers `chosen`.
+
+    Returns
+    -------
+    An array, or, for data too large for that, an object that reads the rows from disk.
+    """
     n = len(X) if chosen is None else len(chosen)
     size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
     if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
@@ -235,18 +247,18 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
 
 
 def target_of(y: Array) -> str:
-    """Return what a label y (n,) is to an estimator: whole numbers are the codes of classes."""
+    """Return the `target` of an estimator for labels y (n,): whole numbers are class codes."""
     return "classes" if y.dtype.kind in "ui" else "multiscale"
 
 
 def stopping_of(settings: Settings) -> Stopping:
-    """Return when the iterations of a fit end."""
-    asked = settings.tol, settings.angle_tol, settings.max_iter, settings.max_seconds
-    return as_solver(settings.solver).stopping(*asked)
+    """Return the stopping rule of the solver for these settings."""
+    limits = settings.tol, settings.angle_tol, settings.max_iter, settings.max_seconds
+    return as_solver(settings.solver).stopping(*limits)
 
 
 def shared_parameters(settings: Settings) -> dict[str, Any]:
-    """Return the parameters that all estimators have, but for the number of components."""
+    """Return the parameters that all estimators share, without the number of components."""
     return {
         "kernel": settings.build_kernel(),
         "solver": settings.solver,
@@ -260,22 +272,22 @@ def shared_parameters(settings: Settings) -> dict[str, Any]:
     }
 
 
-class _Summarised(FitWatcher):
-    """Every summary has `converged` and the eigenvalues, and the commands say so in words."""
+class _NoWarnings(FitWatcher):
+    """Suppresses the warnings of fits: commands report status and eigenvalues in their summary."""
 
     tells_endings = True
 
 
 def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
-    """Fit a model, looking at the clock."""
-    with watching_fits(_Summarised()):
+    """Fit a model and measure the time that this takes."""
+    with watching_fits(_NoWarnings()):
         started = time.perf_counter()
         model.fit(X, y)
         return Fitted(model, time.perf_counter() - started)
 
 
 def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitted:
-    """Fit W to rows X (n, d) and labels y (n,), as a part of the work that is watched."""
+    """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`."""
     selection = None if settings.selection == NO_SELECTION else settings.selection
     with watched_fit(part, stopping_of(settings)) as on_iteration:
         model = SupervisedIKDR(
@@ -293,15 +305,15 @@ def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitt
 
 
 @lru_cache(maxsize=4)
-def _numbers(bits: bytes) -> Array:
-    # Apart from `Picked`, which would carry them along inside every task.
+def _row_numbers(bits: bytes) -> Array:
+    # Cached here, not in `Picked`: every Dask task would contain the numbers, too.
     return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
 
 
 def store(settings: IngestSettings) -> dict[str, Any]:
-    """Store a data set unless it is stored, check what is there, and return a summary in JSON."""
+    """Store a data set unless it is stored already, verify it, and return a summary in JSON."""
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
-    # Who asks for it by name wants to know that it is whole, not only that it is there.
+    # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
     data.X.verify()
     rows, columns = data.X.shape
     return {

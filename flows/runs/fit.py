@@ -1,4 +1,4 @@
-"""Fit W to all rows and keep it; knows nothing of Prefect."""
+"""Fit W to all rows of a data set and save the model as a run, without Prefect."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ism_dask.estimators.base import IKDR
 from storage import Dataset, save_model
 
 KIND = "fit"
-# Loadings that a summary shows of each new feature.
-_SHOWN = 5
+# A summary lists this many loadings of each new feature.
+_TOP_LOADINGS = 5
 
 
 @dataclass(frozen=True)
 class Loading:
-    """The weight of an old (standardised) feature in a new one."""
+    """The weight of an original (standardised) feature in a new one."""
 
     feature: str
     weight: float
@@ -41,21 +41,21 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work)
         summary = _summary(settings, labelled, fitted)
-        kept = model_to_save(fitted.model, settings, labelled.data, labelled.y, summary)
-        path = save_model(run, replace(kept, class_names=labelled.class_names))
+        model = model_to_save(fitted.model, settings, labelled.data, labelled.y, summary)
+        path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return {"command": KIND, "run": run, "path": str(path), **summary}
 
 
 def fit_plain(settings: FitSettings) -> dict[str, Any]:
-    """Ingest if needed, fit and save, without Prefect."""
+    """Run the whole command `fit` without Prefect, ingestion included."""
     ensure_stored(settings.dataset, settings.split)
     return fit_and_save(settings)
 
 
 def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading]]:
     """Return the largest weights of each row of `components` (q, d), largest first."""
-    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_SHOWN]
+    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_TOP_LOADINGS]
     return [
         [Loading(names[j], float(row[j])) for j in order]
         for row, order in zip(components, orders, strict=True)
@@ -68,7 +68,7 @@ def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[
 
 
 def fit_summary(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
-    """Return what a summary says of a fitted model, whatever it was fitted to."""
+    """Return the entries of a summary that describe a fitted model, with labels or clusters."""
     model = fitted.model
     names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
     loadings = top_loadings(model.components_, names)
@@ -84,8 +84,8 @@ def fit_summary(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[s
 
 
 def _kernel_record(settings: KeptSettings, model: IKDR) -> dict[str, Any]:
-    """Return the kernel with the numbers that the data gave it."""
+    """Return the kernel with the parameters that were computed from the data, such as sigma."""
     kernel: Any = model.kernel_
-    # Anchors of a local kernel are rows, and stay out of what is shown.
-    known = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
-    return {"name": settings.kernel, **known}
+    # The anchors of a kernel with per-row widths are data rows: they are not part of a summary.
+    parameters = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
+    return {"name": settings.kernel, **parameters}

@@ -1,4 +1,4 @@
-"""What data sets there are: those of the registry, and others that are stored."""
+"""List the data sets of the registry and those stored, and check files for damage."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from storage import (
 
 @dataclass(frozen=True)
 class Entry:
-    """One split of a data set.
+    """One split of a data set, as the command `datasets` lists it.
 
     Attributes
     ----------
     name, title, split : str
     rows, columns : int or None
-        None for a damaged one.
+        None if the stored data set is damaged.
     labels : dict of str to (int or None)
-        Number of classes of each label, None where only the stored data could tell.
+        Number of classes of each label; None if only stored data would show it.
     bytes : int or None
-        On disk; None when it is not stored.
+        Size on disk; None if the split is not stored.
     problem : str
-        Empty, or what is wrong with the stored one.
+        The damage to the stored data set; empty if there is none.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Entry:
         return {**asdict(self), "stored": self.bytes is not None}
 
     def cells(self) -> list[str]:
-        """Return a row of the table."""
+        """Return the cells of its row in the table of data sets."""
         labels = [name if k is None else f"{name} ({k})" for name, k in self.labels.items()]
         size = "no" if self.bytes is None else f"{self.bytes / 2**20:.2f} MiB"
         return [
@@ -112,13 +112,13 @@ def _count(number: int | None) -> str:
 
 @dataclass(frozen=True)
 class Checked:
-    """What has been looked through.
+    """The result of checking one data set or run.
 
     Attributes
     ----------
     item : StoredItem
     files, bytes : int
-        How many files have been read, and how long they are together.
+        Number of files read, and their total size.
     problems : tuple of Problem
     """
 
@@ -129,7 +129,7 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """Say in a word what has been found."""
+        """The word "damaged" or "whole"."""
         return "damaged" if self.problems else "whole"
 
     def to_json(self) -> dict[str, Any]:
@@ -145,49 +145,49 @@ class Checked:
 
 
 def check_files(names: Sequence[str]) -> list[Checked]:
-    """Read all files of the data sets and runs of these names, or of all there are.
+    """Read all files of the data sets and runs with these names, by default of all stored ones.
 
     Raises
     ------
     SettingsError
-        When there is neither a data set nor a run of a name.
+        When neither a data set nor a run has one of the names.
     """
-    named = [each for name in names for each in _named(name)]
-    sought = list(dict.fromkeys(named)) if names else stored_items()
-    ends = [*accumulate((max(1, each.bytes) for each in sought), initial=0)]
+    named = [each for name in names for each in _items_named(name)]
+    items = list(dict.fromkeys(named)) if names else stored_items()
+    ends = [*accumulate((max(1, each.bytes) for each in items), initial=0)]
     parts = [ProgressShare(start / ends[-1], stop / ends[-1]) for start, stop in pairwise(ends)]
     return [
-        _checked(each, part.named(f"check {each.name}"))
-        for each, part in zip(sought, parts, strict=True)
+        _check_item(each, part.named(f"check {each.name}"))
+        for each, part in zip(items, parts, strict=True)
     ]
 
 
-def _checked(sought: StoredItem, part: ProgressShare) -> Checked:
-    whole = max(1, sought.bytes)
+def _check_item(item: StoredItem, part: ProgressShare) -> Checked:
+    total = max(1, item.bytes)
     files = done = 0
 
     def on_bytes(count: int) -> None:
         nonlocal files, done
         files, done = files + 1, done + count
-        part.report(min(1.0, done / whole), f"{size(done)} of {size(whole)}")
+        part.report(min(1.0, done / total), f"{size(done)} of {size(total)}")
 
-    problems = tuple(sought.problems(on_bytes))
-    return Checked(sought, files, done, problems)
-
-
-def _named(name: str) -> list[StoredItem]:
-    found = stored_items_named(name)
-    if not found:
-        raise SettingsError(_unknown(name))
-    return found
+    problems = tuple(item.problems(on_bytes))
+    return Checked(item, files, done, problems)
 
 
-def _unknown(name: str) -> str:
+def _items_named(name: str) -> list[StoredItem]:
+    items = stored_items_named(name)
+    if not items:
+        raise SettingsError(_unknown_name(name))
+    return items
+
+
+def _unknown_name(name: str) -> str:
     if name in DATASETS:
         return f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
-    near = get_close_matches(name, [each.name for each in stored_items()])
-    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    matches = get_close_matches(name, [each.name for each in stored_items()])
+    hint = f"did you mean {' or '.join(map(repr, matches))}? " if matches else ""
     return (
-        f"neither a data set nor a run {name!r} is kept; {meant}`ism-dask datasets` and `ism-dask "
+        f"neither a data set nor a run {name!r} is kept; {hint}`ism-dask datasets` and `ism-dask "
         "runs` list them"
     )

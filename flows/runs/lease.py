@@ -1,4 +1,8 @@
-"""Who computes a run: one process at a time, and none that has died."""
+"""Leases of runs: at most one live process computes a run, and a dead one's lease is taken over.
+
+The lease is a file in the folder of the run, which names the process. A thread of that process
+renews it every few seconds, so that other machines can see that the process lives.
+"""
 
 from __future__ import annotations
 
@@ -30,31 +34,32 @@ from storage.atomic import explain_os_errors, lock_file, make_folder, replace_sy
 from storage.records import check_field_types, read_sealed, to_sealed_json
 from storage.runs import LEASE
 
-# A lease is renewed so often; that of another machine is over when it was not for so long.
-_BEATS_EVERY, _OVER_AFTER = 5.0, 60.0
+# Seconds between two renewals of a lease, and without one until a lease of another machine expires.
+_BEATS_EVERY, _EXPIRES_AFTER = 5.0, 60.0
 _LOCK = ".lease"
-# Of what is later, in the year 5138, no clock tells.
-_LATEST = 1e11
+# A time later than this, in the year 5138, is no reading of a clock.
+_MAX_TIME = 1e11
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A run that is being computed, or was when its process ended.
+    """The record of the process that computes a run, or was computing it when the process ended.
 
     Attributes
     ----------
     run, kind : str
-        Its name, and which flow it is of.
+        Name of the run, and of its flow.
     settings : Mapping
-        What it was asked to do, in plain JSON.
+        The settings of the run, in plain JSON.
     host : str
     pid : int
     created : float
-        When the process began, in seconds since the machine did.
+        When the process began, in seconds since the machine started.
     taken, renewed : float
-        In seconds since 1970.
+        When the process took the lease and last renewed it, in seconds since 1970.
     ended : str
-        How it ended without a result: empty while it goes on, or where nobody could tell.
+        How the run ended without a result. Empty while it goes on, and if the process died without
+        recording it.
     """
 
     run: str
@@ -69,38 +74,42 @@ class Lease:
 
     def __post_init__(self) -> None:
         check_field_types(self)
-        if not (self.pid > 0 and all(0 <= at < _LATEST for at in (self.taken, self.renewed))):
+        if not (self.pid > 0 and all(0 <= at < _MAX_TIME for at in (self.taken, self.renewed))):
             raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
 
     @property
     def holder(self) -> tuple[str, int, float]:
-        """Which process has it."""
+        """Host, process id and start time, which together identify the process."""
         return self.host, self.pid, self.created
 
     @property
     def held(self) -> bool:
-        """Whether its process still computes, as far as can be told."""
+        """Whether the process still computes the run.
+
+        On this machine the process itself is looked up. A process of another machine counts as
+        alive as long as it renews the lease.
+        """
         if self.ended:
             return False
         if self.host == platform.node():
             return is_alive(self.pid, self.created) is not None
-        return time.time() - self.renewed < _OVER_AFTER
+        return time.time() - self.renewed < _EXPIRES_AFTER
 
     @property
     def told(self) -> str:
-        """What has become of it, for people."""
-        who = f"process {self.pid} on {self.host}"
+        """A description for people: which process computes the run, or how it ended."""
+        process = f"process {self.pid} on {self.host}"
         if self.held:
-            return f"{who} computes it since {_moment(self.taken)}"
-        return f"{who}, begun {_moment(self.taken)}, {self.ended or 'ended without a word'}"
+            return f"{process} computes it since {_utc(self.taken)}"
+        return f"{process}, begun {_utc(self.taken)}, {self.ended or 'ended without a word'}"
 
     def write(self) -> None:
-        """Keep it."""
+        """Write the lease into the folder of its run."""
         replace_synced(lease_path(self.run), to_sealed_json(asdict(self)))
 
 
 def find_lease(run: str) -> Lease | None:
-    """Return the lease of a run, None where there is none."""
+    """Return the lease of a run, or None; raise FlowError if its file is damaged."""
     path = lease_path(run)
     try:
         lease = Lease(**read_sealed(path, "a lease"))
@@ -115,7 +124,7 @@ def find_lease(run: str) -> Lease | None:
 
 
 def list_leases() -> list[Lease]:
-    """Return the leases there are, by the names of their runs; damaged ones are left out."""
+    """Return all leases, ordered by the names of their runs, without damaged ones."""
     leases = []
     for path in sorted(runs_folder().glob(f"*/{LEASE}")):
         with suppress(FlowError, StorageError):
@@ -124,88 +133,88 @@ def list_leases() -> list[Lease]:
 
 
 def unfinished_entry(lease: Lease) -> dict[str, Any]:
-    """Return what there is to say of a run that is not complete, for programs and for people."""
+    """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
     newest = Checkpoints.of_run(lease.run).newest()
-    known = {"name": lease.run, "kind": lease.kind, "running": lease.held}
-    where = "" if newest is None else f", kept as far as {newest.progress}"
+    facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
+    progress = "" if newest is None else f", kept as far as {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
-    return {**known, "told": f"{lease.kind}, {lease.told}{where}{advice}"}
+    return {**facts, "told": f"{lease.kind}, {lease.told}{progress}{advice}"}
 
 
 class HeldLease:
-    """A run that this process holds.
+    """The lease of a run that this process computes.
 
     Parameters
     ----------
     lease : Lease
     before : Lease or None
-        That of a process that did not end in order.
+        The lease that an earlier process left behind, if it ended without a result.
     """
 
     def __init__(self, lease: Lease, before: Lease | None) -> None:
         self._lease, self.before = lease, before
 
     def check(self) -> None:
-        """Raise FlowError where the run is held by another process now.
+        """Raise FlowError if another process has taken the lease over, or it is gone.
 
-        One that has stood still for long is thought dead by other machines.
+        Other machines take a process for dead that was suspended for long.
         """
         if not self._is_ours():
             now = find_lease(self._lease.run)
-            who = "its lease is gone" if now is None else now.told
+            owner = "its lease is gone" if now is None else now.told
             raise FlowError(
                 f"the run {self._lease.run!r} was taken from this process, which had not been "
-                f"heard of for a while: {who}. Nothing of this process is kept any more"
+                f"heard of for a while: {owner}. Nothing of this process is kept any more"
             )
 
     def renew(self) -> None:
-        """Tell other machines that this process lives."""
-        with _gate(self._lease.run) as there:
-            if there and self._is_ours():
+        """Write the current time into the lease, which shows other machines that we live."""
+        with _locked(self._lease.run) as exists:
+            if exists and self._is_ours():
                 replace(self._lease, renewed=time.time()).write()
 
     def end(self, how: str) -> None:
-        """Forget the lease, or, if there is anything to say of how it ended, keep that."""
-        with _gate(self._lease.run) as there:
-            if not (there and self._is_ours()):
+        """Delete the lease, or, if `how` is not empty, keep it with this description of its end."""
+        with _locked(self._lease.run) as exists:
+            if not (exists and self._is_ours()):
                 return
             if how:
                 replace(self._lease, ended=how, renewed=time.time()).write()
             else:
-                _drop(self._lease.run)
+                _delete(self._lease.run)
 
     @property
     def begins_again(self) -> bool:
-        """Whether it was this process, too, that was asked for the same before: it tries again."""
+        """Whether this process had the lease before, with the same settings, and now retries."""
         before, now = self.before, self._lease
         return before is not None and (before.holder, before.settings) == (now.holder, now.settings)
 
     def _is_ours(self) -> bool:
         try:
-            found = find_lease(self._lease.run)
+            current = find_lease(self._lease.run)
         except FlowError:
-            return True  # damaged, but nobody else's
-        if found is None:
+            return True  # the file is damaged, but no other process has replaced it
+        if current is None:
             return False
-        return (found.holder, found.taken) == (self._lease.holder, self._lease.taken)
+        return (current.holder, current.taken) == (self._lease.holder, self._lease.taken)
 
 
 @contextmanager
 def hold_lease(
     run: str, kind: str, settings: Mapping[str, Any], begun: Callable[[], bool]
 ) -> Iterator[HeldLease]:
-    """Hold a run in the block.
+    """Hold the lease of a run in the block, and renew it from a thread.
 
-    Where the block raises, the lease stays behind and says how that ended, if then `begun` says
-    that there is something to go on from.
+    If the block raises, and `begun` then returns that there is something to continue from, the
+    lease file stays behind and records how the run ended.
     """
-    hold = _take(run, kind, settings)
+    lease = _acquire(run, kind, settings)
     ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(hold, ended), name="lease", daemon=True)
-    beats.start()
+    renewal = threading.Thread(target=_renew_often, args=(lease, ended), name="lease", daemon=True)
+    renewal.start()
     how = ""
     try:
-        yield hold
+        yield lease
     except KeyboardInterrupt:
         how = "was interrupted"
         raise
@@ -214,13 +223,13 @@ def hold_lease(
         raise
     finally:
         ended.set()
-        beats.join()
+        renewal.join()
         with suppress(OSError, StorageError):
-            hold.end(how if begun() else "")
+            lease.end(how if begun() else "")
 
 
-def _drop(run: str) -> None:
-    """Forget a lease, and a run of which there is nothing else."""
+def _delete(run: str) -> None:
+    """Delete the lease of a run, and the folder of the run if only hidden files remain in it."""
     lease_path(run).unlink(missing_ok=True)
     folder = run_folder(run)
     if all(each.name.startswith(".") for each in folder.iterdir()):
@@ -228,21 +237,21 @@ def _drop(run: str) -> None:
 
 
 @contextmanager
-def _gate(run: str) -> Iterator[bool]:
-    """Let one process at a time write the lease of a run.
+def _locked(run: str) -> Iterator[bool]:
+    """Lock the lease of a run against other processes, so that one at a time writes it.
 
-    Yields whether the folder is still that in which the lock was: who has waited for it may find
-    that the run was dropped meanwhile.
+    Yields whether the lock file still exists: while this process waited for the lock, another may
+    have deleted the folder of the run.
     """
     path = run_folder(run) / _LOCK
     with lock_file(path) as lock:
-        there = False
+        exists = False
         with suppress(FileNotFoundError):
-            there = os.path.samestat(os.fstat(lock.fileno()), path.stat())
-        yield there
+            exists = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+        yield exists
 
 
-def _take(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
+def _acquire(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
     folder, now = run_folder(run), time.time()
     lease = Lease(
         run=run,
@@ -257,8 +266,8 @@ def _take(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
     with explain_os_errors(folder):
         while True:
             make_folder(folder)
-            with suppress(FileNotFoundError), _gate(run) as there:
-                if there:
+            with suppress(FileNotFoundError), _locked(run) as exists:
+                if exists:
                     before = find_lease(run)
                     _refuse_held(run, before)
                     lease.write()
@@ -274,12 +283,12 @@ def _refuse_held(run: str, lease: Lease | None) -> None:
         )
 
 
-def _beat(hold: HeldLease, ended: threading.Event) -> None:
+def _renew_often(lease: HeldLease, ended: threading.Event) -> None:
     while not ended.wait(_BEATS_EVERY):
-        # Where nothing can be written, the run itself will say so.
+        # If the disk cannot be written to, the run itself fails with an error that says so.
         with suppress(OSError, StorageError):
-            hold.renew()
+            lease.renew()
 
 
-def _moment(seconds: float) -> str:
+def _utc(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,4 +1,4 @@
-"""Matrices in files: what `transform` reads and writes."""
+"""Read and write matrices in .csv and .npy files, for the command `transform`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _Format = TypeVar("_Format")
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """Numbers of shape (n, d), and the names of the columns where the file has them."""
+    """A matrix of shape (n, d), and the names of its columns if the file has a header."""
 
     values: Array
     columns: tuple[str, ...] | None = None
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Read a .csv or .npy file; nothing in it is ever run."""
+    """Read a .csv or .npy file; pickles, which could run code, are refused."""
     read = _by_suffix("file", path, _READERS)
     try:
         matrix = read(path)
-    # Of files that are not what they claim to be NumPy complains in a dozen ways.
+    # NumPy raises a dozen kinds of error for files that are not what they claim to be.
     except Exception as error:
         reason = getattr(error, "strerror", None) or error
         raise FlowError(f"cannot read {path}: {reason}") from error
@@ -41,18 +41,18 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def is_matrix_file(source: str) -> bool:
-    """Say whether `source` names a file rather than a data set."""
+    """Return whether `source` names a file rather than a data set."""
     path = Path(source)
     return path.suffix.lower() in _READERS or len(path.parts) > 1 or path.is_file()
 
 
 def check_target(path: Path) -> None:
-    """Raise SettingsError unless a matrix can be written in the format that `path` asks for."""
+    """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
     _by_suffix("out", path, _WRITERS)
 
 
 def write_matrix(path: Path, values: Array) -> None:
-    """Write a .csv (with a header) or .npy file, whole or not at all."""
+    """Write a .csv (with a header) or .npy file, atomically: whole or not at all."""
     write = _by_suffix("out", path, _WRITERS)
     try:
         with replacing(path) as handle:
@@ -64,30 +64,38 @@ def write_matrix(path: Path, values: Array) -> None:
 
 
 def ordered(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
-    """Return the values with their columns in the order of `names`, refusing other columns."""
+    """Return the values with their columns in the order of `names`.
+
+    Raises
+    ------
+    FlowError
+        When the header of the file does not name each of them once, and nothing else.
+    """
     if matrix.columns is None or names is None or matrix.columns == names:
         return matrix.values
-    given, wanted = set(matrix.columns), set(names)
-    if len(given) < len(matrix.columns) or given != wanted:
-        missing = sorted(wanted - given)
-        unknown = sorted(given - wanted)
+    given, expected = set(matrix.columns), set(names)
+    if len(given) < len(matrix.columns) or given != expected:
+        missing = sorted(expected - given)
+        unknown = sorted(given - expected)
         raise FlowError(
-            f"the header does not name the features of the model: missing {_some(missing)}, "
-            f"unknown {_some(unknown)}; name each of the {len(names)} once, or leave the header out"
+            f"the header does not name the features of the model: missing {_first_few(missing)}, "
+            f"unknown {_first_few(unknown)}; name each of the {len(names)} once, or leave the "
+            "header out"
         )
     return matrix.values[:, [matrix.columns.index(name) for name in names]]
 
 
-def _by_suffix(name: str, path: Path, known: Mapping[str, _Format]) -> _Format:
-    if path.suffix.lower() not in known:
+def _by_suffix(name: str, path: Path, formats: Mapping[str, _Format]) -> _Format:
+    if path.suffix.lower() not in formats:
         raise SettingsError(
-            f"`{name}` is {str(path)!r}; expected a file name that ends in {' or '.join(known)}"
+            f"`{name}` is {str(path)!r}; expected a file name that ends in {' or '.join(formats)}"
         )
-    return known[path.suffix.lower()]
+    return formats[path.suffix.lower()]
 
 
 def _read_npy(path: Path) -> Matrix:
-    # Mapped first: what a header claims is compared with the file, not asked of the memory.
+    # Memory-mapped first: NumPy then checks the size in the header against the length of the file,
+    # before any memory is allocated.
     with np.errstate(over="raise"):
         return Matrix(np.array(np.lib.format.open_memmap(path, mode="r")))
 
@@ -98,7 +106,8 @@ def _read_csv(path: Path) -> Matrix:
         if names is None:
             handle.seek(0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of no rows at all, which is an error further on
+            # NumPy warns of a file without rows; `_check_numbers` raises an error for it.
+            warnings.simplefilter("ignore")
             rows = np.loadtxt(handle, delimiter=",", comments=None, quotechar='"', ndmin=2)
     if names is not None and rows.size and rows.shape[1] != len(names):
         raise ValueError(f"its header names {len(names)} columns, its rows have {rows.shape[1]}")
@@ -106,13 +115,13 @@ def _read_csv(path: Path) -> Matrix:
 
 
 def _header(first: list[str]) -> tuple[str, ...] | None:
-    """Return the names in the first line of a file, None when these are numbers."""
+    """Return the column names in the first line of a file, or None if it holds numbers."""
     numbers = [_is_number(text) for text in first]
     if numbers and all(numbers):
         return None
     if any(numbers) or not first:
-        odd = first[numbers.index(False)] if first else ""
-        raise ValueError(f"its first line is neither names nor numbers: it has {odd!r}")
+        word = first[numbers.index(False)] if first else ""
+        raise ValueError(f"its first line is neither names nor numbers: it has {word!r}")
     return tuple(name.strip() for name in first)
 
 
@@ -152,5 +161,5 @@ def _check_numbers(path: Path, values: Array) -> None:
         )
 
 
-def _some(names: list[str]) -> str:
+def _first_few(names: list[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "") or "none"

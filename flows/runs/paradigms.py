@@ -1,4 +1,4 @@
-"""What a run that clusters may be told of the rows: one entry for each paradigm."""
+"""The paradigms of clustering: for each, its estimator and the labels y that it is given."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Paradigm:
-    """An estimator and what it is told.
+    """An estimator of clusters and the labels that it is given.
 
     Attributes
     ----------
     estimator : callable
-        Takes the parameters that all share.
+        Takes the parameters that all clustering estimators share.
     target : callable
-        Returns y for a data set, None where nothing is told.
+        Returns the y to fit with for a data set, or None for an estimator without labels.
     """
 
     estimator: Callable[..., ClusteringIKDR]
     target: Callable[[ClusterSettings, Dataset], Any]
 
     def model(self, settings: ClusterSettings, k: int, **shared: Any) -> ClusteringIKDR:
-        """Return the estimator of a run."""
-        guided = {} if settings.mu is None else {"mu": settings.mu}
-        return self.estimator(k, settings.n_components, **guided, **shared)
+        """Return the estimator with the parameters of a run."""
+        weight = {} if settings.mu is None else {"mu": settings.mu}
+        return self.estimator(k, settings.n_components, **weight, **shared)
 
 
-def _nothing(_settings: ClusterSettings, _data: Dataset) -> None:
+def _no_labels(_settings: ClusterSettings, _data: Dataset) -> None:
     return None
 
 
-def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
-    """Return the classes of a share of the rows, drawn from each class alike; -1 for others."""
+def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
+    """Draw the same share of rows from each class; return their classes, and -1 for other rows."""
     y = label_named(data, settings.label).classes
     share = SCORES_SHARE if settings.scores_share is None else settings.scores_share
     if share == 1:
         return y
     scores = np.full(len(y), -1)
     try:
-        known, _ = train_test_split(
+        labelled, _ = train_test_split(
             np.arange(len(y)),
             train_size=share,
             stratify=y,
@@ -67,14 +67,14 @@ def _some_classes(settings: ClusterSettings, data: Dataset) -> Array:
             f"`scores_share` is {share:g}, which does not leave a row with and one without a score "
             f"in each class of {len(y)} rows: {error}"
         ) from error
-    scores[known] = y[known]
+    scores[labelled] = y[labelled]
     return scores
 
 
-def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
-    """Return the label to avoid, or the clusters of a run."""
+def _labels_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the labels to avoid: a label of the data set, or the clusters of a run."""
     run = settings.run_to_avoid
-    avoided = _label_to_avoid(settings, data) if run is None else _clusters_of(run, settings, data)
+    avoided = _data_label(settings, data) if run is None else _saved_clusters(run, settings, data)
     try:
         class_dependence(avoided)
     except ValueError as error:
@@ -87,7 +87,7 @@ def _to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     return avoided
 
 
-def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+def _data_label(settings: ClusterSettings, data: Dataset) -> Array:
     if settings.avoid is None and not data.labels:
         raise SettingsError(
             f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
@@ -96,25 +96,25 @@ def _label_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     return label_named(data, settings.avoid, "avoid").classes
 
 
-def _clusters_of(run: str, settings: ClusterSettings, data: Dataset) -> Array:
-    """Return the clusters that a run has found in these rows."""
+def _saved_clusters(run: str, settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the cluster labels that a saved run gave to these rows."""
     model = saved_model(run)
     if model.labels is None:
         raise SettingsError(
             f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"
         )
     if model.metrics.get("data_hash") != data.data_hash:
-        told = [model.metrics.get(key) for key in ("dataset", "split")]
+        source = [model.metrics.get(key) for key in ("dataset", "split")]
         raise SettingsError(
             f"`avoid` is {settings.avoid!r}, clusters of other rows "
-            f"({' '.join(str(each) for each in told if each)}); expected a run that has clustered "
-            f"{data.name}"
+            f"({' '.join(str(each) for each in source if each)}); expected a run that has "
+            f"clustered {data.name}"
         )
     return model.labels
 
 
 PARADIGMS: dict[str, Paradigm] = {
-    "unsupervised": Paradigm(UnsupervisedIKDR, _nothing),
-    "semisupervised": Paradigm(SemiSupervisedIKDR, _some_classes),
-    "alternative": Paradigm(AlternativeIKDR, _to_avoid),
+    "unsupervised": Paradigm(UnsupervisedIKDR, _no_labels),
+    "semisupervised": Paradigm(SemiSupervisedIKDR, _partial_labels),
+    "alternative": Paradigm(AlternativeIKDR, _labels_to_avoid),
 }

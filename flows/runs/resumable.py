@@ -1,4 +1,9 @@
-"""A fit on a cluster that may be lost: it goes on from its last checkpoint, there or on another."""
+"""Resumable runs: they save checkpoints and results, survive lost clusters, and can be continued.
+
+A run holds a lease while a process computes it. Its fits save checkpoints, and the parts that it
+consists of (such as folds) save their results. A later process, or a new Dask cluster, continues
+from there.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +29,26 @@ from storage.runs import STALLED
 
 T = TypeVar("T")
 
-# Losses one after the other, without an iteration between them, that are too many.
-_LOSSES = 3
+# A fit gives up after so many lost clusters in a row, without an iteration between them.
+_MAX_LOSSES = 3
 
 
 def fit_on_cluster(
     settings: KeptSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
 ) -> T:
-    """Return what `work` gives where `settings` say; it is begun again where a cluster is lost.
+    """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
+
+    If the cluster is lost, join it again and repeat `work`, which continues from its last
+    checkpoint. Without a cluster, `work` runs in this process.
 
     Parameters
     ----------
     settings : KeptSettings
-    this : Undertaking
+    this : ResumableRun
     work : callable
-        One fit, which goes on from where it was kept.
+        Makes one fit, which continues from its checkpoint if it has one.
     **piece : Any
-        Which fit of the run it is, as for `Undertaking.fit`.
+        Which fit of the run it is, as for `ResumableRun.fit`.
     """
     with joined_cluster(settings.scheduler) as session:
         if session is None:
@@ -50,22 +58,22 @@ def fit_on_cluster(
         while True:
             try:
                 watched = session.watched(settings.stall, run_folder(this.run) / STALLED)
-                with watched, this.fit(**piece) as kept:
+                with watched, this.fit(**piece) as throttle:
                     return work()
             except ClusterLost as lost:
-                losses = 1 if kept.moved else losses + 1
+                losses = 1 if throttle.moved else losses + 1
                 _join_again(session, lost, losses)
 
 
 class ClusterAwayError(FlowError):
-    """A cluster that was joined is lost, and stays so."""
+    """Raised if a lost cluster cannot be joined again, or is lost again and again."""
 
     transient = True
 
 
 def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
-    """Join the cluster that was lost, or raise ClusterAwayError where that is in vain."""
-    if losses == _LOSSES:
+    """Join the lost cluster again; raise ClusterAwayError if that fails or losses are too many."""
+    if losses == _MAX_LOSSES:
         raise ClusterAwayError(
             f"{lost.what}, the last of {losses} such losses without an iteration between them; "
             f"{lost.advice}"
@@ -82,16 +90,17 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """A run that is under way.
+    """A run that this process computes, with its saved checkpoints and results.
 
     Attributes
     ----------
     run : str
     asked : Mapping
-        What decides its result, in plain JSON: what was kept for something else is no use.
+        All that decides the result of the run, in plain JSON: settings, digests of data, version.
+        Checkpoints and results that were saved under other values are not used.
     every : float
-        Seconds between two checkpoints of a fit.
-    hold : Hold
+        Least number of seconds between two checkpoints of a fit.
+    hold : HeldLease
     """
 
     run: str
@@ -101,77 +110,85 @@ class ResumableRun:
 
     @contextmanager
     def fit(self, **piece: Any) -> Iterator[CheckpointThrottle]:
-        """Keep how far the fit of the block is, which goes on from where it was cut off.
+        """Save checkpoints of the fit in the block, which continues from the newest one, if any.
 
-        `piece` says which one it is, where there are several. Yields who keeps it.
+        `piece` tells the fits of the run apart if there are several, such as `fold=3`. Yields the
+        object that saves the checkpoints.
         """
-        asked = {**self.asked, **piece}
+        identity = {**self.asked, **piece}
         checkpoints = Checkpoints.of_run(self.run)
-        known = checkpoints.find(asked, progress_note)
-        if known is not None:
+        start = checkpoints.find(identity, progress_note)
+        if start is not None:
             which = "".join(f"{name} {value}, " for name, value in piece.items())
-            progress_note(f"going on from {which}{known.progress} (--afresh begins anew)")
+            progress_note(f"going on from {which}{start.progress} (--afresh begins anew)")
 
         def keep(checkpoint: Checkpoint) -> None:
             self.hold.check()
-            checkpoints.keep(asked, checkpoint)
+            checkpoints.keep(identity, checkpoint)
 
-        keeper = CheckpointThrottle(keep, self.every)
+        throttle = CheckpointThrottle(keep, self.every)
         try:
-            with saving_checkpoints(CheckpointedFit(known, keeper.take)):
-                yield keeper
+            with saving_checkpoints(CheckpointedFit(start, throttle.take)):
+                yield throttle
         except BaseException:
-            # Interrupted, or without its cluster: what is known is kept first.
-            keeper.rescue()
+            # The fit was interrupted or lost its cluster: save its newest checkpoint first.
+            throttle.rescue()
             raise
         self.hold.check()
 
     def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
-        """Return the result of a piece of the run, which `work` makes unless it is known."""
-        ledger, asked = PieceStore.of_run(self.run), {**self.asked, name: number}
-        found = None
+        """Return the saved result of a part of the run, or compute it by `work` and save it."""
+        store, identity = PieceStore.of_run(self.run), {**self.asked, name: number}
+        result = None
         try:
-            found = ledger.find(f"{name}-{number}", asked)
+            result = store.find(f"{name}-{number}", identity)
         except DamagedStore as error:
             progress_note(f"{error}: it is computed again")
-        if found is None:
-            found = dict(work())
+        if result is None:
+            result = dict(work())
             self.hold.check()
-            ledger.keep(f"{name}-{number}", asked, found)
-        return found
+            store.keep(f"{name}-{number}", identity, result)
+        return result
 
 
 class CheckpointThrottle:
-    """Keeps what it is given, but not more often than every so many seconds.
+    """Saves the checkpoints of a fit, but at most one in so many seconds.
+
+    Parameters
+    ----------
+    keep : callable
+        Writes a checkpoint.
+    every : float
+        Least number of seconds between two checkpoints.
 
     Attributes
     ----------
     moved : bool
-        Whether the fit has come further than it was, and that is kept.
+        Whether a checkpoint was saved since the fit began or was continued.
     """
 
     def __init__(self, keep: Callable[[Checkpoint], None], every: float) -> None:
-        self._keep, self._every = keep, every
+        self._write, self._every = keep, every
         self._pending: Checkpoint | None = None
         self._last = time.monotonic()
         self.moved = self._failed = False
 
     def take(self, checkpoint: Checkpoint) -> None:
-        """Take note of how far the fit is, and keep that unless it was just done."""
+        """Accept the newest checkpoint, and save it unless the last one was saved just before."""
         self._pending = checkpoint
         if time.monotonic() - self._last >= self._every:
             self.flush()
 
     def rescue(self) -> None:
-        """Keep what is not kept yet, at the end of a fit that failed for another reason."""
+        """Save the pending checkpoint of a fit that failed, unless saving it was what failed."""
         if not self._failed:
             self.flush()
 
     def flush(self) -> None:
-        """Keep what is not kept yet."""
+        """Save the pending checkpoint, if there is one."""
         if self._pending is not None:
             try:
-                self._keep(self._pending)
+                self._write(self._pending)
             except Exception:
                 self._failed = True
                 raise
@@ -186,47 +203,48 @@ _CURRENT: ContextVar[ResumableRun | None] = ContextVar("undertaking", default=No
 def resumable_run(
     run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any], replaces: str = ""
 ) -> Iterator[ResumableRun]:
-    """Hold a run, which nobody else computes, and clear away what was kept of it at its end.
+    """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
     Parameters
     ----------
     run, kind : str
     settings : KeptSettings
     known : Mapping
-        What decides the result beside the settings: digests of data, in plain JSON.
+        Digests of data and the like, in plain JSON, which decide the result beside the settings.
     replaces : str
-        What of an earlier run may be replaced unasked, as for `refuse_existing`.
+        The part of an earlier run that may be replaced without `--force`, as for
+        `check_name_is_free`.
     """
-    asked = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
+    identity = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
     check_name_is_free(run, settings, replaces)
-    with hold_lease(run, kind, settings.to_json(), partial(_is_begun, run)) as hold:
-        # Another process may have held it until now, and kept what came of it.
+    with hold_lease(run, kind, settings.to_json(), partial(_can_resume, run)) as lease:
+        # Another process may have held the lease until now, and saved its result.
         check_name_is_free(run, settings, replaces)
-        this = ResumableRun(run, asked, settings.checkpoint, hold)
-        if hold.before is not None:
-            progress_note(f"this run was begun before: {hold.before.told}")
-        # Tried once more after a failure, what was begun afresh goes on.
-        if settings.afresh and not hold.begins_again:
+        this = ResumableRun(run, identity, settings.checkpoint, lease)
+        if lease.before is not None:
+            progress_note(f"this run was begun before: {lease.before.told}")
+        # A retry continues what the first `--afresh` attempt saved.
+        if settings.afresh and not lease.begins_again:
             _clear(run)
         token = _CURRENT.set(this)
         try:
             yield this
         finally:
             _CURRENT.reset(token)
-        hold.check()
+        lease.check()
         _clear(run)
 
 
 def current_resumable_run() -> ResumableRun:
-    """Return the run that is under way, of which this is a step."""
+    """Return the `ResumableRun` of the block around; raise LookupError outside of one."""
     this = _CURRENT.get()
     if this is None:
         raise LookupError("a step of a run was asked for where no run is under way")
     return this
 
 
-def _is_begun(run: str) -> bool:
-    """Say whether there is anything that a later run of that name can go on from."""
+def _can_resume(run: str) -> bool:
+    """Return whether a later run of that name has checkpoints or results to continue from."""
     return bool(Checkpoints.of_run(run).numbers) or PieceStore.of_run(run).folder.is_dir()
 
 

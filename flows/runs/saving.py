@@ -1,4 +1,4 @@
-"""What is kept of a run, under which name, and how it is found again."""
+"""Build the record that a run saves, check that its name is free, and load saved models."""
 
 from __future__ import annotations
 
@@ -28,32 +28,35 @@ from storage import (
 from storage.atomic import explain_os_errors, make_folder
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
-# Rows that are kept to be looked at, and that are read at a time to find them.
-_SAMPLED, _ROWS = 2000, 4096
-# What is kept of a run beside its figures, apart from them.
-_APART = ("settings", "loadings")
+# A model is saved with the new features of this many rows, for scatter plots; they are computed
+# from so many rows of the data set at a time.
+_SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
+# Keys of a summary that are not saved as metrics: the settings have a record of their own, and the
+# loadings follow from the saved W.
+_NOT_METRICS = ("settings", "loadings")
 
 
 class Replacing(Protocol):
-    """Settings that say whether a run may be replaced."""
+    """Settings with the option `--force`, which allows replacing a saved run."""
 
     @property
     def force(self) -> bool:
-        """Whether it may."""
+        """Whether a saved run of the same name may be replaced."""
 
 
 def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> None:
-    """Raise an error where a run of that name would be lost without `force`, or cannot be kept.
+    """Raise an error if a saved run has that name, or if its folder cannot be written to.
 
-    A run in a folder called `replaces` may be lost.
+    A saved run may be replaced with `force`, or if its part of the folder (the model or the
+    results) is called `replaces`.
     """
-    folder, kept = run_folder(run), saved_run_path(run)
-    if kept is not None and not settings.force and kept.name != replaces:
+    folder, saved = run_folder(run), saved_run_path(run)
+    if saved is not None and not settings.force and saved.name != replaces:
         raise FlowError(
             f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
             "another name with --run"
         )
-    # What cannot be written is better known before the work than after.
+    # Try to write now: a full or read-only disk should fail a run before its work, not after.
     with explain_os_errors(folder):
         make_folder(runs_folder())
         with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
@@ -61,7 +64,7 @@ def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> Non
 
 
 def saved_model(run: str) -> Model:
-    """Load the model of a run; a SettingsError where there is none of that name."""
+    """Load the model of a run; raise SettingsError if no run of that name has one."""
     try:
         return load_model(run)
     except (RunNotFound, UnsafeName) as error:
@@ -71,7 +74,10 @@ def saved_model(run: str) -> Model:
 def model_to_save(
     model: IKDR, settings: KeptSettings, data: Dataset, values: Array, summary: dict[str, Any]
 ) -> Model:
-    """Return what is kept of a fitted model; `values` (n,) are what is known of each row."""
+    """Return the record of a fitted model that storage saves.
+
+    `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
+    """
     return Model(
         components=model.components_,
         mean=model.mean_,
@@ -79,7 +85,7 @@ def model_to_save(
         eigenvalues=model.eigenvalues_,
         feature_names=data.feature_names,
         image_shape=data.image_shape,
-        sample=_sampled(model, data, values, settings.seed),
+        sample=_draw_sample(model, data, values, settings.seed),
         history=[asdict(record) for record in model.history_],
         config=settings.to_json(),
         metrics=figures(summary),
@@ -88,26 +94,28 @@ def model_to_save(
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a summary that is kept as it is."""
-    return {key: value for key, value in summary.items() if key not in _APART}
+    """Return the entries of a summary that are saved as the metrics of the run."""
+    return {key: value for key, value in summary.items() if key not in _NOT_METRICS}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a run is computed with."""
+    """Return the versions of Python and of the packages that a run is computed with."""
     return {
         "python": platform.python_version(),
         **{package: version(package) for package in _PACKAGES},
     }
 
 
-def _sampled(model: IKDR, data: Dataset, values: Array, seed: int) -> Sample:
-    """Return new features of rows drawn at random."""
+def _draw_sample(model: IKDR, data: Dataset, values: Array, seed: int) -> Sample:
+    """Draw rows at random and return their new features."""
     n = len(data.X)
-    chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLED), replace=False))
-    starts = range(0, n, _ROWS)
+    chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
+    starts = range(0, n, _ROWS_PER_READ)
     edges = np.searchsorted(chosen, [*starts, n])
     points = [
-        model.transform(data.X.read(start, min(start + _ROWS, n))[chosen[first:last] - start])
+        model.transform(
+            data.X.read(start, min(start + _ROWS_PER_READ, n))[chosen[first:last] - start]
+        )
         for start, first, last in zip(starts, edges[:-1], edges[1:], strict=True)
         if last > first
     ]

@@ -1,4 +1,4 @@
-"""Project rows onto the features that a run has learned."""
+"""Project the rows of a data set or of a file onto the new features of a saved model."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from storage import Model, ZarrRows
 
 
 def transform_rows(run: str, source: str, out: Path, split: str | None = None) -> dict[str, Any]:
-    """Project a data set or a file with the model of `run`, write `out`, return a summary.
+    """Project a data set or a file with the model of `run`, write `out`, and return a summary.
 
     Parameters
     ----------
     run : str
-        Name of a run.
+        Name of a saved run.
     source : str
         Name of a data set, or a .csv or .npy file.
     out : Path
         A .csv or .npy file to create or replace.
     split : str, optional
-        Of the data set.
+        Part of the data set.
     """
     check_target(out)
     is_file = is_matrix_file(source)
@@ -44,7 +44,9 @@ def transform_rows(run: str, source: str, out: Path, split: str | None = None) -
     if not is_file:
         check_name(source, split)
     model = saved_model(run)
-    projected = _of_file(model, Path(source)) if is_file else _of_dataset(model, source, split)
+    projected = (
+        _project_file(model, Path(source)) if is_file else _project_dataset(model, source, split)
+    )
     _check_finite(projected, source)
     write_matrix(out, projected)
     rows, columns = projected.shape
@@ -58,21 +60,22 @@ def transform_rows(run: str, source: str, out: Path, split: str | None = None) -
     }
 
 
-def _of_file(model: Model, path: Path) -> Array:
+def _project_file(model: Model, path: Path) -> Array:
     matrix = read_matrix(path)
     values = ordered(matrix, model.feature_names)
     _check_width(model, values.shape[1], str(path))
-    with np.errstate(over="ignore", invalid="ignore"):  # the result is looked at as a whole
+    # `_check_finite` reports overflow in the result; NumPy need not warn of it.
+    with np.errstate(over="ignore", invalid="ignore"):
         return model.transform(values)
 
 
-def _of_dataset(model: Model, name: str, split: str | None) -> Array:
+def _project_dataset(model: Model, name: str, split: str | None) -> Array:
     rows = ensure_stored(name, split).X
     _check_width(model, rows.shape[1], name)
-    return np.concatenate([*_chunks(model, rows)])
+    return np.concatenate([*_project_chunks(model, rows)])
 
 
-def _chunks(model: Model, rows: ZarrRows) -> list[Array]:
+def _project_chunks(model: Model, rows: ZarrRows) -> list[Array]:
     n, step = len(rows), rows.chunk_rows
     projected = []
     for start in range(0, n, step):

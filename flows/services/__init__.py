@@ -1,1 +1,1 @@
-"""What stays up on this machine for the runs: servers, workers, schedulers."""
+"""The long-lived processes of this machine that runs use: servers, schedulers and workers."""

@@ -1,4 +1,4 @@
-"""Certificates that are made here, and are worth nothing when what they were made for has ended."""
+"""TLS certificates that we make ourselves, for one run or for the services of this machine."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from flows.services.records import PRIVATE, services_folder
 
 @dataclass(frozen=True)
 class Certificates:
-    """One certificate for scheduler, workers and clients, which trust it and no other.
+    """The files of one certificate for scheduler, workers and clients, which trust only this one.
 
     Attributes
     ----------
     folder : Path
-        Where its files are, for their owner alone.
+        Folder of the files, which only its owner may read.
     """
 
     folder: Path
 
     @property
     def ca_file(self) -> Path:
-        """What is trusted."""
+        """Return the path of the authority to trust."""
         return self.folder / "ca.pem"
 
     @property
     def cert(self) -> Path:
-        """What is shown."""
+        """Return the path of the certificate to present."""
         return self.folder / "cert.pem"
 
     @property
     def key(self) -> Path:
-        """The private key of `cert`."""
+        """Return the path of the private key of `cert`."""
         return self.folder / "key.pem"
 
     def make(self) -> None:
-        """Make the folder, with a new certificate, in place of an earlier one."""
-        made = temporary_security()
+        """Write a new certificate to the folder, in place of an earlier one."""
+        security = temporary_security()
         self.remove()
         self.folder.mkdir(mode=PRIVATE, parents=True)
         texts = {
-            self.ca_file: made.tls_ca_file,
-            self.cert: made.tls_worker_cert,
-            self.key: made.tls_worker_key,
+            self.ca_file: security.tls_ca_file,
+            self.cert: security.tls_worker_cert,
+            self.key: security.tls_worker_key,
         }
         for path, text in texts.items():
             path.touch(mode=0o600)
@@ -57,19 +57,19 @@ class Certificates:
         rmtree(self.folder, ignore_errors=True)
 
     def arguments(self) -> list[str]:
-        """Return what Dask's commands are told to encrypt with them."""
+        """Return the options with which Dask's commands use TLS and these certificates."""
         files = {"ca-file": self.ca_file, "cert": self.cert, "key": self.key}
-        named = [f"--tls-{name}={path}" for name, path in files.items()]
-        return ["--protocol=tls", *named]
+        options = [f"--tls-{name}={path}" for name, path in files.items()]
+        return ["--protocol=tls", *options]
 
 
 def own_certificates() -> Certificates:
-    """Return those of the Dask cluster of this machine, whether or not they are there."""
+    """Return the certificates for the Dask services of this machine; they need not exist."""
     return Certificates(services_folder() / "tls")
 
 
 def temporary_security() -> Any:
-    """Return new certificates as Dask has them, in memory."""
+    """Return a `distributed.Security` with new certificates, in memory only."""
     from distributed import Security  # noqa: PLC0415
 
     try:

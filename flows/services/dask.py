@@ -1,4 +1,4 @@
-"""A Dask cluster on this machine: a scheduler, and workers that stay."""
+"""The Dask services of this machine, scheduler and workers, and our configuration of Dask."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from flows.services.certificates import own_certificates
 from flows.services.ports import HOST, HOSTS, Ports
 from flows.services.service import Service
 
-# Of the memory of the machine, for all workers together: the scheduler, the servers and whoever
-# sits in front of it need some, too.
-_SHARE = 0.75
-_ORIGINS = "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
-# Of the workers, in the folder of the records.
+# Share of the machine's memory for all workers together. The scheduler, the servers and the user
+# need some, too.
+_MEMORY_SHARE = 0.75
+_ORIGINS_VARIABLE = (
+    "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
+)
+# Folder for the temporary files of the workers, below the folder of the records.
 SCRATCH = "dask-space"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaskScheduler(Service):
-    """The scheduler, with its dashboard."""
+    """The Dask scheduler, with its dashboard."""
 
     name = "dask-scheduler"
     title = "Dask scheduler"
@@ -35,40 +37,41 @@ class DaskScheduler(Service):
 
     @property
     def address(self) -> str:
-        """Where clients and workers come to."""
+        """Return the address that clients and workers connect to."""
         return f"{'tls' if self.tls else 'tcp'}://{HOST}:{self.port}"
 
     @property
     def page(self) -> str:
-        """The dashboard."""
+        """Return the address of the dashboard."""
         return f"http://{HOST}:{self.dashboard_port}/status"
 
     def command(self) -> list[str]:
-        """Return Dask's own command."""
+        """Return Dask's command that starts a scheduler."""
         dashboard = f"{HOST}:{self.dashboard_port}"
         address = ["--host", HOST, "--port", str(self.port), "--dashboard-address", dashboard]
-        return ["distributed.cli.dask_scheduler", *address, *_encrypting(self.address)]
+        return ["distributed.cli.dask_scheduler", *address, *_tls_options(self.address)]
 
     def environment(self) -> Mapping[str, str]:
-        """Return what keeps tasks from waiting for ever, and pages of elsewhere off the dashboard.
+        """Return our configuration of Dask, and the origins that may open the dashboard.
 
-        A browser may show such pages.
+        The configuration keeps tasks from waiting for ever. The origins shut out pages of other
+        servers that a browser shows.
         """
         origins = json.dumps([f"{host}:{self.dashboard_port}" for host in HOSTS])
-        return {**scheduler_environment(), _ORIGINS: origins}
+        return {**scheduler_environment(), _ORIGINS_VARIABLE: origins}
 
     def ready(self) -> bool:
-        """Return whether the dashboard, which is up last, knows of the scheduler."""
-        return _counts(self.page) is not None
+        """Return whether the dashboard, which starts last, reports on the scheduler."""
+        return _scheduler_counts(self.page) is not None
 
     def usual_ports(self) -> Mapping[str, int]:
-        """Return Dask's own defaults."""
+        """Return Dask's default ports."""
         return {"port": 8786, "dashboard_port": 8787}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaskWorkers(Service):
-    """The workers, each with a nanny that starts it again when it dies."""
+    """The Dask workers, each with a nanny that restarts it when it dies."""
 
     name = "dask-workers"
     title = "Dask workers"
@@ -81,32 +84,33 @@ class DaskWorkers(Service):
 
     @property
     def address(self) -> str:
-        """Whom they work for."""
+        """Return the address of their scheduler."""
         return str(self.scheduler)
 
     def command(self) -> list[str]:
-        """Return Dask's own command: nannies, workers and their pages listen here only."""
+        """Return Dask's command; nannies, workers and their web pages listen on `HOST` only."""
         size = ["--nworkers", str(self.workers), "--nthreads", str(self.threads)]
         limits = ["--memory-limit", str(self.memory), "--local-directory", SCRATCH]
-        # A worker without a dashboard has a page all the same, which would listen everywhere.
+        # By default the HTTP server of a worker listens on every interface, even if the worker has
+        # no dashboard.
         pages = ["--no-dashboard", "--dashboard-address", f"{HOST}:0"]
         module = "distributed.cli.dask_worker"
-        encrypting = _encrypting(self.address)
+        encrypting = _tls_options(self.address)
         return [module, self.address, "--host", HOST, *size, *limits, *pages, *encrypting]
 
     def ready(self) -> bool:
-        """Return whether the scheduler counts them all."""
-        counts = _counts(self.monitor)
+        """Return whether the scheduler counts all workers."""
+        counts = _scheduler_counts(self.monitor)
         return counts is not None and counts["workers"] >= (self.workers or 1)
 
     def settled(self, ports: Ports) -> Self:
-        """Return the workers with a core each, and a fair share of the memory."""
+        """Return the workers with all options: by default one for each core, and equal memory."""
         from dask.system import CPU_COUNT  # noqa: PLC0415
         from dask.utils import format_bytes  # noqa: PLC0415
         from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
 
         workers = self.workers or CPU_COUNT
-        share = format_bytes(int(MEMORY_LIMIT * _SHARE / workers)).replace(" ", "")
+        share = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / workers)).replace(" ", "")
         return replace(
             super().settled(ports),
             workers=workers,
@@ -115,13 +119,16 @@ class DaskWorkers(Service):
         )
 
 
-def _encrypting(address: str) -> list[str]:
-    """Return what Dask's commands are told to encrypt, where the address asks for it."""
+def _tls_options(address: str) -> list[str]:
+    """Return the TLS options of Dask's commands if the address is a tls:// one, else none."""
     return own_certificates().arguments() if address.startswith("tls://") else []
 
 
-def _counts(dashboard: str | None) -> dict[str, Any] | None:
-    """Return how many workers, tasks and clients the scheduler with that dashboard has."""
+def _scheduler_counts(dashboard: str | None) -> dict[str, Any] | None:
+    """Return the numbers of workers, tasks and clients of the scheduler with this dashboard.
+
+    Return None if the dashboard does not answer.
+    """
     try:
         reply = httpx.get(urljoin(str(dashboard), "/json/counts.json"), timeout=5.0)
         return dict(reply.json()) if reply.is_success else None
@@ -129,17 +136,17 @@ def _counts(dashboard: str | None) -> dict[str, Any] | None:
         return None
 
 
-# How long tasks may wait for a worker when there is none: by default Dask waits for ever.
+# The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
 NO_WORKERS = "5 minutes"
-# How many workers may end under one task. By default Dask takes the fourth for the task's fault,
-# but whoever takes machines back takes many.
+# The number of workers that may die under one task. By default Dask blames the task at the fourth,
+# but preemption kills many workers without a fault of the task.
 ALLOWED_FAILURES = 10
-# Messages that each connection keeps for whoever looks for a fault, with the W that is in them.
+# The number of messages that each connection remembers for debugging, with the W that is in them.
 MESSAGES = 50
 
 
 def scheduler_settings() -> dict[str, Any]:
-    """Return what a scheduler is to be told by the configuration of Dask."""
+    """Return our Dask configuration of a scheduler."""
     return {
         "distributed.scheduler.no-workers-timeout": NO_WORKERS,
         "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
@@ -148,12 +155,12 @@ def scheduler_settings() -> dict[str, Any]:
 
 
 def client_settings() -> dict[str, Any]:
-    """Return what whoever joins a scheduler is to be told by the configuration of Dask."""
+    """Return our Dask configuration of a client."""
     return {"distributed.admin.low-level-log-length": MESSAGES}
 
 
 def scheduler_environment() -> dict[str, str]:
-    """Return the same for one that is a process of its own."""
+    """Return `scheduler_settings` as environment variables, for a scheduler in another process."""
     return {
         f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
         for name, value in scheduler_settings().items()

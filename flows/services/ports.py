@@ -1,4 +1,4 @@
-"""Ports of this machine: the usual ones where they are free, and who else has them."""
+"""Choose the ports of services on this machine, and name the process that occupies a port."""
 
 from __future__ import annotations
 
@@ -12,50 +12,55 @@ import psutil
 from flows.errors import FlowError
 
 HOST = "127.0.0.1"
-# What a browser of this machine may call it.
+# The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Gives out ports.
+    """Chooses free ports for services that start together.
 
     Attributes
     ----------
     tell : callable
-        Called with a line for people, where a port is not the usual one.
+        Shows a line of text, if a port is not the default.
     given : set of int
-        To services that may not listen yet.
+        Ports chosen so far. Their services may not listen yet.
     """
 
     tell: Callable[[str], None]
     given: set[int] = field(default_factory=set)
 
     def choose(self, asked: int | None, usual: int, title: str) -> int:
-        """Return the port that was asked for, else the usual one, else one that is free."""
-        port = self._free(asked or usual)
+        """Return the port `asked`, or the default port, or any free port if that is in use.
+
+        Raise FlowError if the port `asked` is in use.
+        """
+        port = self._free_port(asked or usual)
         if port is None and asked:
             raise FlowError(
-                f"port {asked}, asked for the {title}, is in use by {self._user(asked)}; end "
+                f"port {asked}, asked for the {title}, is in use by {self._port_user(asked)}; end "
                 "that, or choose another port"
             )
         if port is None:
-            port = self._free(0)
-            self.tell(f"port {usual} is in use by {self._user(usual)}: the {title} takes {port}")
+            port = self._free_port(0)
+            self.tell(
+                f"port {usual} is in use by {self._port_user(usual)}: the {title} takes {port}"
+            )
         if port is None:
             raise FlowError(f"no port of {HOST} is free for the {title}")
         self.given.add(port)
         return port
 
-    def _free(self, port: int) -> int | None:
-        return None if port in self.given else _bound(port)
+    def _free_port(self, port: int) -> int | None:
+        return None if port in self.given else _bindable_port(port)
 
-    def _user(self, port: int) -> str:
+    def _port_user(self, port: int) -> str:
         return "another of these services" if port in self.given else user_of(port)
 
 
 def user_of(port: int) -> str:
-    """Say which process listens on a port of this machine, as far as we may know."""
+    """Return a description of the process that listens on a port, as far as we may see it."""
     with suppress(psutil.Error, OSError):
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
@@ -63,10 +68,11 @@ def user_of(port: int) -> str:
     return "another process"
 
 
-def _bound(port: int) -> int | None:
-    """Return a port that could be listened on, `port` unless that is 0, or None."""
+def _bindable_port(port: int) -> int | None:
+    """Return `port` if it can be listened on, else None; for 0, return any such port."""
     with socket.socket() as probe, suppress(OSError):
-        # As servers do it: a connection of an earlier one that lingers is no hindrance.
+        # Servers set this option, too: connections of an earlier server that are still closing do
+        # not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((HOST, port))
         return int(probe.getsockname()[1])

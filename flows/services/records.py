@@ -1,6 +1,7 @@
-"""What runs on this machine for us: a record of each process, kept under the home.
+"""Records of the service processes on this machine, one file each, under the home of ism-dask.
 
-Cheap to import: commands and computations look here for what is up.
+Commands and computations read them to find the services that run, so this module is cheap to
+import.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from storage.errors import DamagedStore
 from storage.paths import home
 from storage.records import check_field_types, read_sealed, to_sealed_json
 
-# Every process of a service, and whatever it starts, has this in its environment.
+# Environment variable of every process of a service, and of all processes that it starts.
 MARK = "ISM_DASK_SERVICE"
-# Of folders with logs, links and keys: they are their owner's alone.
+# Mode of folders with logs, links and keys: only their owner may read them.
 PRIVATE = 0o700
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process that a command of ours has started.
+    """The record of a process that one of our commands has started.
 
     Attributes
     ----------
     name : str
-        Of the service that it is.
+        Name of the service.
     pid : int
     created : float
-        When the process began, in seconds since the machine did: another process may have its
-        number by now.
+        Start of the process, in seconds since the boot. It tells the process from a later one
+        with the same pid.
     address : str
-        Where programs find what it offers.
+        Address of the service for programs.
     page : str, optional
-        Where people see it.
+        Address of its web page.
     options : mapping
-        What the service was started with.
+        Options that the service was started with.
     """
 
     name: str
@@ -54,21 +55,21 @@ class ProcessRecord:
 
     @property
     def process(self) -> psutil.Process | None:
-        """Return the process while it lives."""
+        """Return the process, or None if it has ended."""
         return is_alive(self.pid, self.created)
 
     def write(self) -> None:
-        """Keep the record, at once and whole: others may read it now."""
+        """Write the record to its file atomically, because other processes may read it now."""
         replace_synced(record_path(self.name), to_sealed_json(asdict(self)))
 
 
 def process_start(process: psutil.Process) -> float:
-    """Return when a process began, by a clock that nobody sets: in seconds since the boot."""
+    """Return the start of a process in seconds since the boot, a clock that nobody can set."""
     return round(float(process.create_time() - psutil.boot_time()), 2)
 
 
 def is_alive(pid: int, created: float) -> psutil.Process | None:
-    """Return the process of that number if it is the one that began then, and while it lives."""
+    """Return the live process with this pid and start, or None if there is none."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         if process_start(process) == created and lives(process):
@@ -77,7 +78,7 @@ def is_alive(pid: int, created: float) -> psutil.Process | None:
 
 
 def recorded(name: str) -> ProcessRecord | None:
-    """Return the record of the service `name`, if its process still lives."""
+    """Return the record of the service `name`, or None unless its process lives."""
     with suppress(OSError, DamagedStore, ValueError, TypeError):
         record = ProcessRecord(**read_sealed(record_path(name), "the record of a service"))
         check_field_types(record)
@@ -87,7 +88,7 @@ def recorded(name: str) -> ProcessRecord | None:
 
 def forget(name: str) -> None:
     """Remove the record of the service `name`."""
-    with suppress(OSError):  # a home that cannot be written to has no record either
+    with suppress(OSError):  # if the home is not writable, it has no record either
         record_path(name).unlink(missing_ok=True)
 
 
@@ -97,36 +98,37 @@ def services_folder() -> Path:
 
 
 def record_path(name: str) -> Path:
-    """Return the file of a record."""
+    """Return the path of the record of the service `name`."""
     return services_folder() / f"{name}.json"
 
 
 def log_path(name: str) -> Path:
-    """Return the file with what the service `name` has printed. It is its lock, too."""
+    """Return the path of the log of the service `name`, which is also its lock file."""
     return services_folder() / f"{name}.log"
 
 
 def mark(name: str = "") -> str:
-    """Return what marks the processes of the service `name`; of all services it is the start."""
+    """Return the value of `MARK` for the service `name`; without a name, the prefix of them all."""
     return f"{services_folder()}:{name}"
 
 
 def family(name: str = "") -> list[psutil.Process]:
-    """Return the processes of a service, or of all: those it started too, whoever lives of them.
+    """Return the live processes of one service, or of all, with those that they have started.
 
-    A process whose parent was killed has lost its place in the tree, but not its mark.
+    It finds them by their mark: a process whose parent was killed is no longer in the process
+    tree of its service, but still has the mark.
     """
-    sought, found = mark(name), []
+    wanted, processes = mark(name), []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            marked = process.environ().get(MARK, "")
-            if (marked == sought if name else marked.startswith(sought)) and lives(process):
-                found.append(process)
-    return [process for process in found if process.pid != os.getpid()]
+            value = process.environ().get(MARK, "")
+            if (value == wanted if name else value.startswith(wanted)) and lives(process):
+                processes.append(process)
+    return [process for process in processes if process.pid != os.getpid()]
 
 
 def lives(process: psutil.Process) -> bool:
-    """Return whether a process has not ended, be it that nobody has asked for its status yet."""
+    """Return whether a process runs; a zombie, whose parent has not waited for it, does not."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False

@@ -1,4 +1,4 @@
-"""The server of the runs' reports on this machine."""
+"""The service that serves the reports of the runs of this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import httpx
 from flows.services.ports import HOST
 from flows.services.service import Service
 
-# By name: its process imports what it takes to draw a report, this one need not.
+# Given by name, because only the process of the server needs the imports that draw a report.
 _MODULE = "flows.reports.server"
 _SIGNATURE = "ism-dask-reports"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportServer(Service):
-    """A page for each run, and one that lists them."""
+    """The report server: a page for each run, and one that lists them."""
 
     name = "reports"
     title = "report server"
@@ -26,20 +26,20 @@ class ReportServer(Service):
 
     @property
     def address(self) -> str:
-        """Where the list of runs is; the page of a run is below it."""
+        """Return the address of the list of runs; the pages of the runs are below it."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def page(self) -> str:
-        """The list of runs."""
+        """Return the address of the list of runs."""
         return self.address
 
     def command(self) -> list[str]:
-        """Return the module that serves."""
+        """Return the module of the server, and its arguments."""
         return [_MODULE, "--port", str(self.port)]
 
     def ready(self) -> bool:
-        """Return whether it is ours that answers."""
+        """Return whether a server answers that has the signature of ours."""
         try:
             reply = httpx.head(self.address, timeout=5.0)
         except httpx.HTTPError:
@@ -47,5 +47,5 @@ class ReportServer(Service):
         return reply.is_success and reply.headers.get("server", "").startswith(_SIGNATURE)
 
     def usual_ports(self) -> Mapping[str, int]:
-        """Return the port beside those of Dask."""
+        """Return the default port, the next after those of Dask."""
         return {"port": 8788}

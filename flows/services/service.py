@@ -1,4 +1,4 @@
-"""A process that stays up: how it is started, found again and ended."""
+"""The base class of services (processes that stay up), and how they are started and ended."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ from flows.services.records import (
 )
 from storage.atomic import explain_os_errors, lock_file
 
-_GRACE = 10.0
-_FOLDERS = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
+_GRACE_SECONDS = 10.0
+_FOLDER_VARIABLES = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service(ABC):
-    """What can be kept up. Its fields are its options: None is for what was not asked for.
+    """A service: a process that stays up. Its fields are its options; None is not chosen yet.
 
     Attributes
     ----------
     name : str
-        Of its record and log.
+        Name of its record and log.
     title : str
-        For people.
+        Name in messages.
     within : float
-        Seconds in which it has to be ready.
+        Seconds within which it has to be ready.
     children_first : bool
-        Whether the processes that it has started are to end before it, while it can take note.
+        Whether the processes that it has started have to end before it, so that it can record
+        their end.
     """
 
     name: ClassVar[str]
@@ -60,11 +61,11 @@ class Service(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where programs find what it offers."""
+        """Return the address of the service for programs."""
 
     @property
     def page(self) -> str | None:
-        """Where people see it."""
+        """Return the address of its web page, or None."""
         return None
 
     @abstractmethod
@@ -73,18 +74,18 @@ class Service(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Return whether it does what it is for."""
+        """Return whether the service works."""
 
     def usual_ports(self) -> Mapping[str, int]:
-        """Return the ports to take, by the names of their options."""
+        """Return the default ports, by the names of their options."""
         return {}
 
     def environment(self) -> Mapping[str, str]:
-        """Return what its process is to find in the environment, but for what the user has set."""
+        """Return environment variables of its process, for those that the user has not set."""
         return {}
 
     def settled(self, ports: Ports) -> Self:
-        """Return the service with all its options chosen."""
+        """Return the service with a value for each option."""
         chosen = {
             option: ports.choose(getattr(self, option), usual, self.title)
             for option, usual in self.usual_ports().items()
@@ -92,20 +93,21 @@ class Service(ABC):
         return replace(self, **chosen)
 
     def asks_for(self, options: Mapping[str, Any]) -> bool:
-        """Return whether one that runs with `options` is what was asked for."""
+        """Return whether a service that runs with `options` has the options that are set here."""
         return all(value in (None, options.get(name)) for name, value in asdict(self).items())
 
 
 @dataclass(frozen=True)
 class StartupMessages:
-    """What people are told of a service that starts.
+    """Callbacks that show the user how services start.
 
     Attributes
     ----------
     tell : callable
-        Called with a line for people.
+        Shows a line of text.
     waiting : callable
-        Returns what is shown while services start; called with their records.
+        Takes the records of the services that start. Returns a context manager that shows the
+        wait for them.
     """
 
     tell: Callable[[str], None]
@@ -113,46 +115,50 @@ class StartupMessages:
 
 
 def ensure_running(asked: Sequence[Service], telling: StartupMessages) -> list[Service]:
-    """Return services that are ready, with all their options: found, or started at once."""
+    """Start those services that do not run, all at once; return all of them, ready."""
     ports = Ports(telling.tell)
-    with explain_os_errors(services_folder()), ExitStack() as held:
+    with explain_os_errors(services_folder()), ExitStack() as locks:
         services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         for service in asked:
-            held.enter_context(lock_file(log_path(service.name)))
-        found = [_found(service) for service in asked]
-        ours = [it or one.settled(ports) for it, one in zip(found, asked, strict=True)]
-        if None in found:
-            _start([one for one, it in zip(ours, found, strict=True) if it is None], telling, "wb")
-        return ours
+            locks.enter_context(lock_file(log_path(service.name)))
+        running = [_running_service(service) for service in asked]
+        complete = [old or new.settled(ports) for old, new in zip(running, asked, strict=True)]
+        if None in running:
+            _start_all(
+                [new for new, old in zip(complete, running, strict=True) if old is None],
+                telling,
+                "wb",
+            )
+        return complete
 
 
 def restart(service: Service, telling: StartupMessages) -> None:
-    """End what is left of a service, and start it again with the same options."""
+    """End what remains of a service, and start it again with the same options."""
     with explain_os_errors(services_folder()), lock_file(log_path(service.name)):
         end_process(service)
-        _start([service], telling, "ab")
+        _start_all([service], telling, "ab")
 
 
 def launch_process(
     command: Sequence[str], name: str, mode: str, defaults: Mapping[str, str], **own: str
 ) -> psutil.Popen:
-    """Start a process to stay; return it.
+    """Start a process that goes on when this one ends, and return it.
 
     Parameters
     ----------
     command : sequence of str
-        A module, and its arguments.
+        A Python module, and its arguments.
     name : str
-        Of the log that takes what it prints.
+        Name of the log that takes its output.
     mode : str
-        How the log is opened.
+        Mode in which the log is opened.
     defaults : mapping
-        What it finds in the environment where the user has set nothing else.
+        Environment variables, for those that the user has not set.
     **own : str
-        What it finds there in any case.
+        Environment variables that override those of the user.
     """
     with log_path(name).open(mode) as log:
-        # Of its own session: it stays when the command ends, and Ctrl-C is not meant for it.
+        # A session of its own keeps the process alive when the command ends, and Ctrl-C away.
         return psutil.Popen(
             [sys.executable, "-m", *command],
             stdin=subprocess.DEVNULL,
@@ -160,65 +166,67 @@ def launch_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=services_folder(),
-            env={**defaults, **os.environ, **_paths(), **own},
+            env={**defaults, **os.environ, **_folder_environment(), **own},
         )
 
 
 def end_process(service: type[Service] | Service) -> ProcessRecord | None:
-    """End a service with all that it has started; return the record if it ran."""
+    """End a service with all processes that it has started; return its record if it ran."""
     record = recorded(service.name)
     main = {record.process} - {None} if record else set()
     members = {*family(service.name), *(each for one in main for each in _children(one))} - main
     if service.children_first:
         stop_processes(members)
-    _signal(main, psutil.Process.terminate, _GRACE)
+    _signal_and_wait(main, psutil.Process.terminate, _GRACE_SECONDS)
     stop_processes({*main, *members, *family(service.name)})
     forget(service.name)
     return record
 
 
-def stop_processes(processes: set[psutil.Process], grace: float = _GRACE) -> None:
-    """Ask processes to end; kill those that have not after a grace of seconds."""
-    _signal(processes, psutil.Process.terminate, grace)
-    _signal(processes, psutil.Process.kill, _GRACE)
+def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:
+    """Terminate processes; kill those that still live after `grace` seconds."""
+    _signal_and_wait(processes, psutil.Process.terminate, grace)
+    _signal_and_wait(processes, psutil.Process.kill, _GRACE_SECONDS)
 
 
 def log_end(name: str) -> str:
-    """Return the end of the log of a service, on one line."""
+    """Return the last lines of the log of a service, joined to one line."""
     text = log_path(name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
 
 
-def _found(asked: Service) -> Service | None:
-    record = recorded(asked.name)
+def _running_service(wanted: Service) -> Service | None:
+    record = recorded(wanted.name)
     if record is None:
-        # Its process may have been killed, and have left others behind.
-        end_process(asked)
+        # The process may have been killed, and those that it has started may still live.
+        end_process(wanted)
         return None
-    if not asked.asks_for(record.options):
+    if not wanted.asks_for(record.options):
         raise FlowError(
-            f"process {record.pid} is the {asked.title} already, otherwise than asked for, with "
-            f"{_told(record.options)}; leave these options out, or end it with "
+            f"process {record.pid} is the {wanted.title} already, otherwise than asked for, with "
+            f"{_format_options(record.options)}; leave these options out, or end it with "
             "`ism-dask up --stop`"
         )
-    found = type(asked)(**record.options)
-    if found.ready():
-        return found
-    end_process(asked)  # it hangs
+    running = type(wanted)(**record.options)
+    if running.ready():
+        return running
+    end_process(wanted)  # it hangs
     return None
 
 
-def _told(options: Mapping[str, Any]) -> str:
+def _format_options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
 
 
-def _start(services: Sequence[Service], telling: StartupMessages, mode: str) -> None:
+def _start_all(services: Sequence[Service], telling: StartupMessages, mode: str) -> None:
     try:
         processes = [_launch(service, mode) for service in services]
-        with telling.waiting([_record(*each) for each in zip(services, processes, strict=True)]):
+        with telling.waiting(
+            [_write_record(*each) for each in zip(services, processes, strict=True)]
+        ):
             for service, process in zip(services, processes, strict=True):
-                _await(process, service)
+                _wait_until_ready(process, service)
     except BaseException:
         for service in services:
             end_process(service)
@@ -230,31 +238,36 @@ def _launch(service: Service, mode: str) -> psutil.Popen:
     return launch_process(service.command(), service.name, mode, service.environment(), **marked)
 
 
-def _paths() -> dict[str, str]:
-    """Return the variables that name our folders, for processes that run in another one."""
+def _folder_environment() -> dict[str, str]:
+    """Return the variables that name our folders as absolute paths.
+
+    Services run in another working directory.
+    """
     return {
-        name: str(Path(os.environ[name]).absolute()) for name in _FOLDERS if os.environ.get(name)
+        name: str(Path(os.environ[name]).absolute())
+        for name in _FOLDER_VARIABLES
+        if os.environ.get(name)
     }
 
 
-def _record(service: Service, process: psutil.Popen) -> ProcessRecord:
-    found = (service.name, process.pid, process_start(process), service.address, service.page)
-    record = ProcessRecord(*found, options=asdict(service))
+def _write_record(service: Service, process: psutil.Popen) -> ProcessRecord:
+    values = (service.name, process.pid, process_start(process), service.address, service.page)
+    record = ProcessRecord(*values, options=asdict(service))
     record.write()
     return record
 
 
-def _await(process: psutil.Popen, service: Service) -> None:
+def _wait_until_ready(process: psutil.Popen, service: Service) -> None:
     until = time.monotonic() + service.within
     while not service.ready():
         if process.poll() is not None:
-            raise _not_started(service, f"ended with status {process.returncode}")
+            raise _startup_error(service, f"ended with status {process.returncode}")
         if time.monotonic() > until:
-            raise _not_started(service, f"did not become ready within {service.within:.0f} s")
+            raise _startup_error(service, f"did not become ready within {service.within:.0f} s")
         time.sleep(0.2)
 
 
-def _not_started(service: Service, what: str) -> FlowError:
+def _startup_error(service: Service, what: str) -> FlowError:
     return FlowError(f"the {service.title} {what}; {log_end(service.name)}")
 
 
@@ -264,10 +277,10 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def _signal(
+def _signal_and_wait(
     processes: set[psutil.Process], action: Callable[[psutil.Process], None], within: float
 ) -> None:
-    """Do something to those of the processes that live, and wait for their end, but not long."""
+    """Apply `action` to the live processes, and wait up to `within` seconds for their end."""
     for process in filter(lives, processes):
         with suppress(psutil.NoSuchProcess):
             action(process)

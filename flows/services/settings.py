@@ -1,4 +1,4 @@
-"""What `ism-dask up` is asked for. Cheap to import, for `--help` waits for it."""
+"""The settings of `ism-dask up`. This module is cheap to import, because `--help` waits for it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from flows.errors import SettingsError
 from flows.interface.fields import check_bounds, setting
 
 POOL = "local-process"
-_UNSAID = (None, False)
+_NOT_SET = (None, False)
 
 
-def _port(what: str, usual: int) -> Any:
+def _port_setting(what: str, usual: int) -> Any:
     return setting(None, about=f"Port of the {what}. Default: {usual}.", ge=1, le=65535)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSettings:
-    """What is to be up. A port that is not asked for is the usual one, or a free one."""
+    """The settings of the services. A port that is not set is the default, or any free one."""
 
     workers: int | None = setting(None, about="Dask workers. Default: one for each core.", ge=1)
     threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
@@ -30,10 +30,10 @@ class ServiceSettings:
         about="Encrypt Dask, with certificates made for it: only who may read them can join.",
         flags=("--tls",),
     )
-    port: int | None = _port("Prefect server", 4200)
-    scheduler_port: int | None = _port("Dask scheduler", 8786)
-    dashboard_port: int | None = _port("Dask dashboard", 8787)
-    report_port: int | None = _port("report server", 8788)
+    port: int | None = _port_setting("Prefect server", 4200)
+    scheduler_port: int | None = _port_setting("Dask scheduler", 8786)
+    dashboard_port: int | None = _port_setting("Dask dashboard", 8787)
+    report_port: int | None = _port_setting("report server", 8788)
     pool: str | None = setting(None, about=f"Work pool whose runs are taken up. Default: {POOL}.")
 
     def __post_init__(self) -> None:
@@ -44,9 +44,9 @@ class ServiceSettings:
             raise SettingsError(f"`pool` is {self.pool!r}; expected the name of a work pool")
 
     def arguments(self) -> list[str]:
-        """Return the wishes as they are given on the command line."""
-        given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
-        return [_argument(name, value) for name, value in given.items() if value not in _UNSAID]
+        """Return the settings as arguments of the command line."""
+        options = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        return [_argument(name, value) for name, value in options.items() if value not in _NOT_SET]
 
 
 def _argument(name: str, value: Any) -> str:

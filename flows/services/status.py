@@ -1,4 +1,4 @@
-"""What is up on this machine: the one place where other commands look it up."""
+"""The addresses of the services that run on this machine; all other commands read them here."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from flows.services.records import ProcessRecord, recorded
 from flows.services.report_server import ReportServer
 from storage import report_path
 
-# The process that looks after the others; its address is the API they use.
+# Name of the process that supervises the services; its address is that of the API in use.
 NAME = "up"
 
 
 @dataclass(frozen=True)
 class RunningServices:
-    """Where things are found on this machine; None is for what does not run.
+    """The addresses of the services on this machine; None for a service that does not run.
 
     Attributes
     ----------
     api : str
-        Of the Prefect server.
+        API of the Prefect server.
     ui : str
-        Prefect's pages.
+        UI of the Prefect server.
     scheduler : str
-        Address of the Dask scheduler.
+        Dask scheduler.
     dashboard : str
-        Dask's pages.
+        Dask dashboard.
     reports : str
-        The list of runs; the report of a run is below it.
+        List of runs; the report of a run is below it.
     pool : str
-        The work pool whose runs are taken up.
+        Name of the work pool whose flow runs the Prefect worker starts.
     """
 
     api: str | None = None
@@ -48,28 +48,28 @@ class RunningServices:
 
 
 def running_services() -> RunningServices | None:
-    """Return where the services of this machine are, or None if none runs."""
+    """Return the addresses of the services on this machine, or None if none runs."""
     kinds = (PrefectServer, DaskScheduler, ReportServer, PrefectWorker)
-    found = [recorded(name) for name in (NAME, *(kind.name for kind in kinds))]
-    if not any(found):
+    records = [recorded(name) for name in (NAME, *(kind.name for kind in kinds))]
+    if not any(records):
         return None
-    up, server, scheduler, reports, worker = found
-    main = up if up and up.address else server
+    supervisor, server, scheduler, reports, worker = records
+    main = supervisor if supervisor and supervisor.address else server
     return RunningServices(
-        api=_address(main),
+        api=_address_of(main),
         ui=main.page if main else None,
-        scheduler=_address(scheduler),
+        scheduler=_address_of(scheduler),
         dashboard=scheduler.page if scheduler else None,
-        reports=_address(reports),
-        pool=_address(worker),
+        reports=_address_of(reports),
+        pool=_address_of(worker),
     )
 
 
 def report_url(run: str) -> str:
-    """Return the link to the report of a run: of the server if it is up, else of the file."""
+    """Return the link to the report of a run: on the report server if it runs, else the file."""
     server = recorded(ReportServer.name)
     return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()
 
 
-def _address(record: ProcessRecord | None) -> str | None:
+def _address_of(record: ProcessRecord | None) -> str | None:
     return record.address if record else None

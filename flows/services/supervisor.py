@@ -1,4 +1,4 @@
-"""All services together: begun in order, looked after, and ended without a trace."""
+"""Start all services in order, restart those that end, and end all without leaving anything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from flows.services.settings import ServiceSettings
 from flows.services.status import NAME, RunningServices, running_services
 from storage.atomic import explain_os_errors, lock_file
 
-# In the order they are begun: each may need those before it, and ends before them.
+# In the order of their start: each service may need those before it, and ends before them.
 KINDS: tuple[type[Service], ...] = (
     PrefectServer,
     ReportServer,
@@ -59,14 +59,14 @@ KINDS: tuple[type[Service], ...] = (
 )
 
 _EVERY = 0.5
-# A service that ends is started again so often, after waiting 1, 2 and 4 times this; what ended
-# more than ten minutes ago is forgotten.
+# A service that ends is restarted up to `_RESTARTS` times, after 1, 2 and 4 times `_PAUSE` seconds.
+# Ends from before the last ten minutes do not count.
 _RESTARTS = 3
 _PAUSE = 1.0
-_FORGOTTEN_AFTER = 600.0
-# What the slowest end of all services takes, and then some.
-_STOPS_WITHIN = 120.0
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FAILURE_WINDOW = 600.0
+# More seconds than the slowest end of all services takes.
+_STOP_SECONDS = 120.0
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def keep_up(
@@ -74,59 +74,64 @@ def keep_up(
     telling: StartupMessages,
     shown: Callable[[RunningServices, bool], None],
 ) -> None:
-    """Keep all services up until somebody interrupts, then end them.
+    """Keep all services up until the user interrupts, then end them.
 
     Parameters
     ----------
-    wishes : Wishes
-    telling : Telling
+    wishes : ServiceSettings
+        Settings of the services.
+    telling : StartupMessages
+        Callbacks that show the start.
     shown : callable
-        Called once with where everything is, and whether another process keeps it up: then
-        there is nothing to wait for.
+        Called once with the addresses of the services, and with whether another process
+        supervises them. In that case this function returns at once.
     """
-    with _interruptible():
-        members = _begin(wishes, telling)
+    with _interrupt_once():
+        members = _start_or_join(wishes, telling)
         if members is None:
             shown(running_services() or RunningServices(), True)
             return
         try:
             shown(running_services() or RunningServices(), False)
             _look_after(members, telling)
-        except KeyboardInterrupt:  # it is how this is meant to end
-            with suppress(OSError):  # be it that the terminal has gone
+        except KeyboardInterrupt:  # the usual end
+            with suppress(OSError):  # the terminal may be gone
                 telling.tell("ending all of it ...")
         finally:
-            _ignore_endings()
-            with _gate():
+            _ignore_end_signals()
+            with _service_lock():
                 _end_all()
 
 
 def leave_up(wishes: ServiceSettings, telling: StartupMessages) -> tuple[RunningServices, bool]:
-    """Bring all services up, leave them to a process of its own, and return as `shown` is told."""
-    with _interruptible():
-        if _begin(wishes, telling) is None:
+    """Start all services, and a process that supervises them from then on.
+
+    Return the arguments that `keep_up` passes to `shown`.
+    """
+    with _interrupt_once():
+        if _start_or_join(wishes, telling) is None:
             return running_services() or RunningServices(), True
         try:
             _hand_over(wishes)
         except BaseException:
-            _ignore_endings()
+            _ignore_end_signals()
             stop_all()
             raise
         return running_services() or RunningServices(), False
 
 
 def stop_all() -> list[ProcessRecord]:
-    """End all services, whoever has begun them; return the records of those that ran."""
+    """End all services, whichever process started them; return the records of those that ran."""
     if not services_folder().is_dir():
         return []
     ran = [record for name in (NAME, *_names()) if (record := recorded(name))]
-    keeper = recorded(NAME)
-    process = keeper.process if keeper else None
+    supervisor = recorded(NAME)
+    process = supervisor.process if supervisor else None
     if process is not None:
-        # It may be at the start, of which it has to undo what it has done.
-        stop_processes({process}, _STOPS_WITHIN)
-    with _gate():
-        if recorded(NAME) is None:  # nobody has begun again
+        # The supervisor may still be starting services, which it then has to end.
+        stop_processes({process}, _STOP_SECONDS)
+    with _service_lock():
+        if recorded(NAME) is None:  # no other process has started them again
             _end_all()
     return ran
 
@@ -136,95 +141,97 @@ def _names() -> list[str]:
 
 
 @contextmanager
-def _gate() -> Iterator[None]:
-    """Let one process at a time begin or end services."""
+def _service_lock() -> Iterator[None]:
+    """Let only one process at a time start or end services."""
     with explain_os_errors(services_folder()):
         services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         with lock_file(log_path(NAME)):
             yield
 
 
-def _begin(wishes: ServiceSettings, telling: StartupMessages) -> list[Service] | None:
-    """Return the services that run now, in order, or None if another process keeps them up."""
-    with _gate():
+def _start_or_join(settings: ServiceSettings, telling: StartupMessages) -> list[Service] | None:
+    """Start the services; return them in order, or None if another process supervises them."""
+    with _service_lock():
         if recorded(NAME) is not None:
-            _check_encrypted(wishes)
+            _check_tls(settings)
             return None
-        _write_own()
-        there = [kind for kind in KINDS if recorded(kind.name)]
+        _write_own_record()
+        running = [kind for kind in KINDS if recorded(kind.name)]
         try:
-            return _begun(wishes, telling)
+            return _start_services(settings, telling)
         except BaseException:
-            _ignore_endings()
-            _end(kind for kind in KINDS if kind not in there)
+            _ignore_end_signals()
+            _end_services(kind for kind in KINDS if kind not in running)
             raise
 
 
-def _check_encrypted(wishes: ServiceSettings) -> None:
-    """Raise FlowError where what runs already is less than was asked for."""
+def _check_tls(settings: ServiceSettings) -> None:
+    """Raise FlowError if the settings demand TLS and the running Dask scheduler has none."""
     scheduler = recorded(DaskScheduler.name)
-    if wishes.tls and scheduler and not scheduler.options.get("tls"):
+    if settings.tls and scheduler and not scheduler.options.get("tls"):
         raise FlowError(
             f"a Dask scheduler without TLS runs already, at {scheduler.address}; end it with "
             "`ism-dask up --stop`, and start it again with --tls"
         )
 
 
-def _begun(wishes: ServiceSettings, telling: StartupMessages) -> list[Service]:
-    others = others_server(wishes.port)
-    own = [] if others else [PrefectServer(port=wishes.port)]
-    if wishes.tls and recorded(DaskScheduler.name) is None:
+def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list[Service]:
+    foreign_api = others_server(settings.port)
+    own_server = [] if foreign_api else [PrefectServer(port=settings.port)]
+    if settings.tls and recorded(DaskScheduler.name) is None:
         own_certificates().make()  # restarted services use the same
     dask = DaskScheduler(
-        port=wishes.scheduler_port, dashboard_port=wishes.dashboard_port, tls=wishes.tls or None
+        port=settings.scheduler_port,
+        dashboard_port=settings.dashboard_port,
+        tls=settings.tls or None,
     )
-    first = ensure_running([*own, ReportServer(port=wishes.report_port), dask], telling)
-    api, scheduler = others or first[0].address, first[-1]
+    servers = ensure_running([*own_server, ReportServer(port=settings.report_port), dask], telling)
+    api, scheduler = foreign_api or servers[0].address, servers[-1]
     check_admitted(api)
-    workers = DaskWorkers(
+    dask_workers = DaskWorkers(
         scheduler=scheduler.address,
         monitor=scheduler.page,
-        workers=wishes.workers,
-        threads=wishes.threads,
-        memory=wishes.memory,
+        workers=settings.workers,
+        threads=settings.threads,
+        memory=settings.memory,
     )
-    worker = PrefectWorker(api=api, pool=wishes.pool)
-    second = ensure_running([workers, worker], telling)
-    _write_own(api, ui_address(api))
-    return [*first, *second]
+    prefect_worker = PrefectWorker(api=api, pool=settings.pool)
+    workers = ensure_running([dask_workers, prefect_worker], telling)
+    _write_own_record(api, ui_address(api))
+    return [*servers, *workers]
 
 
-def _write_own(address: str = "", page: str | None = None) -> None:
-    """Keep the record of this process; it has an address when everything is up."""
+def _write_own_record(address: str = "", page: str | None = None) -> None:
+    """Write the record of this process, the supervisor; it has an address when all services run."""
     ProcessRecord(NAME, os.getpid(), process_start(psutil.Process()), address, page).write()
 
 
-def _hand_over(wishes: ServiceSettings) -> None:
-    """Let another process find the services that are up, and look after them from now on."""
+def _hand_over(settings: ServiceSettings) -> None:
+    """Start a process that finds the running services and supervises them from now on."""
     forget(NAME)
-    keeper = launch_process(["flows.cli", "up", "--quiet", *wishes.arguments()], NAME, "wb", {})
-    while lives(keeper):
+    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, "wb", {})
+    while lives(process):
         record = recorded(NAME)
         if record and record.address:
             return
         time.sleep(0.1)
-    if recorded(NAME) is None:  # else another one was faster
+    if recorded(NAME) is None:  # if there is a record, another process was faster
         raise FlowError(f"the process that is to look after the services ended; {log_end(NAME)}")
 
 
 def _look_after(members: list[Service], telling: StartupMessages) -> None:
-    """Start again what ends, until somebody interrupts or it ends too often."""
+    """Restart services that end, until the user interrupts or one of them ends too often."""
     ends: dict[str, list[float]] = {service.name: [] for service in members}
     while True:
         time.sleep(_EVERY)
         for service in members:
             if recorded(service.name) is None:
-                recent = [at for at in ends[service.name] if at > _now() - _FORGOTTEN_AFTER]
+                recent = [at for at in ends[service.name] if at > _now() - _FAILURE_WINDOW]
                 ends[service.name] = [*recent, _now()]
-                _revive(service, len(recent), telling)
+                _restart_after_pause(service, len(recent), telling)
 
 
-def _revive(service: Service, failures: int, telling: StartupMessages) -> None:
+def _restart_after_pause(service: Service, failures: int, telling: StartupMessages) -> None:
     if failures == _RESTARTS:
         raise FlowError(
             f"the {service.title} ended for the {failures + 1}th time in short order, so all else "
@@ -232,15 +239,15 @@ def _revive(service: Service, failures: int, telling: StartupMessages) -> None:
         )
     seconds = _PAUSE * 2**failures
     what = f"the {service.title} ended; to be started again in {seconds:g} s"
-    _complain(f"{what}; {log_end(service.name)}")
+    _print_error(f"{what}; {log_end(service.name)}")
     time.sleep(seconds)
     try:
         restart(service, telling)
     except FlowError as error:
-        _complain(str(error))  # and is seen to have ended at the next look
+        _print_error(str(error))  # the next round of `_look_after` counts this as an end
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     with suppress(OSError):  # the terminal may be gone, which is no reason to stop
         print("ism-dask:", text, file=sys.stderr, flush=True)
 
@@ -250,16 +257,17 @@ def _now() -> float:
 
 
 def _end_all() -> None:
-    """End every service, then whatever they have left behind."""
-    _end(KINDS)
+    """End every service, then remove the processes and files that remain of them."""
+    _end_services(KINDS)
     stop_processes(set(family()))
     rmtree(services_folder() / SCRATCH, ignore_errors=True)
-    for draft in services_folder().glob("*.new"):  # of a record, by a process that was killed
-        draft.unlink(missing_ok=True)
+    # A process that is killed while it writes a record leaves such a temporary file.
+    for temporary in services_folder().glob("*.new"):
+        temporary.unlink(missing_ok=True)
 
 
-def _end(kinds: Iterable[type[Service]]) -> None:
-    """End services, the last begun first, and this process's part in it."""
+def _end_services(kinds: Iterable[type[Service]]) -> None:
+    """End services in reverse order of their start, and remove the record of the supervisor."""
     for kind in reversed(list(kinds)):
         end_process(kind)
     if recorded(DaskScheduler.name) is None:
@@ -268,29 +276,33 @@ def _end(kinds: Iterable[type[Service]]) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let every wish to end the process be a KeyboardInterrupt, once: ending takes its time."""
-    # Whoever is started with SIGHUP ignored, by nohup, is to survive the terminal. SIGINT is
-    # ignored behind the & of a script, and those that we start would not hear of it either.
-    caught = [each for each in _ENDINGS if each is not signal.SIGHUP or not _ignored(each)]
+def _interrupt_once() -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into one KeyboardInterrupt, and ignore those that follow.
+
+    The end of all services takes a while, and must not be interrupted again.
+    """
+    # nohup starts a process with SIGHUP ignored, so that it survives its terminal: then SIGHUP is
+    # not caught. The & of a script starts it with SIGINT ignored; this one is caught all the same,
+    # because the processes that we start would inherit it and ignore SIGINT, too.
+    caught = [each for each in _END_SIGNALS if each is not signal.SIGHUP or not _is_ignored(each)]
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        _ignore_endings()
+        _ignore_end_signals()
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in caught}
+    previous = {each: signal.signal(each, interrupt) for each in caught}
     try:
         yield
     finally:
-        for each, handler in before.items():
+        for each, handler in previous.items():
             signal.signal(each, handler)
 
 
-def _ignore_endings() -> None:
-    """Let nobody interrupt what ends services: half of it would be worse than none."""
-    for each in _ENDINGS:
+def _ignore_end_signals() -> None:
+    """Ignore all end signals: services that are half ended are worse than running ones."""
+    for each in _END_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
-def _ignored(number: signal.Signals) -> bool:
+def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) == signal.SIG_IGN

@@ -1,1 +1,1 @@
-"""Settings of runs, each declared once: option, form field, bound, file."""
+"""Settings of runs: each is declared once, with its option, form field, bounds and help text."""

@@ -1,4 +1,4 @@
-"""Settings that every flow has: what it is called, and which data it takes."""
+"""Base classes of the settings: those of any flow, and those of a flow that reads a data set."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def registries() -> ModuleType:
-    """Return the module with the registries that settings are checked against."""
-    # It imports the whole scientific stack: a second that `--help` need not take.
+    """Import and return the module with the registries that settings are checked against."""
+    # It imports the whole scientific stack, which takes a second that `--help` need not wait.
     from flows.settings import choices  # noqa: PLC0415
 
     return choices
@@ -27,7 +27,7 @@ def _dataset_names() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowSettings(ABC):
-    """What any flow is asked to do."""
+    """Settings of a flow: its options on the command line and the form in the Prefect UI."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -35,26 +35,26 @@ class FlowSettings(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What the run is called."""
+        """Name of the flow run, for people."""
 
     @property
     @abstractmethod
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by: the tags of a run, and the names of what it shows."""
+        """Words that tell runs apart: the tags of a flow run, and part of its artifacts' keys."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the settings as plain JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the form of the Prefect UI, which asks by way of pydantic."""
+        """Return the JSON schema of the form in the Prefect UI; Prefect gets it from pydantic."""
         return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(FlowSettings):
-    """Which data."""
+    """Settings of a flow that reads a data set."""
 
     dataset: str = setting(
         about="Name of a data set; `ism-dask datasets` lists them.",
@@ -70,17 +70,17 @@ class DataSettings(FlowSettings):
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """Name of the flow run: the data set."""
         return self.dataset
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by."""
+        """Words that tell runs apart: the data set."""
         return (self.dataset,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(DataSettings):
-    """A data set to be read, checked and stored."""
+    """Settings of the flow `ingest`, which reads, checks and stores a data set."""
 
     force: bool = setting(False, about="Replace what is stored.", flags=("--force",))

@@ -1,4 +1,4 @@
-"""Registries that settings are checked against: data sets, kernels, solvers, clusters."""
+"""Registries that settings are checked against: data sets, kernels, solvers, Dask clusters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_data(dataset: str, n_components: int | None) -> None:
 
 
 def check_name(dataset: str, split: str | None) -> None:
-    """Raise SettingsError unless a data set is in the registry, with that split, or stored."""
+    """Raise SettingsError unless the registry has that data set and split, or it is stored."""
     try:
         stored = exists_settled(dataset_path(safe_name(dataset, "dataset"), split))
     except (LookupError, UnsafeName) as error:
@@ -52,12 +52,12 @@ def check_name(dataset: str, split: str | None) -> None:
 
 
 def dataset_names() -> list[str]:
-    """Return the names of the registry and of what is stored beside it."""
+    """Return the names of the data sets in the registry, and of others that are stored."""
     return sorted({*DATASETS, *(line.folder for line in list_datasets())})
 
 
 def check_run_name(run: str) -> None:
-    """Raise SettingsError unless `run` can be the name of a run."""
+    """Raise SettingsError unless `run` is a valid name for a run."""
     try:
         safe_name(run, "run")
     except UnsafeName as error:

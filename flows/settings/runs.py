@@ -1,7 +1,8 @@
-"""What a run is asked to do.
+"""Settings of the flows that fit W: `fit`, `crossval` and `cluster`.
 
-Each setting is told once, here: the command line makes an option of it, the form of the Prefect
-UI a field, and a saved model keeps it. Importing this module is cheap, for `--help` waits for it.
+Each setting is declared once, here. The command line makes an option of it, the Prefect UI a field
+of its form, and a saved model records it. Importing this module is cheap, because `--help` has to
+wait for it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from flows.settings.base import DataSettings, registries
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
 
-_RUN = "run:"
-# Of clusters that are told something of the rows, where it is not said.
+# Prefix of `avoid` if it names a run instead of a label.
+_RUN_PREFIX = "run:"
+# Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
 MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# What a run is called, where it is computed and how it is kept does not change its result.
+# Settings that do not change the result of a run: its name, where it is computed, how it is saved.
 _INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
-# What `selection` is where there is to be none.
+# The value of `selection` for a fit without one.
 NO_SELECTION = "none"
-# What each paradigm of clustering takes of the settings that tell it something of the rows.
+# For each paradigm of clustering, those settings on labels and their weight that it takes.
 GUIDANCE: dict[str, tuple[str, ...]] = {
     "unsupervised": (),
     "semisupervised": ("mu", "scores_share"),
@@ -46,7 +48,7 @@ def _engine_names() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(DataSettings):
-    """Which data, and how W is to be fitted."""
+    """Settings of a fit: the data set, the kernel, the solver and its stopping rule."""
 
     label: str | None = setting(
         None,
@@ -134,36 +136,36 @@ class Settings(DataSettings):
         super().__post_init__()
         if self.scheduler is not None:
             registries().cluster_place(self.scheduler)
-        _choose("solver", self.solver, _solver_names())
-        _choose("engine", self.engine, _engine_names())
+        _check_choice("solver", self.solver, _solver_names())
+        _check_choice("engine", self.engine, _engine_names())
         self.build_kernel()
         registries().check_data(self.dataset, self.n_components)
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """Name of the flow run: data set, kernel and q."""
         q = "" if self.n_components is None else f" q={self.n_components}"
         return f"{self.dataset} {self.kernel}{q}"
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by."""
+        """Words that tell runs apart: data set and kernel."""
         return (self.dataset, self.kernel)
 
     def build_kernel(self) -> Kernel:
-        """Return the kernel with the parameters that were given."""
-        kind = registries().KERNELS[_choose("kernel", self.kernel, _kernel_names())]
+        """Return the kernel with the parameters that are set; raise SettingsError for others."""
+        kind = registries().KERNELS[_check_choice("kernel", self.kernel, _kernel_names())]
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
         allowed = [name for name in _KERNEL_PARAMETERS if name in kind.__dataclass_fields__]
-        odd = [name for name in given if name not in allowed]
-        if odd:
+        foreign = [name for name in given if name not in allowed]
+        if foreign:
             raise SettingsError(
-                f"`{odd[0]}` is no parameter of the {self.kernel} kernel, which takes "
+                f"`{foreign[0]}` is no parameter of the {self.kernel} kernel, which takes "
                 f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
             )
         if "sigma" in given:
-            given["sigma"] = _width(given["sigma"])
+            given["sigma"] = _parse_width(given["sigma"])
         try:
             kernel: Kernel = kind(**given)
         except ValueError as error:
@@ -173,7 +175,7 @@ class Settings(DataSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSettings(Settings):
-    """What is kept as a run."""
+    """Settings of a flow that saves its result as a run."""
 
     run: str | None = setting(
         None, about="Name to keep the run under. Default: such as wine-gaussian-q2."
@@ -206,13 +208,13 @@ class KeptSettings(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the result: runs that are alike in it can go on from each other."""
+        """All settings that decide the result; a run can resume one with the same identity."""
         return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings(Settings):
-    """How the W of largest objective is looked for, where y is known: see docs/solvers.md."""
+    """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""
 
     selection: str = setting(
         "heldout",
@@ -240,12 +242,12 @@ class SearchSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _choose("selection", self.selection, [*registries().SELECTIONS, NO_SELECTION])
+        _check_choice("selection", self.selection, [*registries().SELECTIONS, NO_SELECTION])
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossvalSettings(SearchSettings, KeptSettings):
-    """A stratified cross-validation of W with an RBF support vector machine on X W."""
+    """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
     run: str | None = setting(
         None,
@@ -264,20 +266,20 @@ class CrossvalSettings(SearchSettings, KeptSettings):
 
     @property
     def numbers(self) -> range:
-        """The folds to run, counted from 1."""
+        """Numbers of the folds to run, counted from 1."""
         return range(1, (self.first or self.folds) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings(SearchSettings, KeptSettings):
-    """A fit of W on all rows, kept as a run."""
+    """Settings of a fit of W to all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings(KeptSettings):
-    """Clusters of all rows and the W in which they show, kept as a run."""
+    """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
 
-    # What these three are for is another thing here.
+    # Declared again, because these three have other meanings here, and other help texts.
     label: str | None = setting(
         None,
         about="Which label has the classes: to count, and for semisupervised to tell some of. "
@@ -337,24 +339,24 @@ class ClusterSettings(KeptSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _choose("paradigm", self.paradigm, list(GUIDANCE))
+        _check_choice("paradigm", self.paradigm, list(GUIDANCE))
         self._check_guidance()
         if self.run_to_avoid is not None:
             registries().check_run_name(self.run_to_avoid)
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """Name of the flow run: data set, paradigm, kernel and k."""
         k = "" if self.n_clusters is None else f" k={self.n_clusters}"
         return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What runs are told apart by."""
+        """Words that tell runs apart: data set, paradigm and kernel."""
         return (self.dataset, self.paradigm, self.kernel)
 
     def _check_guidance(self) -> None:
-        """Raise SettingsError where something is given that the paradigm has no use for."""
+        """Raise SettingsError if a setting is given that the paradigm does not take."""
         for name in dict.fromkeys(name for taken in GUIDANCE.values() for name in taken):
             value = getattr(self, name)
             if value is not None and name not in GUIDANCE[self.paradigm]:
@@ -366,18 +368,18 @@ class ClusterSettings(KeptSettings):
 
     @property
     def run_to_avoid(self) -> str | None:
-        """The run whose clusters are to be avoided, where it is not a label."""
+        """Name of the run whose clusters are to be avoided, or None if `avoid` is a label."""
         avoid = self.avoid or ""
-        return avoid.removeprefix(_RUN) if avoid.startswith(_RUN) else None
+        return avoid.removeprefix(_RUN_PREFIX) if avoid.startswith(_RUN_PREFIX) else None
 
 
-def _choose(name: str, value: str, names: list[str]) -> str:
+def _check_choice(name: str, value: str, names: list[str]) -> str:
     if value not in names:
         raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
     return value
 
 
-def _width(sigma: float | str) -> float | str:
+def _parse_width(sigma: float | str) -> float | str:
     if isinstance(sigma, str) and sigma in registries().WIDTHS:
         return sigma
     try:

@@ -1,1 +1,1 @@
-"""A run under Prefect: the server learns how far it is, how it ended, and asks it to stop."""
+"""Runs under Prefect: they report progress and their end to the server, and obey a cancellation."""

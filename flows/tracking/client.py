@@ -1,4 +1,4 @@
-"""Short talks with the Prefect server: they tell at once whether it is away."""
+"""A client for short calls to the Prefect server, which fails at once if the server is away."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from prefect.settings import (
 from flows.errors import FlowError
 from flows.services.prefect import not_admitted, without_password
 
-# A page with pictures takes a server with much to do some seconds.
-_SECONDS = 20.0
-# What was made of settings, by their id: they live on with it.
-_CHANGED: dict[tuple[int, str], tuple[Settings, Settings]] = {}
+# A busy server takes some seconds for an artifact with pictures.
+_TIMEOUT_SECONDS = 20.0
+# Changed copies of settings, by the id of the original and the name of the changed setting. The
+# original is held here, too, so that no other object can get its id.
+_SETTINGS_CACHE: dict[tuple[int, str], tuple[Settings, Settings]] = {}
 
 
 class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
@@ -34,14 +35,15 @@ class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
 
 @contextmanager
 def prefect_client() -> Iterator[SyncPrefectClient]:
-    """Yield a client of the server in use; whatever shows that it is away is a ServerAway.
+    """Yield a client of the server in use; raise ServerUnreachable if the server is away.
 
-    Prefect's own would wait a minute for it: what is computed waits for nobody.
+    By default Prefect's client would wait a minute for it, but a computation must not wait for the
+    server.
     """
     try:
         with (
-            _set(PREFECT_CLIENT_MAX_RETRIES, 0),
-            get_client(httpx_settings=_connection(), sync_client=True) as client,
+            _temporary_setting(PREFECT_CLIENT_MAX_RETRIES, 0),
+            get_client(httpx_settings=_httpx_settings(), sync_client=True) as client,
         ):
             yield client
     except httpx.TransportError as error:
@@ -54,48 +56,52 @@ def prefect_client() -> Iterator[SyncPrefectClient]:
             raise FlowError(not_admitted(server_address(), given=given)) from error
         if not error.response.is_server_error:
             raise
-        said = without_password(str(error))
+        message = without_password(str(error))
         raise ServerUnreachable(
-            f"the Prefect server at {server_address()} has trouble: {said}"
+            f"the Prefect server at {server_address()} has trouble: {message}"
         ) from error
 
 
 @contextmanager
 def without_heartbeats() -> Iterator[None]:
-    """Let flows of the block end at once: Prefect looks once a second whether to stop beating."""
-    with _set(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
+    """Switch Prefect's heartbeats off for flows in the block, so that they end at once.
+
+    At the end of a flow, the heartbeat thread notices only once a second that it has to stop.
+    """
+    with _temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
         yield
 
 
 def check_admitted() -> None:
-    """Raise FlowError where the server in use wants another password than Prefect has."""
+    """Raise FlowError if the server in use demands a password other than Prefect's setting."""
     with prefect_client() as client:
         client.hello()
 
 
 def server_address() -> str:
-    """Return where the server in use answers; nothing where Prefect has one inside."""
+    """Return the address of the API in use, or an empty text for Prefect's ephemeral server."""
     return without_password(PREFECT_API_URL.value() or "")
 
 
-def _connection() -> dict[str, Any]:
-    """Return settings of httpx."""
+def _httpx_settings() -> dict[str, Any]:
+    """Return the settings of httpx for the server in use."""
     if not server_address().startswith("http://"):
-        return {"timeout": _SECONDS}
-    # Where no certificate is shown, none need be read to check it by: 0.04 s.
-    return {"timeout": _SECONDS, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
+        return {"timeout": _TIMEOUT_SECONDS}
+    # Over plain HTTP no certificate is checked, so none are loaded. That saves 0.04 s.
+    return {"timeout": _TIMEOUT_SECONDS, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
 
 
 @contextmanager
-def _set(setting: Any, value: int | None) -> Iterator[None]:
-    """Change a setting in the block.
+def _temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
+    """Change one of Prefect's settings in the block.
 
-    For each change Prefect reads all of its environment again, which takes 0.1 s.
+    Changed settings are cached: for each change Prefect reads its whole environment again, which
+    takes 0.1 s.
     """
     context = get_settings_context()
     key = id(context.settings), setting.name
-    if key not in _CHANGED:
+    if key not in _SETTINGS_CACHE:
         changed = context.settings.copy_with_update({setting: value})
-        _CHANGED[key] = context.settings, changed
-    with SettingsContext(profile=context.profile, settings=_CHANGED[key][1]):
+        _SETTINGS_CACHE[key] = context.settings, changed
+    with SettingsContext(profile=context.profile, settings=_SETTINGS_CACHE[key][1]):
         yield

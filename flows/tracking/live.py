@@ -1,6 +1,6 @@
-"""Who follows a run under Prefect: shows how far it is, and hears when it is to be cancelled.
+"""The thread that shows the progress of a flow run in Prefect, and obeys its cancellation.
 
-All of it from a thread of its own: what is computed does not wait for the server.
+It is a thread of its own so that the computation does not wait for the server.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from flows.interface.interrupts import interrupt
 from flows.interface.progress import TimeLeft
 from flows.tracking.client import ServerUnreachable, prefect_client
 
-# A look takes some 30 ms of a server that may share the cores: every third second is enough ...
+# Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
 _SECONDS = 3.0
-# ... and where it is away, it is not asked again that soon.
-_AWAY_SECONDS = 5.0
+# Seconds until the next attempt if the server is away.
+_RETRY_SECONDS = 5.0
 
 
 class LiveRun:
-    """A watcher that keeps a progress artifact of a flow run up to date, in a block.
+    """A watcher that keeps the progress artifact of a flow run up to date, as a context manager.
 
     Parameters
     ----------
     run : UUID
+        Id of the flow run.
     key : str
-        Of the artifacts.
+        Prefix of the keys of its artifacts.
     title : str
-        What the artifact says before there is anything to say.
+        Text of the artifact until there is progress.
     tags : set of str
-        What to tag the run with.
+        Tags of the run.
     beat : callable
-        Called as long as the run goes on, every few seconds.
+        Called every few seconds as long as the run goes on.
 
     Attributes
     ----------
     cancelled : bool
-        Whether the run was to be cancelled: the main thread is interrupted then.
+        Whether the run was cancelled. If so, the main thread has been interrupted.
     dashboard : str
-        The page of the Dask cluster that computes, if one does.
+        Address of the dashboard of the Dask cluster that computes, empty if there is none.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class LiveRun:
         self.cancelled = False
         self._run, self._key, self._tags, self._beat = run, key, tags, beat
         self._share, self._text = 0.0, title
-        self._left = TimeLeft()
-        self.dashboard, self._linked = "", False
+        self._time_left = TimeLeft()
+        self.dashboard, self._dashboard_linked = "", False
         self._artifact: UUID | None = None
-        self._shown: tuple[float, str] | None = None
+        self._last_shown: tuple[float, str] | None = None
         self._ended = threading.Event()
-        self._interrupts = threading.current_thread() is threading.main_thread()
+        self._may_interrupt = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._follow,), name="follower", daemon=True
         )
@@ -76,17 +77,17 @@ class LiveRun:
         self._thread.join()
 
     def tick(self, share: float, text: str) -> None:
-        """Take note of how far the run is."""
-        self._left.tick(share)
+        """Record the progress of the run."""
+        self._time_left.tick(share)
         self._share, self._text = share, text
-        self.dashboard = self.dashboard or _dashboard()
+        self.dashboard = self.dashboard or _dashboard_url()
 
     def linked(self, url: str) -> None:
-        """Do nothing: whoever reads the artifact is there."""
+        """Do nothing: the reader of the artifact has that page open already."""
 
     def noted(self, text: str) -> None:
-        """Let the log of the run have it."""
-        with suppress(MissingContextError):  # a thread of its own
+        """Write the text to the log of the run."""
+        with suppress(MissingContextError):  # called from a thread that Prefect does not know
             get_run_logger().warning(text)
 
     def _follow(self) -> None:
@@ -95,46 +96,46 @@ class LiveRun:
                 self._follow_with_one_client()
                 return
             self._beat()
-            if self._ended.wait(_AWAY_SECONDS):
+            if self._ended.wait(_RETRY_SECONDS):
                 return
 
     def _follow_with_one_client(self) -> None:
-        # A client of its own for each look would ask for more than the look does.
+        # Making a new client for each update would cost the server more than the update itself.
         with prefect_client() as client:
-            self._tag(client)
-            self._look(client)
+            self._set_tags(client)
+            self._update(client)
             while not self._ended.wait(_SECONDS):
-                self._look(client)
-            self._show(client, self._text)
+                self._update(client)
+            self._show_progress(client, self._text)
 
-    def _look(self, client: SyncPrefectClient) -> None:
-        """Show how far the run is, and ask after it."""
+    def _update(self, client: SyncPrefectClient) -> None:
+        """Show the progress of the run, and interrupt it if it was cancelled."""
         self._beat()
-        self._show(client, self._left.after(self._text))
+        self._show_progress(client, self._time_left.after(self._text))
         self._show_dashboard(client)
-        self._obey(client)
+        self._interrupt_if_cancelled(client)
 
-    def _tag(self, client: SyncPrefectClient) -> None:
-        # Here, and not by whoever starts the flow: that may be a schedule, or the form of the UI.
-        # Nor by Prefect's `tags`: tasks would have them too, and ask for a limit of each, for two
-        # seconds.
+    def _set_tags(self, client: SyncPrefectClient) -> None:
+        # The tags are set here and not at the start of the flow, because a schedule or the form in
+        # the UI may start it. They are not set by Prefect's `tags`, because tasks would get them
+        # too, and look up a concurrency limit for each, which takes two seconds.
         client.update_flow_run(self._run, tags=self._tags)
 
-    def _show(self, client: SyncPrefectClient, text: str) -> None:
-        if (self._share, text) == self._shown:
+    def _show_progress(self, client: SyncPrefectClient, text: str) -> None:
+        if (self._share, text) == self._last_shown:
             return
         progress = 100.0 * self._share
         if self._artifact is None:
             self._artifact = self._create(client, "progress", progress, text)
         else:
             client.update_artifact(self._artifact, ArtifactUpdate(data=progress, description=text))
-        self._shown = (self._share, text)
+        self._last_shown = (self._share, text)
 
     def _show_dashboard(self, client: SyncPrefectClient) -> None:
-        if self.dashboard and not self._linked:
+        if self.dashboard and not self._dashboard_linked:
             link = f"[{self.dashboard}]({self.dashboard})"
             self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
-            self._linked = True
+            self._dashboard_linked = True
 
     def _create(
         self, client: SyncPrefectClient, kind: str, data: Any, text: str, name: str = "progress"
@@ -148,9 +149,9 @@ class LiveRun:
         )
         return client.create_artifact(artifact).id
 
-    def _obey(self, client: SyncPrefectClient) -> None:
-        """Interrupt the main thread once if the run is to be cancelled."""
-        if self.cancelled or not self._interrupts:
+    def _interrupt_if_cancelled(self, client: SyncPrefectClient) -> None:
+        """Interrupt the main thread, once, if the run was cancelled."""
+        if self.cancelled or not self._may_interrupt:
             return
         state = client.read_flow_run(self._run).state
         self.cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
@@ -158,8 +159,8 @@ class LiveRun:
             interrupt()
 
 
-def _dashboard() -> str:
-    """Return the page of the Dask cluster that this thread computes on, if it does."""
+def _dashboard_url() -> str:
+    """Return the dashboard of the Dask cluster that this thread computes on, or an empty text."""
     client = sys.modules.get("distributed.client")
     if client is not None:
         with suppress(ValueError):

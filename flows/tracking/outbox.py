@@ -1,7 +1,8 @@
-"""What this machine knows of a flow run, kept until the Prefect server knows it too.
+"""Receipts of flow runs: files on this machine with what the Prefect server does not know yet.
 
-A run leaves a slip when it begins. Who finds a slip whose run is over delivers what the server
-has missed; who finds one whose process has died without a word tells the server so.
+A run writes a receipt when it starts. The next command that finds the receipt of a finished run
+sends the server what it has missed. If the process of the run has died without reporting its end,
+that command reports the crash.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ from storage import DamagedStore, home
 from storage.atomic import explain_os_errors, replace_synced
 from storage.records import check_field_types, read_sealed, to_sealed_json
 
-# Seconds after which a run of another machine that has not been heard of is over.
-_OVER_AFTER = 120.0
+# A run of another machine counts as dead after this many seconds without a sign of life.
+_DEAD_AFTER_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class ArtifactPage:
-    """What the UI shows of a run that is over, an artifact of Prefect.
+    """A Prefect artifact that the UI shows of a finished run.
 
     Attributes
     ----------
     key : str
+        Key of the artifact.
     type : str
-        markdown or table.
+        Its type, markdown or table.
     data : str
-        Markdown, or rows in JSON.
+        Its content: markdown, or rows in JSON.
     description : str
+        Its description.
     """
 
     key: str
@@ -54,26 +57,27 @@ class ArtifactPage:
 
 @dataclass(frozen=True)
 class RunReceipt:
-    """What is known here of a flow run.
+    """The receipt of a flow run on this machine.
 
     Attributes
     ----------
     run : str
-        Its id.
+        Id of the flow run.
     api : str
-        The server that has it.
+        Address of the API of its server.
     host : str
-        The machine that it runs on.
+        Name of the machine that it runs on.
     pid : int
+        Process that it runs in.
     created : float
-        When the process began, in seconds since the machine did: another one may have its number
-        by now.
+        Start of the process, in seconds since the boot. It tells the process from a later one
+        with the same pid.
     ended : str
-        How it ended, a name of Prefect's `StateType`; empty while it goes on.
+        Its final state, a name of Prefect's `StateType`; empty while it runs.
     message : str
-        What is said of the end.
-    pages : tuple of Page
-        What the server has yet to be given.
+        Message of its final state.
+    pages : tuple of ArtifactPage
+        Artifacts that the server does not have yet.
     """
 
     run: str
@@ -87,58 +91,60 @@ class RunReceipt:
 
     @classmethod
     def of(cls, run: UUID) -> RunReceipt:
-        """Return the slip of a run of this process, which begins."""
+        """Return the receipt of a run that starts in this process."""
         own = psutil.Process()
         return cls(str(run), server_address(), platform.node(), own.pid, process_start(own))
 
     @classmethod
     def read(cls, path: Path) -> RunReceipt:
-        """Read a slip."""
+        """Read a receipt from its file."""
         record = read_sealed(path, "what is known of a flow run")
-        slip = cls(**{**record, "pages": tuple(ArtifactPage(**page) for page in record["pages"])})
-        check_field_types(slip)
-        return slip
+        receipt = cls(
+            **{**record, "pages": tuple(ArtifactPage(**page) for page in record["pages"])}
+        )
+        check_field_types(receipt)
+        return receipt
 
     def over(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
-        """Return the slip of the run when it is over."""
+        """Return the receipt of the run with its final state and its artifacts."""
         return replace(self, ended=ended.name, message=message, pages=pages)
 
     def keep(self) -> None:
-        """Write it down."""
+        """Write the receipt to its file."""
         with explain_os_errors(_folder()):
             _folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         replace_synced(self._path, to_sealed_json(asdict(self)))
 
     def beat(self) -> None:
-        """Show other machines that its process lives."""
+        """Touch the file, which shows other machines that the process lives."""
         with suppress(OSError):
             os.utime(self._path)
 
     def drop(self) -> None:
-        """Forget it: the server knows."""
+        """Remove the file, because the server knows everything."""
         with explain_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
     def hand_pages(self) -> RunReceipt:
-        """Give the server the pages that it has not; return what is left to tell."""
+        """Send the server the artifacts that it does not have; return the receipt without them."""
         if not self.pages:
             return self
         with prefect_client() as client:
             for page in self.pages:
                 client.create_artifact(ArtifactCreate(flow_run_id=UUID(self.run), **asdict(page)))
-        told = replace(self, pages=())
-        told.keep()
-        return told
+        receipt = replace(self, pages=())
+        receipt.keep()
+        return receipt
 
     def tell_end(self) -> None:
-        """Tell the server how the run ended, whatever it takes it for."""
+        """Set the final state of the run on the server, whatever state it has there."""
         with prefect_client() as client:
-            _end(client, UUID(self.run), StateType[self.ended], self.message)
+            _set_final_state(client, UUID(self.run), StateType[self.ended], self.message)
         self.drop()
 
     def settle(self) -> None:
-        """See to it that the server knows of a run whose process is gone."""
-        if self._alive:
+        """Report the run to the server if its process has ended, and remove the receipt."""
+        if self._is_alive:
             return
         with prefect_client() as client:
             try:
@@ -146,14 +152,17 @@ class RunReceipt:
             except ObjectNotFound:
                 self.drop()
                 return
-        slip = (self if self.ended else self._died(run)).hand_pages()
-        if run.state_type is StateType[slip.ended]:
-            slip.drop()
+        receipt = (self if self.ended else self._after_crash(run)).hand_pages()
+        if run.state_type is StateType[receipt.ended]:
+            receipt.drop()
         else:
-            slip.tell_end()
+            receipt.tell_end()
 
-    def _died(self, run: FlowRun) -> RunReceipt:
-        """Return how a run ended that could not say it: as the server has it, if that is an end."""
+    def _after_crash(self, run: FlowRun) -> RunReceipt:
+        """Return the receipt of a run whose process died before it could report its end.
+
+        Its state is the one on the server if that is final, else Cancelled or Crashed.
+        """
         if run.state is not None and run.state.is_final():
             return self.over(run.state.type, "")
         if run.state is not None and run.state.is_cancelling():
@@ -161,12 +170,12 @@ class RunReceipt:
         return self.over(StateType.CRASHED, f"Its process {self.pid} ended without a word.")
 
     @property
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         if self.host == platform.node():
             return is_alive(self.pid, self.created) is not None
         with suppress(OSError):
-            return time.time() - self._path.stat().st_mtime < _OVER_AFTER
-        return True  # whoever has removed it knows
+            return time.time() - self._path.stat().st_mtime < _DEAD_AFTER_SECONDS
+        return True  # another process has settled the run and removed the file
 
     @property
     def _path(self) -> Path:
@@ -174,14 +183,14 @@ class RunReceipt:
 
 
 def send_receipts() -> None:
-    """Tell the server in use what it has missed of the runs of this home."""
-    for slip in _receipts():
-        if slip.api == server_address():
+    """Send the server in use what it has missed of the runs of this home."""
+    for receipt in _read_receipts():
+        if receipt.api == server_address():
             with suppress(ServerUnreachable):
-                slip.settle()
+                receipt.settle()
 
 
-def _end(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -> None:
+def _set_final_state(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -> None:
     client.set_flow_run_state(run, State(type=ended, message=message), force=True)
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     for task in client.read_task_runs(flow_run_filter=only):
@@ -189,9 +198,9 @@ def _end(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -
             client.set_task_run_state(task.id, State(type=ended), force=True)
 
 
-def _receipts() -> Iterator[RunReceipt]:
+def _read_receipts() -> Iterator[RunReceipt]:
     for path in sorted(_folder().glob("*.json")):
-        # One that cannot be read was not written by us, or is gone by now.
+        # A receipt that cannot be read was not written by us, or has been removed meanwhile.
         with suppress(OSError, DamagedStore, ValueError, TypeError, KeyError):
             yield RunReceipt.read(path)
 

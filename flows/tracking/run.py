@@ -1,4 +1,4 @@
-"""A run under Prefect: what the server is told of it, however it ends, and when it is away."""
+"""Run a flow under Prefect so that the server learns its end, even if the server was away."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from flows.tracking.live import LiveRun
 from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
 from storage import DownloadError, StorageError, report_path
 
-# For how long a run that is over waits for a server that is away, and how often it asks.
-_PATIENCE, _EVERY = 180.0, 1.0
+# Seconds that a finished run waits for a server that is away, and seconds between two attempts.
+_PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 
 
 @dataclass
 class RunOutcome:
-    """What came of a run, for whoever started it: without its server Prefect cannot say.
+    """The outcome of a flow run, for its caller: Prefect cannot return it if the server is away.
 
     Attributes
     ----------
-    slip : Slip or None
-        What the server has to know.
+    slip : RunReceipt or None
+        The receipt with what the server does not know yet.
     summary : dict or None
-        What the flow returns.
+        The summary that the flow returns.
     error : Exception or None
-        What it raises.
+        The error that the flow raises.
     """
 
     slip: RunReceipt | None = None
@@ -54,99 +54,103 @@ class RunOutcome:
 
     @property
     def known(self) -> bool:
-        """Whether the run has come to an end of its own."""
+        """Return whether the run has ended with a summary or an error of its own."""
         return self.summary is not None or self.error is not None
 
     def result(self) -> dict[str, Any]:
-        """Return or raise what the flow does."""
+        """Return the summary of the flow, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.summary or {}
 
 
-# A flow takes and returns JSON only.
-_OUTCOME: ContextVar[RunOutcome | None] = ContextVar("outcome", default=None)
+# A flow takes and returns JSON only, so the outcome cannot be passed to it.
+_CURRENT_OUTCOME: ContextVar[RunOutcome | None] = ContextVar("outcome", default=None)
 
 
 class TrackedRun:
-    """A flow run in the block of `tracked`.
+    """A flow run within the block of `track_run`.
 
     Parameters
     ----------
     key : str
-        Of what the run shows.
-    follower : Follower
-    outcome : Outcome
+        Prefix of the keys of its artifacts.
+    slip : RunReceipt
+        Its receipt on this machine.
+    follower : LiveRun
+        The thread that shows its progress.
+    outcome : RunOutcome
+        Object that takes its outcome.
     """
 
     def __init__(self, key: str, slip: RunReceipt, follower: LiveRun, outcome: RunOutcome) -> None:
-        self._key, self._slip, self._follower, self._outcome = key, slip, follower, outcome
+        self._key, self._receipt, self._follower, self._outcome = key, slip, follower, outcome
 
     def links(self, summary: dict[str, Any]) -> dict[str, str]:
-        """Return what there is to see of a run that was kept, by what it is."""
-        known = {
-            "Report": _report(summary["run"]),
+        """Return links to the report, the folder and the dashboard of a saved run, by title."""
+        links = {
+            "Report": _report_link(summary["run"]),
             "Folder of the run": Path(summary["path"]).parent.as_uri(),
             "Dask dashboard": self._follower.dashboard,
         }
-        return {name: url for name, url in known.items() if url}
+        return {name: url for name, url in links.items() if url}
 
     def page(self, markdown: str) -> ArtifactPage:
-        """Return a page to be shown when the run has finished."""
+        """Return a markdown artifact for `finished`."""
         return ArtifactPage(self._key, "markdown", markdown)
 
     def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
-        """Return a table to be shown when the run has finished."""
+        """Return a table artifact for `finished`."""
         return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
 
     def finished(self, summary: dict[str, Any], *pages: ArtifactPage) -> dict[str, Any]:
-        """Show what has been done; return the summary, with where the run is shown."""
+        """Send the artifacts to the server; return the summary with the id and page of the run."""
         self._outcome.summary = {**summary, "flow_run": current_run()}
-        self._outcome.slip = self._kept(StateType.COMPLETED, "", *pages)
-        self._outcome.slip = _handed(self._outcome.slip)
+        self._outcome.slip = self._save_receipt(StateType.COMPLETED, "", *pages)
+        self._outcome.slip = _send_pages(self._outcome.slip)
         return self._outcome.summary
 
     def failed(self, error: Exception) -> None:
-        """Take note of an error, which Prefect tells the server if there is one."""
+        """Record an error, which Prefect reports to the server; raise Abort if that is away."""
         self._outcome.error = error
-        said = without_password(f"{type(error).__name__}: {error}")
-        with suppress(StorageError):  # of a full disk the error itself tells
-            self._outcome.slip = self._kept(StateType.FAILED, said)
+        message = without_password(f"{type(error).__name__}: {error}")
+        with suppress(StorageError):  # if the disk is full, `error` says so itself
+            self._outcome.slip = self._save_receipt(StateType.FAILED, message)
         with suppress(ServerUnreachable), prefect_client() as client:
             client.hello()
             return
         raise Abort("the Prefect server is away") from error
 
     def interrupted(self) -> None:
-        """Tell the server that the run was cancelled, which Prefect would call a crash."""
+        """Report to the server that the run was cancelled; Prefect would report a crash."""
         if self._outcome.known:
             raise Abort("interrupted when all was done")
         how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
         self._outcome.error = Interrupted(how)
         with suppress(StorageError):
-            self._outcome.slip = self._kept(StateType.CANCELLED, f"The run was {how}.")
-        _tell(self._outcome)
+            self._outcome.slip = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
+        _send_outcome(self._outcome)
         raise Abort(how)
 
-    def _kept(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
-        slip = self._slip.over(ended, message, *pages)
-        slip.keep()
-        return slip
+    def _save_receipt(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
+        receipt = self._receipt.over(ended, message, *pages)
+        receipt.keep()
+        return receipt
 
 
 @contextmanager
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
-    """Show the run of the block as it goes on, and see to it that its end is known."""
+    """Show the progress of the flow run in the block, and report its end to the server."""
     send_receipts()
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
-    slip = RunReceipt.of(run)
-    slip.keep()
+    receipt = RunReceipt.of(run)
+    receipt.keep()
     url = current_run()["url"]
     if url is not None:
         progress_link(url)
     tags = {*flow_run.tags, *settings.subject}
-    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, slip.beat)
-    this = TrackedRun(key, slip, follower, _OUTCOME.get() or RunOutcome())
+    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.beat)
+    this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
     try:
         with interrupts_insist(), follower, watch_progress(follower):
             yield this
@@ -160,73 +164,76 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
 
 
 def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[str, Any]:
-    """Run a flow here; a server that goes away takes nothing of what has been done."""
+    """Run a flow in this process; return its summary even if the server goes away meanwhile."""
     outcome = RunOutcome()
-    token = _OUTCOME.set(outcome)
+    token = _CURRENT_OUTCOME.set(outcome)
     try:
-        # A run that dies here is told of by its slip.
+        # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
         with without_heartbeats():
             flow(settings)
-    except (Abort, httpx.HTTPError) as left:
+    except (Abort, httpx.HTTPError) as error:
         if not outcome.known:
-            said = without_password(str(left)) or type(left).__name__
-            raise FlowError(f"Prefect ended the run: {said}") from left
-        _tell(outcome)
+            message = without_password(str(error)) or type(error).__name__
+            raise FlowError(f"Prefect ended the run: {message}") from error
+        _send_outcome(outcome)
     except Exception:
-        _forget(outcome)
+        _drop_receipt(outcome)
         raise
     else:
-        _forget(outcome)
+        _drop_receipt(outcome)
     finally:
-        _OUTCOME.reset(token)
+        _CURRENT_OUTCOME.reset(token)
     return outcome.result()
 
 
 def artifact_key(*parts: str) -> str:
-    """Return a key of lowercase letters, digits and dashes, as Prefect wants it."""
+    """Return an artifact key of lowercase letters, digits and dashes, as Prefect requires."""
     text = "-".join(parts).lower()
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
 
 
 def rename_run(name: str) -> None:
-    """Give the current run a name that only its data could tell."""
+    """Rename the current flow run, once its data are read and the name is known."""
     if name != flow_run.name:
         with suppress(ServerUnreachable), prefect_client() as client:
             client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
 def current_run() -> dict[str, str | None]:
-    """Return the id and the page of the current run; a server without pages has none."""
+    """Return the id and the page of the current run; a server without UI has no page."""
     identity = UUID(str(flow_run.id))
     url = url_for("flow-run", obj_id=identity)
     return {"id": str(identity), "url": url and without_password(url)}
 
 
-def _report(run: str) -> str:
-    """Return the link to the report of a run, if there is one: the server makes it when asked."""
+def _report_link(run: str) -> str:
+    """Return the link to the report of a run, or an empty text if there is none.
+
+    The report server makes a report when its page is opened, so there it always exists.
+    """
     url = report_url(run)
     return url if url.startswith("http") or report_path(run).exists() else ""
 
 
-def _handed(slip: RunReceipt) -> RunReceipt:
-    """Give the server what the run has to show; leave Prefect if it stays away too long."""
-    until, told = time.monotonic() + _PATIENCE, False
+def _send_pages(receipt: RunReceipt) -> RunReceipt:
+    """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
+    until, is_announced = time.monotonic() + _PATIENCE, False
     while True:
         try:
-            return slip.hand_pages()
+            return receipt.hand_pages()
         except ServerUnreachable as away:
-            if not told:
+            if not is_announced:
                 progress_note(
                     f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
                 )
-            told = True
+            is_announced = True
             if time.monotonic() > until:
                 raise Abort(str(away)) from away
-        time.sleep(_EVERY)
+        time.sleep(_RETRY_SECONDS)
 
 
-def _tell(outcome: RunOutcome) -> None:
-    """Tell the server what it has yet to know of a run that has left Prefect."""
+def _send_outcome(outcome: RunOutcome) -> None:
+    """Send the server what it does not know yet of a run that Prefect no longer reports."""
     if outcome.slip is None:
         return
     try:
@@ -239,13 +246,13 @@ def _tell(outcome: RunOutcome) -> None:
     outcome.slip = None
 
 
-def _forget(outcome: RunOutcome) -> None:
+def _drop_receipt(outcome: RunOutcome) -> None:
     if outcome.slip is not None:
         outcome.slip.drop()
 
 
 def worth_another_try(_task: Any, _run: Any, state: State[Any]) -> bool:
-    """Say whether what has failed may go right later: a network, or a cluster, that is away."""
+    """Return whether a failed task may succeed later: its network or its cluster was away."""
     try:
         state.result()
     except DownloadError:
@@ -257,7 +264,8 @@ def worth_another_try(_task: Any, _run: Any, state: State[Any]) -> bool:
     return False
 
 
-# For tasks that need more than this machine. What is computed by then is not computed again.
+# Prefect's options for tasks that need more than this machine. A retry continues from what the
+# failed attempt has saved.
 RETRIED: dict[str, Any] = {
     "retries": 2,
     "retry_delay_seconds": [10, 60],

@@ -1,6 +1,7 @@
-"""W and the embedding in turns: each is fitted to what the other says.
+"""Alternate between W and the spectral embedding: each is fitted to the other until both converge.
 
-Like `solver`, it knows neither Dask nor storage: how to embed and how to solve are callables.
+Like the solvers, this module knows neither Dask nor storage: its callers pass the steps that
+embed and solve.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ism_dask.status import Status
 
 _Solved_co = TypeVar("_Solved_co", covariant=True)
 
-# Eigenvalues below this share of the largest may change as they like: they are rounding.
-_NULL = 1e-6
+# Eigenvalues below this share of the largest are rounding: their changes do not count.
+_ROUNDING_SHARE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +30,9 @@ class EmbeddedW(Generic[_Solved_co]):
 
     Attributes
     ----------
-    solved : whatever `solve` returned
+    solved : whatever `AlternationSteps.solve` returned beside the solution
     solution : Solution
-        In it.
+        The solution with this W.
     embedding : Embedding
     """
 
@@ -42,7 +43,7 @@ class EmbeddedW(Generic[_Solved_co]):
 
 @dataclass(frozen=True, eq=False)
 class AlternationResult(Generic[_Solved_co]):
-    """The best pair, and how it was come by."""
+    """The best W with its embedding, all rounds, and how the alternation ended."""
 
     best: EmbeddedW[_Solved_co]
     rounds: tuple[Round, ...]
@@ -51,25 +52,25 @@ class AlternationResult(Generic[_Solved_co]):
 
 
 class AlternationSteps(Protocol[_Solved_co]):
-    """How to embed, and how to solve."""
+    """The two steps of a round, embed and solve, and their variants."""
 
     def begin(self) -> Embedding:
         """Return the embedding of all features, or of a first W."""
 
     def solve(self, embedding: Embedding, last: Solution | None) -> tuple[_Solved_co, Solution]:
-        """Return W under an embedding, from the last solution on, if there is one."""
+        """Fit W to an embedding, starting from the last solution if there is one."""
 
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
 
     def fully(self) -> AlternationSteps[_Solved_co]:
-        """Return the same turns, each W of which is solved for until it is stationary.
+        """Return the same steps, with each W solved until it is stationary.
 
-        Themselves, where it is in any case.
+        They return themselves if they solve so far in any case.
         """
 
     def unhurried(self) -> AlternationSteps[_Solved_co]:
-        """Return the same turns, for which the time that the fit may take does not count."""
+        """Return the same steps without the time limit of the fit."""
 
 
 def alternate(
@@ -81,42 +82,43 @@ def alternate(
     comparable: bool,
     on_round: Callable[[Round], None] | None = None,
 ) -> AlternationResult[_Solved_co]:
-    """Take turns until the eigenvalues of the embedding change by less than `tol`.
+    """Alternate until the eigenvalues of the embedding change by less than `tol`.
 
-    From then on each W is solved for fully, and the turns end where the eigenvalues change by no
-    more even so. Then the last pair is the answer. Where they come to no such end, that with the
-    highest J is, if J of different rounds can be compared. Else it is the last again: each W is at
-    least as good as the one before under the Gamma of its own round, in which it began with that.
+    From then on each W is solved until it is stationary, and the alternation has converged when the
+    eigenvalues change by less than `tol` even so. The last W is then the answer. If it does not
+    converge, the answer is the W with the largest J, provided that J of different rounds is
+    comparable. Otherwise it is the last W again: under the Gamma of its own round, each W is at
+    least as good as the one before, from which that round started.
 
     Parameters
     ----------
-    turns : Turns
-    saved_fit : Journal
-        Which may know of rounds already.
+    turns : AlternationSteps
+    saved_fit : CheckpointedFit
+        Its checkpoint may contain earlier rounds.
     tol : float
     max_outer : int
-        Rounds at most.
+        Maximum number of rounds.
     comparable : bool
-        Whether the Gammas of all embeddings weigh the same.
+        Whether the Gammas of all embeddings have the same weight.
     on_round : callable, optional
         Called after each round.
     """
-    standing = saved_fit.outer
-    embedding = turns.begin() if standing is None else turns.embed(standing.last)
+    outer = saved_fit.outer
+    embedding = turns.begin() if outer is None else turns.embed(outer.last)
     best: EmbeddedW[_Solved_co] | None = None
     while True:
-        rounds, last = ((), None) if standing is None else (standing.rounds, standing.last)
+        rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
         fully = any(each.change < tol for each in rounds)
         solved, solution = (turns.fully() if fully else turns).solve(embedding, last)
-        following = turns.embed(solution)
-        change = _change(following.values, embedding.values)
-        embedding = following
-        # A W that was given back as it came has found nothing to settle at: so would the next.
-        stalled = solution.status is not Status.CONVERGED and _same(solution, last)
-        settled = change < tol and not stalled and (fully or turns.fully() is turns)
-        over = solution.status is Status.OVER_CAP
-        ends = settled or stalled or over or len(rounds) + 1 >= max_outer
-        done = Round(
+        next_embedding = turns.embed(solution)
+        change = _change(next_embedding.values, embedding.values)
+        embedding = next_embedding
+        # The solver returned the W it started from without converging: the next round would, too.
+        stalled = solution.status is not Status.CONVERGED and _same_W(solution, last)
+        converged = change < tol and not stalled and (fully or turns.fully() is turns)
+        time_is_up = solution.status is Status.OVER_CAP
+        is_last = converged or stalled or time_is_up or len(rounds) + 1 >= max_outer
+        record = Round(
             number=len(rounds) + 1,
             objective=solution.objective,
             affinity=float(embedding.values.sum()),
@@ -124,45 +126,44 @@ def alternate(
             change=change,
             iterations=solution.n_iter,
             seconds=saved_fit.seconds,
-            last=ends,
+            last=is_last,
         )
-        rounds = (*rounds, done)
+        rounds = (*rounds, record)
         if on_round is not None:
-            on_round(done)
-        better = standing is None or solution.objective >= standing.best.objective
-        if standing is None or settled or better or not comparable:
+            on_round(record)
+        better = outer is None or solution.objective >= outer.best.objective
+        if outer is None or converged or better or not comparable:
             best = EmbeddedW(solved, solution, embedding)
-            standing = OuterState(rounds, solution, solution, last, fully)
+            outer = OuterState(rounds, solution, solution, last, fully)
         else:
-            standing = replace(standing, rounds=rounds, last=solution)
-        if ends:
-            # The best may be of a round before the fit was cut off.
-            best = _restored_best(turns, standing) if best is None else best
-            return AlternationResult(best, rounds, settled and not over, over)
-        saved_fit.commit_outer(standing)
+            outer = replace(outer, rounds=rounds, last=solution)
+        if is_last:
+            # After an interruption, the best round may be in the checkpoint only.
+            best = _restored_best(turns, outer) if best is None else best
+            return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
+        saved_fit.commit_outer(outer)
 
 
-def _restored_best(
-    turns: AlternationSteps[_Solved_co], standing: OuterState
-) -> EmbeddedW[_Solved_co]:
-    """Return the best pair, of whose round only the solutions are known."""
-    # It is known to have ended in time: cut short now, it would come to another W.
+def _restored_best(turns: AlternationSteps[_Solved_co], outer: OuterState) -> EmbeddedW[_Solved_co]:
+    """Compute the best round again from the solutions in the checkpoint."""
+    # That round ended within the time limit; a limit now could lead to another W.
     turns = turns.unhurried()
-    before = standing.before
+    before = outer.before
     embedding = turns.begin() if before is None else turns.embed(before)
-    solved, solution = (turns.fully() if standing.fully else turns).solve(embedding, before)
+    solved, solution = (turns.fully() if outer.fully else turns).solve(embedding, before)
     return EmbeddedW(solved, solution, turns.embed(solution))
 
 
-def _same(solution: Solution, last: Solution | None) -> bool:
+def _same_W(solution: Solution, last: Solution | None) -> bool:
     return last is not None and np.array_equal(solution.W, last.W)
 
 
 def _change(values: Array, before: Array) -> float:
     """Return the largest change of an eigenvalue, relative to itself.
 
-    Relative to their norm the first few would drown what the last ones tell of small clusters.
+    Relative to the norm of all eigenvalues, the first few would hide the changes of the last ones,
+    which belong to small clusters.
     """
-    size = np.maximum(np.abs(values), _NULL * np.abs(values).max(initial=0.0))
+    size = np.maximum(np.abs(values), _ROUNDING_SHARE * np.abs(values).max(initial=0.0))
     changes = np.abs(values - before)
     return float(np.divide(changes, size, out=np.zeros_like(changes), where=size > 0).max())

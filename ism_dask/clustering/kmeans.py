@@ -1,4 +1,4 @@
-"""Centres of clusters: k-means, which is the nearest, how rows of known clusters pull them."""
+"""k-means: centres, nearest centres, and a constrained version that keeps given clusters."""
 
 from __future__ import annotations
 
@@ -10,67 +10,67 @@ from sklearn.cluster import KMeans
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_loops
 
-# Starts of k-means up to so many rows. With twenty clusters of some thirty faces the best of ten
-# was another for every seed, of fifty for none.
+# Starts of k-means: 50 up to 5,000 rows, 10 beyond. With twenty clusters of some thirty faces each,
+# the best of ten starts differed from seed to seed, the best of fifty did not.
 _FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
 
-# Turns of k-means at most; a few dozen are usual.
-_TURNS = 300
-# Rows that are looked at first to see whether enough of them differ, and the digits they differ in.
-_LOOKED_AT, _DIGITS = 1_000, 6
-# Centres among rows of length 1 that are nearer than this are one.
+# Maximum number of iterations of constrained k-means; a few dozen are usual.
+_MAX_ITERATIONS = 300
+# Rows first searched for enough distinct ones, and the decimals by which rows are compared.
+_FIRST_ROWS, _DIGITS = 1_000, 6
+# Centres of rows of length 1 that are nearer to each other than this count as one.
 _SAME = 1e-6
 
 
 def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tuple[Array, Array]:
-    """Return centres (k, d) and labels (n,) of k-means, the clusters numbered as they come up.
+    """Return centres (k, d) and labels (n,) of k-means, numbered in order of first appearance.
 
     Parameters
     ----------
     rows : (n, d) array
     k : int
-        Where fewer rows differ, some clusters have no rows.
+        Number of clusters. If there are fewer distinct rows, some clusters have no rows.
     seed : int or RandomState
     starts : int, optional
-        Default: 50 up to 5,000 rows, 10 beyond.
+        Number of starts. Default: 50 up to 5,000 rows, 10 beyond.
     """
     few = len(rows) <= _FEW_ROWS
     if starts is None:
         starts = _MANY_STARTS if few else _STARTS
-    # No more centres than there are different rows: k-means would warn of it, and a warning can
-    # be silenced for all threads of the process only.
-    count = _distinct(rows, k)
+    # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
+    # silenced for all threads of the process.
+    count = _count_distinct(rows, k)
     with single_threaded_loops(few):
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
     centres = _merge_equal_centres(means.cluster_centers_)
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
-    # k-means numbers clusters by its draws.
+    # scikit-learn numbers the clusters by its random draws.
     centres = centres[order_of_appearance(nearest_centres(rows, centres), k)]
     return centres, nearest_centres(rows, centres)
 
 
-def _distinct(rows: Array, k: int) -> int:
-    """Return how many of `rows` (n, d) differ, at most k."""
-    few = rows[:_LOOKED_AT]
-    for some in (few, rows):
-        # Rows of length 1 that agree to some digits are one.
-        found = len(np.unique(np.round(some, _DIGITS), axis=0))
-        if found >= k:
+def _count_distinct(rows: Array, k: int) -> int:
+    """Return how many of `rows` (n, d) are distinct, at most k."""
+    first_rows = rows[:_FIRST_ROWS]
+    for candidates in (first_rows, rows):
+        # Rows of length 1 that agree to these decimals count as one.
+        count = len(np.unique(np.round(candidates, _DIGITS), axis=0))
+        if count >= k:
             break
-    return min(found, k)
+    return min(count, k)
 
 
 def order_of_appearance(labels: Array, k: int) -> Array:
-    """Return the numbers 0 to k - 1 in the order in which they appear in `labels` (n,)."""
+    """Return the labels 0 to k - 1 in the order in which they first appear in `labels` (n,)."""
     _, first = np.unique(labels, return_index=True)
     order = labels[np.sort(first)]
     return np.concatenate([order, np.setdiff1d(np.arange(k), order)])
 
 
 def _merge_equal_centres(centres: Array) -> Array:
-    """Return `centres` (k, d), those that differ by rounding being made equal to the first.
+    """Return `centres` (k, d) with those that differ by rounding set equal to the first of them.
 
-    Rows that are copies then go to the same one, by whichever way they were computed.
+    Copies of a row then go to the same centre, whichever way they were computed.
     """
     merged = centres.copy()
     for number in range(1, len(merged)):
@@ -81,34 +81,36 @@ def _merge_equal_centres(centres: Array) -> Array:
 
 
 def nearest_centres(rows: Array, centres: Array) -> Array:
-    """Return the number of the centre (k, d) that each of `rows` (n, d) is nearest to."""
-    # |a - b|^2 less what all centres have in common.
+    """Return the index of the nearest of the centres (k, d) for each of `rows` (n, d)."""
+    # |a - b|^2 without |a|^2, which is the same for all centres.
     distances = (centres**2).sum(axis=1) - 2.0 * rows @ centres.T
     return np.asarray(distances.argmin(axis=1))
 
 
 def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
-    """Return centres (k, d) and labels (n,) of k-means where some rows' clusters are known.
+    """Return centres (k, d) and labels (n,) of k-means if the clusters of some rows are given.
 
-    Those rows stay where they are and begin the clusters (constrained k-means, Basu and others).
+    Those rows stay in their clusters and set the first centres (constrained k-means, Basu and
+    others).
 
     Parameters
     ----------
     rows : (n, d) array
     groups : (n,) array
-        The number of each row's cluster, from 0 up, -1 where it is not known.
+        The number of each row's cluster, from 0 up; -1 if it is not given.
     k : int
-        Clusters; those that no row is known of begin with the rows farthest from all others.
+        Number of clusters. Clusters without a given row start at the rows farthest from all other
+        centres.
     """
-    known = groups >= 0
-    given = np.unique(groups[known])
-    centres = np.stack([rows[groups == group].mean(axis=0) for group in given])
+    has_group = groups >= 0
+    group_numbers = np.unique(groups[has_group])
+    centres = np.stack([rows[groups == group].mean(axis=0) for group in group_numbers])
     while len(centres) < k:
-        apart = rows - centres[nearest_centres(rows, centres)]
-        centres = np.vstack([centres, rows[np.linalg.norm(apart, axis=1).argmax()]])
+        differences = rows - centres[nearest_centres(rows, centres)]
+        centres = np.vstack([centres, rows[np.linalg.norm(differences, axis=1).argmax()]])
     labels = np.full(len(rows), -1)
-    for _ in range(_TURNS):
-        before, labels = labels, np.where(known, groups, nearest_centres(rows, centres))
+    for _ in range(_MAX_ITERATIONS):
+        before, labels = labels, np.where(has_group, groups, nearest_centres(rows, centres))
         if np.array_equal(before, labels):
             break
         for cluster in np.unique(labels):

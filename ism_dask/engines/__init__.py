@@ -1,4 +1,4 @@
-"""Engines: ways to compute Phi that differ in cost and agree in their answer."""
+"""Engines compute Phi, J and the gradient: they differ in cost and agree in their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is: a way to answer the solver's questions about one problem."""
+"""The base class of engines, which compute J, Phi and the gradient, and the problem they solve."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from ism_dask.rows import LoadedShard, Shards, task_budget
 
 @dataclass(frozen=True)
 class Problem:
-    """Maximise `sum_ij Gamma_ij f(beta_ij)`: the rows, the kernel and the dependence.
+    """The problem to maximise `sum_ij Gamma_ij f(beta_ij)`: the rows, the kernel and Gamma.
 
     Attributes
     ----------
     shards : Shards
-        Rows as the mathematics sees them. Fact 0 of a piece is what `gamma` knows of its rows,
-        fact 1 the (b, l) inverse widths of the l local terms of the kernel, if there are any.
+        The standardised rows. Fact 0 of a loaded shard holds the data that `gamma` needs for
+        its rows, fact 1 the (b, l) inverse widths for the l terms with per-row widths, if any.
     kernel : Kernel
-        With nothing left to resolve.
+        A resolved kernel.
     gamma : Gamma
     engine_tol : float
-        What an approximate engine may leave out, as a share of the trace of the kernel.
+        The largest remainder of an approximate engine, as a share of the trace of the kernel.
     sample : (s, d) array or None
-        Some of the rows, drawn at random, for engines that look before they start. None: some
-        that are evenly spaced.
+        Some of the rows, drawn at random, for engines that inspect rows first. With None they
+        take evenly spaced rows.
     seed : int
-        Of what engines draw at random.
-    space : Space or None
-        Where W lives, if there are directions beside those of X.
+        Seed of the random draws of engines.
+    space : RowSpace or None
+        The space of W, if it has directions beside those of X.
     reach : float or None
-        No row is longer, if that is known: rounding grows with it.
+        A bound on the length of a row, if one was computed: rounding errors grow with it.
     """
 
     shards: Shards
@@ -57,22 +57,22 @@ class Problem:
     def of(
         cls, shards: Shards, kernel: Kernel, dependence: Dependence, **parameters: Any
     ) -> Problem:
-        """Return the problem with all that tasks need attached to the shards.
+        """Return the problem with everything that tasks need attached to the shards.
 
-        `parameters` are the other attributes, where they are not the defaults.
+        `parameters` are the attributes that differ from their defaults.
         """
         facts = shards.with_rows(dependence.facts)
         return cls.attached(facts, kernel, dependence.gamma, **parameters)
 
     @classmethod
     def attached(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
-        """Return the problem of shards whose only facts are those of `gamma`."""
+        """Return the problem for shards whose only facts are those of `gamma`."""
         if any(term.per_row_width for _, term in kernel.terms):
-            # In double precision: a row must be no distance from itself among the anchors.
+            # In double precision: a row that is itself an anchor must have distance 0 from it.
             widths = shards.in_double().derive(_inverse_widths, kernel).settled()
             shards = shards.joined(widths)
-        # The anchors of local kernels have done their work: they need not travel with every task.
-        return cls(shards, kernel.with_rows_mapped(_no_rows), gamma, **parameters)
+        # The widths are computed, so the anchors need not travel with every task.
+        return cls(shards, kernel.with_rows_mapped(_drop_rows), gamma, **parameters)
 
     def in_double(self) -> Problem:
         """Return the same problem in double precision."""
@@ -81,31 +81,31 @@ class Problem:
 
     @property
     def d(self) -> int:
-        """Columns of X."""
+        """The number of columns of X."""
         return self.shards.n_columns
 
     def linearised(self) -> Problem:
-        """Return the problem of the start: every slope is what it is at beta = 0."""
+        """Return the problem that defines Phi0: each slope takes its value at beta = 0."""
         return replace(self, kernel=self.kernel.linearised())
 
 
 class DeclinedError(ValueError):
-    """An engine that found, looking at the rows, that it cannot do what was asked."""
+    """Raised by an engine that cannot solve the problem, as it sees once it inspects the rows."""
 
 
 class Engine(ABC):
-    """Phi, objective and gradient of one problem.
+    """Computes Phi, the objective and the gradient of one problem.
 
     Attributes
     ----------
     name : str
-        Its name in `ENGINES`.
+        The name of the engine in `ENGINES`.
     note : str
-        What a user should know of how the answer came about; most often nothing.
+        A remark for the user, such as why other engines declined; empty in most cases.
     approximate : bool
-        Whether answers have an error, which `Evaluation` then bounds.
+        Whether results have an approximation error, which `Evaluation` then bounds.
     jumps : bool
-        Whether J jumps a little from one W to the next: steps that are to raise it may fail.
+        Whether J as computed is discontinuous in W, so that line searches may fail.
     """
 
     name: ClassVar[str]
@@ -116,108 +116,113 @@ class Engine(ABC):
     def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem
         self.q = q
-        self._afforded = 0
+        self._checked_size = 0
         self._rounding_errors: dict[int, float] = {}
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Return why the engine cannot serve `problem` with q columns of W, or None."""
+        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
         return None
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
-        """Say whether the engine, if it can serve, is worth it here: the rule of "auto"."""
+        """Return whether engine="auto" should consider the engine, if it does not refuse."""
         return True
 
     @cached_property
     def double(self) -> Engine:
         """The same engine in double precision."""
         double = self.problem.in_double()
-        return self if double is self.problem else self._like(double)
+        return self if double is self.problem else self._same_kind(double)
 
     def finer(self) -> Engine | None:
-        """Return an engine of the same kind that is nearer to the true kernel, if there is one."""
+        """Return a more accurate engine of the same kind, or None if there is none."""
         return None if self.double is self else self.double
 
     def resolution(self, W: Array) -> float:
-        """Return the residual at W (d, q) below which there is nothing but noise of the engine."""
+        """Return the residual at W (d, q) that the noise of the engine alone causes."""
         return 0.0
 
     def coarser(self) -> Engine | None:
-        """Return an engine of fewer rows that tells where to begin, where all of them are dear."""
+        """Return an engine on fewer rows for a warm start, or None if it would not pay."""
         return None
 
-    def _like(self, problem: Problem) -> Engine:
+    def _same_kind(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
         other.note = self.note
         return other
 
-    def _evaluated(
+    def _evaluation(
         self, objective: float, matrix: Array, left_out: float = 0.0, summed: int = 0
     ) -> Evaluation:
-        """Return an evaluation with the error that is known of it.
+        """Return the evaluation of J and a matrix, with its error bound.
 
         Parameters
         ----------
         objective : float
         matrix : array
         left_out : float
-            A bound on what an approximation leaves out of J.
+            A bound on the part of J that an approximation omits.
         summed : int
-            Columns of a factor of the kernel, if J is summed by them.
+            The number of columns of a low-rank factor, if J is a sum over them; otherwise 0.
         """
-        bound = partial(self._error, objective, left_out, summed)
-        noise = max(DOUBLE_NOISE, 16 * self._unit)
+        bound = partial(self._relative_error, objective, left_out, summed)
+        noise = max(DOUBLE_NOISE, 16 * self._unit_roundoff)
         return Evaluation(objective, matrix, bound, noise, self.approximate)
 
-    def _error(self, objective: float, left_out: float, summed: int) -> float:
+    def _relative_error(self, objective: float, left_out: float, summed: int) -> float:
         """Return a bound on the relative error of J."""
-        off = left_out + self._rounded(summed)
-        known = objective and np.isfinite(objective) and np.isfinite(off)
-        share = float(off / abs(objective)) if known else np.inf
-        # Relative to the true J, which may be the smaller one.
+        absolute = left_out + self._rounding_bound(summed)
+        is_finite = objective and np.isfinite(objective) and np.isfinite(absolute)
+        share = float(absolute / abs(objective)) if is_finite else np.inf
+        # Divide by the true J, which may be smaller than the computed one.
         return share / (1.0 - share) if share < 1.0 else np.inf
 
     @property
-    def _unit(self) -> float:
-        """Half the distance from 1 to the next number, in the precision of the rows."""
+    def _unit_roundoff(self) -> float:
+        """The unit roundoff, half the machine epsilon, in the precision of the rows."""
         return 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
 
-    def _rounded(self, summed: int) -> float:
-        """Return a bound on what rounding changes J by, computed once: it holds for every W."""
+    def _rounding_bound(self, summed: int) -> float:
+        """Return a bound on the rounding error of J, computed once because it holds for every W."""
         if summed not in self._rounding_errors:
             shards = self.problem.shards
-            # Shards are summed one after the other, and what they come to in a tree.
+            # Rows are added one after the other, and the sums of shards in a tree.
             sums = shards.largest + len(shards.parts) + summed
             share = rounding_error(
-                self.problem.kernel, self._sizes, self._unit, sums, factored=summed > 0
+                self.problem.kernel,
+                self._problem_size,
+                self._unit_roundoff,
+                sums,
+                factored=summed > 0,
             )
             self._rounding_errors[summed] = share * self._absolute_sum
         return self._rounding_errors[summed]
 
     @cached_property
-    def _sizes(self) -> ProblemSize:
+    def _problem_size(self) -> ProblemSize:
         problem = self.problem
         reach = problem.reach
         if reach is None:
-            reach = problem.shards.fold(_longest).number
+            reach = problem.shards.fold(_longest_row).number
         finest = 1.0
-        local = sum(term.per_row_width for _, term in problem.kernel.terms)
-        if local:
-            finest = problem.shards.through(local, fact=1).fold(_largest).number
+        n_per_row = sum(term.per_row_width for _, term in problem.kernel.terms)
+        if n_per_row:
+            finest = problem.shards.through(n_per_row, fact=1).fold(_largest_entry).number
         return ProblemSize(problem.shards.n_rows, problem.d, self.q, reach, finest)
 
     @cached_property
     def _absolute_sum(self) -> float:
         return self.problem.gamma.absolute_sum(self.problem.shards)
 
-    def _afford(self, size: int, needed: float, what: str) -> None:
-        """Refuse, before the first tile, a task of `what` that needs more bytes than it may take.
+    def _check_memory(self, size: int, needed: float, what: str) -> None:
+        """Raise MemoryError, before the first tile, unless `needed` bytes fit a task's budget.
 
-        Once for each `size`, told by what grows from call to call: what is free later may be
-        less because the fit itself is at work.
+        `what` describes the task in the error. The check runs once for each larger `size`, a
+        number that grows with the memory needed: later calls would see less free memory because
+        the fit itself uses some.
         """
-        if size <= self._afforded:
+        if size <= self._checked_size:
             return
         budget = task_budget()
         if needed > budget:
@@ -226,11 +231,11 @@ class Engine(ABC):
                 f"{budget / 2**20:.0f} MiB here; give the workers more memory or fewer threads, "
                 "or the fit fewer rows in a chunk, or fewer columns"
             )
-        self._afforded = size
+        self._checked_size = size
 
     @abstractmethod
     def phi0(self) -> Array:
-        """Return the (d, d) matrix of the start."""
+        """Return Phi0, the (d, d) matrix of the start."""
 
     @abstractmethod
     def phi(self, W: Array) -> Evaluation:
@@ -239,8 +244,8 @@ class Engine(ABC):
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W (d, k) at W (d, k), in double precision.
 
-        Twice Phi W is the gradient of J. It costs a share of what Phi does, and the last of them is
-        what is reported.
+        Twice Phi W is the gradient of J. It costs a fraction of Phi, and the reported residual
+        comes from the last one.
         """
         return self.double.product(W)
 
@@ -250,21 +255,21 @@ class Engine(ABC):
 
     @abstractmethod
     def value(self, W: Array) -> Evaluation:
-        """Return J at W (d, k) with its error, and no matrix: (d, 0)."""
+        """Return J at W (d, k) with its error bound, and an empty matrix (d, 0)."""
 
     def objective(self, W: Array) -> float:
         """Return J at W (d, k), in double precision."""
         return self.double.value(W).objective
 
     def curvature(self, W: Array, Z: Array) -> Array:
-        """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), of the true kernel."""
+        """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), under the true kernel."""
         shards, k = self.problem.shards, W.shape[1]
         needed = phi_derivative_bytes(shards, k) + 2 * shards.raw_bytes
-        self._afford(k, needed, f"second derivatives of {shards.n_rows} rows")
+        self._check_memory(k, needed, f"second derivatives of {shards.n_rows} rows")
         return phi_derivative(self.problem, W, Z)
 
 
-def _no_rows(rows: Array) -> Array:
+def _drop_rows(rows: Array) -> Array:
     return rows[:0]
 
 
@@ -274,10 +279,10 @@ def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:
     )
 
 
-def _longest(piece: LoadedShard) -> Maximum:
+def _longest_row(piece: LoadedShard) -> Maximum:
     X = piece.X.astype(np.float64, copy=False)
     return Maximum(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
 
 
-def _largest(piece: LoadedShard) -> Maximum:
+def _largest_entry(piece: LoadedShard) -> Maximum:
     return Maximum(float(piece.X.max()))

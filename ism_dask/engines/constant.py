@@ -1,4 +1,4 @@
-"""Kernels with a constant slope: Phi does not depend on W and comes from thin sums."""
+"""The engine for kernels with constant slope: Phi does not depend on W and needs only thin sums."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ism_dask.engines.tile_walk import QUIET
 from ism_dask.gamma.base import Gamma
 from ism_dask.rows import LoadedShard
 
-# Column sums of U below this share of what they could be are rounding: Gamma is centred.
+# Gamma is centred: column sums of U below this share of the sums of |U| are rounding errors.
 _CENTRED = 1e-6
 
 
 class ConstantSlope(Engine):
-    """O(n d r) and one pass: with `S = X^T U`, Phi is `coupling * S S^T`, and degrees if any.
+    """O(n d r) and one pass: with `S = X^T U`, Phi is `coupling * S S^T`, plus degrees if any.
 
-    Each term of the kernel has a slope s and rows weighted by rho (1, or the inverse widths of
-    a local kernel), so that `Psi = s diag(rho) Gamma diag(rho)`.
+    Each term of the kernel has a slope s and weights rho of the rows (1, or inverse per-row
+    widths), so that `Psi = s diag(rho) Gamma diag(rho)`.
     """
 
     name = "closed"
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels whose slope varies."""
+        """Return a reason if the slope of the kernel varies, otherwise None."""
         if not all(term.constant_slope for _, term in problem.kernel.terms):
             return "the slope of the kernel depends on beta"
         return None
@@ -41,64 +41,66 @@ class ConstantSlope(Engine):
         total = np.zeros((problem.d, problem.d))
         column = 0
         for weight, term in problem.kernel.terms:
-            local = column if term.per_row_width else None
+            width_column = column if term.per_row_width else None
             column += term.per_row_width
-            S, sums, size = problem.shards.fold(_factor_sums, gamma, local)
+            S, sums, size = problem.shards.fold(_factor_sums, gamma, width_column)
             slope = weight * term.slope_at_zero
             total += slope * term.pairing.coupling * (S * signs) @ S.T
             if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
-                gram = problem.shards.fold(_degree_gram, gamma, local, signs * sums)
+                gram = problem.shards.fold(_degree_gram, gamma, width_column, signs * sums)
                 total += slope * term.pairing.degree * gram
         return 0.5 * (total + total.T)
 
     def phi0(self) -> Array:
-        """Return Phi: it is the same everywhere."""
+        """Return Phi, which is the same for every W."""
         return self._phi
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
-        return self._evaluated(self._objective(W), self._phi, summed=1)
+        return self._evaluation(self._objective(W), self._phi, summed=1)
 
     @QUIET
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
-        return self._evaluated(self._objective(W), self._phi @ W, summed=1)
+        return self._evaluation(self._objective(W), self._phi @ W, summed=1)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        return self._evaluated(self._objective(W), W[:, :0], summed=1)
+        return self._evaluation(self._objective(W), W[:, :0], summed=1)
 
     @QUIET
     def _objective(self, W: Array) -> float:
-        """Return `tr W^T Phi W`, which is J as f is proportional to beta."""
+        """Return `tr W^T Phi W`, which is J because f is proportional to beta."""
         return float(np.vdot(W, self._phi @ W))
 
 
-def _weighted_factor(piece: LoadedShard, gamma: Gamma, local: int | None) -> Array:
+def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None) -> Array:
     U = gamma.factor(piece.facts[0])
-    return U if local is None else U * piece.facts[1][:, local, None]
+    return U if width_column is None else U * piece.facts[1][:, width_column, None]
 
 
 @QUIET
-def _factor_sums(piece: LoadedShard, gamma: Gamma, local: int | None) -> tuple[Array, Array, float]:
-    U = _weighted_factor(piece, gamma, local)
-    # In float64 whatever the rows: the rank of Phi0, and so the start, hangs on these digits.
+def _factor_sums(
+    piece: LoadedShard, gamma: Gamma, width_column: int | None
+) -> tuple[Array, Array, float]:
+    U = _weighted_factor(piece, gamma, width_column)
+    # In float64 even for float32 rows: the rank of Phi0, and so the start, depends on these digits.
     return piece.X.T.astype(np.float64) @ U, U.sum(axis=0), float(np.abs(U).sum(axis=0).max())
 
 
-def _degree_gram(piece: LoadedShard, gamma: Gamma, local: int | None, sums: Array) -> Array:
-    degrees = _weighted_factor(piece, gamma, local) @ sums
+def _degree_gram(piece: LoadedShard, gamma: Gamma, width_column: int | None, sums: Array) -> Array:
+    degrees = _weighted_factor(piece, gamma, width_column) @ sums
     return weighted_gram(piece.X, degrees)
 
 
 @QUIET
 def weighted_gram(X: Array, weights: Array) -> Array:
-    """Return `X^T diag(weights) X` (d, d) of X (b, d) by symmetric products."""
+    """Return `X^T diag(weights) X` (d, d) for X (b, d), computed by symmetric products."""
     positive = weights > 0
     sign = 1.0 if 2 * np.count_nonzero(positive) >= len(weights) else -1.0
     rows = X * np.sqrt(np.abs(weights)).astype(X.dtype)[:, None]
     total = sign * (rows.T @ rows).astype(np.float64)
-    # Those of the other sign, most often few or none, were counted the wrong way round.
+    # Rows with the other sign, usually few or none, were added with the wrong one.
     others = rows[~positive if sign > 0 else positive]
     if len(others):
         total -= 2.0 * sign * (others.T @ others)

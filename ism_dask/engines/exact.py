@@ -1,4 +1,4 @@
-"""Every kernel and every Gamma, each pair of rows in one tile: the definition itself, at scale."""
+"""The engine for every kernel and every Gamma: it computes the definition tile by tile."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ class Exact(Engine):
         self._model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
 
     def phi0(self) -> Array:
-        """Return the matrix of the start, which has a closed form."""
+        """Return Phi0, the matrix of the start, which has a closed form."""
         return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
-        # Each call ends with a product d x b x d, a twelfth of the work: one is enough.
-        cross, degrees, objective = self._fold(self._points(W), phi_stripe, W, calls=1)
+        # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.
+        cross, degrees, objective = self._fold(self._projected(W), phi_stripe, W, calls=1)
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
-        return self._evaluated(objective, matrix)
+        return self._evaluation(objective, matrix)
 
     def product(self, W: Array) -> Evaluation:
-        """Return J and Phi W: as `phi`, with k columns where that has d; the tiles read no X."""
-        points = self._points(W).settled()
+        """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
+        points = self._projected(W).settled()
         moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)
         rows = np.column_stack([moved, degrees])
-        return self._evaluated(objective, points.with_rows(rows).fold(_lifted))
+        return self._evaluation(objective, points.with_rows(rows).fold(_back_to_columns))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = self._points(W).settled().through(W.shape[1])
-        return self._evaluated(self._fold(points, objective_stripe, W)[2], W[:, :0])
+        points = self._projected(W).settled().through(W.shape[1])
+        return self._evaluation(self._fold(points, objective_stripe, W)[2], W[:, :0])
 
-    def _points(self, W: Array) -> Shards:
+    def _projected(self, W: Array) -> Shards:
         return self.problem.shards.derive(project_piece, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
         (k, d), n = (W.shape[1], points.n_columns), points.n_rows
         tiles = stripe_bytes(points.largest, self._model, d, k, points.dtype.itemsize)
         raw = points.raw_bytes * (1 + min(points.handed or 1, len(points.parts)))
-        self._afford(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
+        self._check_memory(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
         return points.fold_pairs(stripe, self._model, calls=calls)
 
 
@@ -73,7 +73,7 @@ def _degree_gram(piece: LoadedShard) -> Array:
 
 
 @QUIET
-def _lifted(piece: LoadedShard) -> Array:
+def _back_to_columns(piece: LoadedShard) -> Array:
     Z, rows = piece.facts[-2:]
     inner = rows[:, :-1] + rows[:, -1:] * Z
     product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))

@@ -1,6 +1,6 @@
-"""A kernel matrix times a few columns, by tiles: made, used and dropped.
+"""Multiply a kernel matrix with a few columns tile by tile, without storing the matrix.
 
-Rows are projected ones, and the kernel one without local widths: an affinity.
+The rows are projected ones, and the kernel is an affinity, which has no per-row widths.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.rows import LoadedShard, Shards
 
-# Rows of a tile: with a shard across it stays at a few megabytes.
+# Rows of a tile: with the rows of a shard as columns it takes a few megabytes.
 _ROWS = 256
 
 
 def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
-    """Return the values (a, b) of a kernel between projected rows (a, q) and (b, q)."""
+    """Return the kernel matrix (a, b) between projected rows (a, q) and (b, q)."""
     total: Array | None = None
     for weight, term in kernel.terms:
         left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
@@ -33,7 +33,7 @@ def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
 
 
 def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
-    """Return `K V` (n, k) of V (n, k), where the rows of `points` are the projected ones."""
+    """Return `K V` (n, k) for V (n, k); the rows of `points` are the projected ones."""
     total = points.with_rows(V).fold_pairs(_stripe, kernel, points.n_rows)
     return np.asarray(total)
 

@@ -1,4 +1,4 @@
-"""Operators: what a solver asks of an engine, and the evaluations that it gets."""
+"""The interface between solvers and engines: operators, and the evaluations that they return."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.linalg.row_space import RowSpace
 
-# Rounding of J and Phi, as a share, that is taken for granted in double precision.
+# The relative rounding error of J and Phi that double precision is assumed to have.
 DOUBLE_NOISE = 1e-12
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """J at some W, with Phi(W) (d, d) or with Phi(W) W (d, q), whichever was asked for.
+    """J at some W, with a matrix: Phi(W) (d, d) from `phi`, Phi(W) W (d, q) from `gradient`.
 
-    `noise` is how far J and the matrix vary by rounding, as a share. `bound` returns `error`:
-    most evaluations are steps of an iteration that does not need it. `standard_error` is that of
-    J, as a share, where it is an estimate.
+    `noise` is the relative rounding noise of J and the matrix. `bound` computes `error` on
+    demand: most evaluations are steps of an iteration that does not need it. `standard_error` is
+    the relative standard error of J if J is an estimate, otherwise 0.
     """
 
     objective: float
@@ -33,15 +33,15 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """A bound on the relative error of J, by approximation and rounding."""
+        """A bound on the relative error of J from approximation and rounding."""
         return self.bound()
 
 
 class Operator(Protocol):
-    """The questions the solver asks of an engine."""
+    """The methods of an engine that solvers call."""
 
     def phi0(self) -> Array:
-        """Return the (d, d) matrix of the start, which does not depend on W."""
+        """Return Phi0, the (d, d) matrix of the start, which does not depend on W."""
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and the (d, d) matrix Phi at W (d, k)."""
@@ -54,25 +54,25 @@ class Operator(Protocol):
 
 
 def space_of(operator: Operator) -> RowSpace | None:
-    """Return the space that an operator says W lives in, None for that of its matrices."""
+    """Return the space of W that an operator declares, or None if it declares none."""
     return getattr(operator, "space", None)
 
 
 def relative_residual(W: Array, product: Array) -> float:
-    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 where P is."""
+    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 if P = 0."""
     norm = float(np.linalg.norm(product))
     return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
 
 
 def check_finite(matrix: Array) -> Array:
-    """Return `matrix`, or raise the error of a kernel that overflows."""
+    """Return `matrix`, or raise `overflow_error` unless all its entries are finite."""
     if np.isfinite(matrix).all():
         return matrix
     raise overflow_error()
 
 
 def overflow_error() -> ValueError:
-    """Return the error of a kernel whose values are beyond what a float holds."""
+    """Return the ValueError for a kernel whose values overflow."""
     return ValueError(
         "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
         "degree, a smaller offset or weight, a width nearer the distances between the rows, or "

@@ -1,7 +1,7 @@
-"""Sums of one shard over the pairs of its rows: the tasks of the engine `blocks`.
+"""The tasks of the engine `blocks`: sums over the drawn pairs with a row in one shard.
 
-Each pair of rows is seen from both of its sides: no task needs the degrees of another. It returns
-its part of Phi, of Phi W or of J, and nothing that grows with n.
+Each pair of rows is visited from both of its sides, so that no task needs the degrees of another.
+A task returns its part of Phi, of Phi W or of J, and nothing that grows with n.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ism_dask.engines.tile_walk import QUIET, Stripe, TileArea, TileModel, TileS
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows import LoadedShard
 
-# Rows whose Gamma is made at a time where only that of a row with itself is needed.
+# Rows of the tiles of Gamma that are computed for the diagonal alone.
 _ROWS = 64
 
 Partial: TypeAlias = tuple[Array | None, Array]
@@ -31,12 +31,12 @@ class PairProblem:
 
     Attributes
     ----------
-    model : Model
+    model : TileModel
     design : PairDesign
     starts : tuple of int
         The first row of each shard.
     measured : bool
-        Whether the variance of J by the choice of groups is summed up, too.
+        Whether the variance of J by the choice of groups is estimated too.
     """
 
     model: TileModel
@@ -45,23 +45,23 @@ class PairProblem:
     measured: bool = False
 
     def number(self, piece: LoadedShard) -> int:
-        """Return the number of a shard."""
+        """Return the index of a shard."""
         return self.starts.index(piece.start)
 
 
 _Collect: TypeAlias = Callable[[Array, TileArea, LoadedShard], None]
 
 
-class _Walk(Stripe):
+class _PairWalk(Stripe):
     """A walk over the pairs of the rows of one shard.
 
     Attributes
     ----------
     sums : (r + 2,) array
-        What rows bring to J with themselves, what each round does, and the variance of J by the
-        choice of groups.
+        The contribution to J of the pairs of a row with itself, that of each of the r rounds,
+        and the variance of J by the choice of groups.
     row_degrees : (b,) array
-        The degrees of the head, and what its rows bring to Phi with themselves.
+        The degrees of the head, including the contribution to Phi of a row with itself.
     row_moved : (b, k) array
         `(coupling Psi) Z` of the head.
     """
@@ -77,27 +77,27 @@ class _Walk(Stripe):
         self.row_degrees, self.row_moved = np.zeros(rows), np.zeros_like(self.moved)
 
     def mind_square(self, gamma: Array, area: TileArea) -> None:
-        """Leave out a row with itself: that pair never is a matter of chance."""
+        """Set Gamma of a row with itself to 0: these pairs are not drawn, but summed separately."""
         np.fill_diagonal(gamma, 0.0)
 
     @QUIET
     def visit_all(self, tails: Iterator[LoadedShard], collect: _Collect | None) -> None:
-        """Visit all tiles; `collect` gets `coupling * Psi / unit` of each, with its weight."""
+        """Visit all tiles; `collect` receives the weighted `coupling * Psi / unit` of each."""
         for tail in tails:
             number = self.pairs.number(tail)
             if number == self.design.tails[self.number][0]:
-                self._own_pairs()
+                self._add_diagonal()
             side = TileSide.right(self.design.dealt(tail), self.model)
             edges = self.design.edges(len(tail.X))
             for pair in self.design.between(self.number, number):
-                self._shard_pair(pair, side, edges, collect)
+                self._visit_shard_pair(pair, side, edges, collect)
 
-    def _shard_pair(
+    def _visit_shard_pair(
         self, pair: ShardPair, side: TileSide, edges: list[int], collect: _Collect | None
     ) -> None:
         weight, share = self.design.weight(pair), self.design.shifts / self.design.groups
         total = 0.0
-        for area in self._areas(pair, edges):
+        for area in self._tile_areas(pair, edges):
             contrast = 0.0
             for part, sign in _quarters(area) if self.pairs.measured else [(area, 1.0)]:
                 M = self.visit(side, part, wanted=collect is not None)
@@ -109,15 +109,15 @@ class _Walk(Stripe):
                 self.objective = 0.0
             if pair.leads and self.pairs.measured:
                 self.sums[-1] += (1.0 - share) * (weight * contrast) ** 2
-        # The walk of a stripe counts pairs twice, for the side that it does not see.
+        # `Stripe` doubles J for the side of each pair that it does not visit; here both are.
         self.sums[1 + pair.round] += 0.5 * weight * total
         self.row_degrees += weight * self.degrees
         self.row_moved += weight * self.moved
         self.degrees[:] = 0.0
         self.moved[:] = 0.0
 
-    def _areas(self, pair: ShardPair, edges: list[int]) -> Iterator[TileArea]:
-        """Yield the areas of two shards; a group that is its own partner has one of its own."""
+    def _tile_areas(self, pair: ShardPair, edges: list[int]) -> Iterator[TileArea]:
+        """Yield the tile areas of two shards; within one shard, each pair of groups is an area."""
         shifts, groups = self.design.shifts, self.design.groups
         for group in range(groups):
             top, bottom = self.edges[group : group + 2]
@@ -129,22 +129,22 @@ class _Walk(Stripe):
                         square = (bottom - top) * (pair.own and begin == group)
                         yield TileArea(top, bottom, edges[left], edges[right], square)
 
-    def _own_pairs(self) -> None:
-        """Add what each row brings with itself."""
+    def _add_diagonal(self) -> None:
+        """Add the contribution of each row with itself."""
         head, facts, dtype = self.head, self.head.facts, np.dtype(np.float64)
         gamma = self.model.gamma
         rows, columns = gamma.as_rows(facts[0], dtype), gamma.as_columns(facts[0], dtype)
         own = np.empty((1, len(head.X)))
         for start in range(0, len(head.X), _ROWS):
-            some = slice(start, start + _ROWS)
-            size = len(head.X[some])
-            tile = gamma.tile(rows[some], columns[..., some], np.empty((size, size)))
-            own[0, some] = tile.diagonal()
-        Z, local = facts[-1].astype(np.float64), 0
+            batch = slice(start, start + _ROWS)
+            size = len(head.X[batch])
+            tile = gamma.tile(rows[batch], columns[..., batch], np.empty((size, size)))
+            own[0, batch] = tile.diagonal()
+        Z, width_column = facts[-1].astype(np.float64), 0
         for weight, term in self.model.kernel.terms:
             scale = None
             if term.per_row_width:
-                scale, local = facts[1][None, :, local] ** 2, local + 1
+                scale, width_column = facts[1][None, :, width_column] ** 2, width_column + 1
             beta = term.pairing.own(Z)[None]
             self.sums[0] += weight * float(np.sum(own * term.value(beta.copy(), scale)))
             if term.pairing is INNER:
@@ -154,7 +154,8 @@ class _Walk(Stripe):
 def _quarters(area: TileArea) -> Iterator[tuple[TileArea, float]]:
     """Yield the quarters of an area, with the signs of a contrast.
 
-    What a row brings whatever its partners are cancels in it: the rest is a matter of chance.
+    Row and column effects, which do not depend on how rows are paired, cancel in the contrast.
+    What remains is due to the random choice of pairs.
     """
     middle, centre = (area.top + area.bottom + 1) // 2, (area.left + area.right + 1) // 2
     rows, columns = [area.top, middle, area.bottom], [area.left, centre, area.right]
@@ -169,8 +170,8 @@ def _quarters(area: TileArea) -> Iterator[tuple[TileArea, float]]:
 def phi_part(
     head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem, W: Array
 ) -> Partial:
-    """Return what the rows of a shard add to Phi (d, d), and the sums of their walk."""
-    head = _pointed(pairs.design.dealt(head), W)
+    """Return the contribution of the rows of a shard to Phi (d, d), and the sums of the walk."""
+    head = _with_projection(pairs.design.dealt(head), W)
     P = np.zeros_like(head.X)
     product = np.empty((max(np.diff(pairs.design.edges(len(P)))), P.shape[1]), P.dtype)
 
@@ -179,8 +180,8 @@ def phi_part(
         np.matmul(M, tail.X[area.columns], out=rows)
         P[area.rows] += rows
 
-    walk = _Walk(head, pairs)
-    walk.visit_all((_pointed(tail, W) for tail in tails), collect)
+    walk = _PairWalk(head, pairs)
+    walk.visit_all((_with_projection(tail, W) for tail in tails), collect)
     P *= walk.model.unit
     P += walk.row_degrees.astype(P.dtype)[:, None] * head.X
     return (head.X.T @ P).astype(np.float64), walk.sums
@@ -188,23 +189,23 @@ def phi_part(
 
 @QUIET
 def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
-    """Return what the rows of a shard add to Phi W (d, k), and the sums of their walk.
+    """Return the contribution of the rows of a shard to Phi W (d, k), and the sums of the walk.
 
     The rows of the tails are the projected ones.
     """
     head = pairs.design.dealt(head)
-    walk = _Walk(head, pairs, moves=True)
+    walk = _PairWalk(head, pairs, moves=True)
     walk.visit_all(tails, None)
     inner = walk.row_moved + walk.row_degrees[:, None] * head.facts[-1]
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 
 def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
-    """Return the sums of the walk of a shard; all rows are the projected ones."""
-    walk = _Walk(pairs.design.dealt(head), pairs)
+    """Return the sums of the walk over a shard; the rows of heads and tails are projected ones."""
+    walk = _PairWalk(pairs.design.dealt(head), pairs)
     walk.visit_all(tails, None)
     return None, walk.sums
 
 
-def _pointed(piece: LoadedShard, W: Array) -> LoadedShard:
+def _with_projection(piece: LoadedShard, W: Array) -> LoadedShard:
     return replace(piece, facts=(*piece.facts, project_piece(piece, W)))

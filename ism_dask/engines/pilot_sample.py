@@ -1,7 +1,7 @@
-"""A pilot: all pairs of some hundred rows, before the first pass over all rows.
+"""A pilot sample: all pairs of about a thousand rows, computed before the first pass over all rows.
 
-It tells what a kernel is like on these rows, and how much noise random pairs add to
-Phi W, beside what other rows would change it by.
+It gives the mean value and slope of the kernel on these rows, and compares the noise that random
+pairs add to Phi W with the change of Phi W by a draw of other rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ism_dask.kernels.base import conic_sum, full_like
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.rows import Shards
 
-# Rows of a pilot, and the number of shards that they come from, at most.
+# The number of rows of a pilot sample, and of the shards that they come from, at most.
 _ROWS, _SHARDS = 1024, 32
 
 
 @dataclass(frozen=True)
 class Tangent(PointwiseKernel):
-    """`f(beta) = constant + rate * beta`: what it makes of J and Phi has a closed form."""
+    """The kernel `f(beta) = constant + rate * beta`, for which J and Phi have a closed form."""
 
-    pairing: Pairing  # type: ignore[misc]  # that of the kernel it touches
+    pairing: Pairing  # type: ignore[misc]  # that of the kernel
     constant: float
     rate: float
 
@@ -59,18 +59,18 @@ Tangents: TypeAlias = tuple[Tangent, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class _Slopes:
-    """Psi of all pairs, with the factors of `x_i x_j^T` and `x_i x_i^T` in Phi."""
+class _PairSlopes:
+    """Psi of all pairs as it enters Phi: the factors of `x_i x_j^T` and of `x_i x_i^T`."""
 
     across: Array
     own: Array
 
     def sizes(self, outer: Array, inner: Array) -> Array:
-        """Return the squared size of what each pair brings to Phi W, outside of W.
+        """Return the squared norm of each pair's part of Phi W, orthogonal to W.
 
-        `outer` and `inner` are the products (s, s) of the rows outside of W and within.
+        `outer` and `inner` are the Gram matrices (s, s) of the rows orthogonal to W and within W.
         """
-        o, z = outer.diagonal(), inner.diagonal()
+        o, z = outer.diagonal(), inner.diagonal()  # squared norms
         both = 2.0 * outer * inner
         crossed = np.multiply.outer(o, z)
         along = np.add.outer(o * z, o * z)
@@ -81,14 +81,17 @@ class _Slopes:
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances of Phi W, outside of W, as the mean over all pairs.
+    """Variances of the mean over all pairs that estimates Phi W, orthogonal to W.
 
-    A U-statistic of n rows with B partners each has 4 / n of `by_rows` and 2 / (n B) of `by_pairs`.
+    A U-statistic of n rows with B partners each has the variance
+    `4 / n * by_rows + 2 / (n B) * by_pairs`.
 
     Attributes
     ----------
-    by_pairs, by_rows : float
-        Of one pair; of the mean of what one row brings.
+    by_pairs : float
+        The variance of the contribution of one pair.
+    by_rows : float
+        The variance, over rows, of the mean contribution of a row.
     size : float
         The norm of Phi W.
     """
@@ -99,11 +102,11 @@ class Noise:
 
     @property
     def blur(self) -> float:
-        """The variance by one random partner for each row, as a share of that by other rows."""
+        """The variance by one random partner for each row, divided by that of a draw of rows."""
         return self.by_pairs / (2.0 * self.by_rows) if self.by_rows > 0 else np.inf
 
     def residual(self, n_rows: int, partners: float, *, rows_too: bool) -> float:
-        """Return the residual that random pairs cause by themselves, and random rows."""
+        """Return the residual that random pairs alone cause, and random rows if `rows_too`."""
         variance = 2.0 * self.by_pairs / (n_rows * partners)
         if rows_too:
             variance += 4.0 * max(self.by_rows, 0.0) / n_rows
@@ -111,7 +114,7 @@ class Noise:
 
 
 class Pilot:
-    """Some rows of a problem, and all pairs of them."""
+    """A sample of the rows of a problem, with all their pairs."""
 
     def __init__(self, problem: Problem) -> None:
         self.kernel = problem.kernel
@@ -124,70 +127,70 @@ class Pilot:
 
     @QUIET
     def tangents(self, W: Array) -> Tangents:
-        """Return what has the mean slope and value of the kernel at W (d, q), for each pairing."""
-        apart = ~np.eye(len(self._X), dtype=bool)
+        """Return a tangent for each pairing, with the mean slope and value of the kernel at W."""
+        off_diagonal = ~np.eye(len(self._X), dtype=bool)
         parts: dict[Pairing, tuple[float, float]] = {}
         for weight, term, beta, scale in self._betas(self.kernel, W):
-            rate = weight * float(term.slope(beta, scale)[apart].mean())
-            mean = weight * float(term.value(beta.copy(), scale)[apart].mean())
+            rate = weight * float(term.slope(beta, scale)[off_diagonal].mean())
+            mean = weight * float(term.value(beta.copy(), scale)[off_diagonal].mean())
             constant, slope = parts.get(term.pairing, (0.0, 0.0))
-            constant += mean - rate * float(beta[apart].mean())
+            constant += mean - rate * float(beta[off_diagonal].mean())
             parts[term.pairing] = constant, slope + rate
-        return tuple(Tangent(pairing, *both) for pairing, both in parts.items())
+        return tuple(Tangent(pairing, *line) for pairing, line in parts.items())
 
     @QUIET
     def noise(self, W: Array, tangents: Tangents) -> Noise:
-        """Return by how much Phi W varies with the pairs and with the rows that are drawn.
+        """Return how much Phi W varies with the choice of pairs and with the choice of rows.
 
-        What the `tangents` bring is known without random pairs.
+        The `tangents` are summed over all pairs in closed form, so they add no noise by pairs.
         """
-        slopes = self._slopes(self.kernel, W)
+        slopes = self._psi_of(self.kernel, W)
         Z = self._X @ W
         outside = self._X - Z @ W.T
         outer, inner, pairs = outside @ outside.T, Z @ Z.T, len(outside) * (len(outside) - 1)
-        mean = self._row_means(slopes, outside, Z)
+        mean = self._row_variance(slopes, outside, Z)
         by_rows = mean - float(slopes.sizes(outer, inner).sum()) / pairs / len(outside)
-        moved = slopes.across @ Z + slopes.own.sum(axis=1)[:, None] * Z
-        size = float(np.linalg.norm(self._X.T @ moved)) / pairs
-        near = self._slopes(conic_sum([(1.0, each) for each in tangents]), W)
-        slopes = _Slopes(slopes.across - near.across, slopes.own - near.own)
+        psi_Z = slopes.across @ Z + slopes.own.sum(axis=1)[:, None] * Z
+        size = float(np.linalg.norm(self._X.T @ psi_Z)) / pairs
+        of_tangents = self._psi_of(conic_sum([(1.0, each) for each in tangents]), W)
+        slopes = _PairSlopes(slopes.across - of_tangents.across, slopes.own - of_tangents.own)
         by_pairs = float(slopes.sizes(outer, inner).sum()) / pairs
         return Noise(by_pairs, by_rows, size)
 
-    def _row_means(self, slopes: _Slopes, outside: Array, Z: Array) -> float:
-        """Return the variance over rows of the mean of what each brings with all others."""
-        degrees, reached = slopes.own.sum(axis=1), slopes.across @ outside
-        moved, total = slopes.across @ Z, 0.0
-        for z, mine in zip(Z.T, moved.T, strict=True):
-            each = (degrees * z + mine)[:, None] * outside + z[:, None] * reached
+    def _row_variance(self, slopes: _PairSlopes, outside: Array, Z: Array) -> float:
+        """Return the variance, over rows, of the mean contribution of a row with all others."""
+        degrees, across_outside = slopes.own.sum(axis=1), slopes.across @ outside
+        psi_Z, total = slopes.across @ Z, 0.0
+        for z, across_z in zip(Z.T, psi_Z.T, strict=True):
+            each = (degrees * z + across_z)[:, None] * outside + z[:, None] * across_outside
             each += slopes.own @ (z[:, None] * outside)
             total += float(each.var(axis=0).sum())
         return total / (len(outside) - 1) ** 2
 
-    def _slopes(self, kernel: Kernel, W: Array) -> _Slopes:
+    def _psi_of(self, kernel: Kernel, W: Array) -> _PairSlopes:
         across, own = np.zeros_like(self._gamma), np.zeros_like(self._gamma)
         for weight, term, beta, scale in self._betas(kernel, W):
             psi = weight * self._gamma * term.slope(beta, scale)
             across += term.pairing.coupling * psi
             own += term.pairing.degree * psi
-        return _Slopes(across, own)
+        return _PairSlopes(across, own)
 
     def _betas(
         self, kernel: Kernel, W: Array
     ) -> list[tuple[float, PointwiseKernel, Array, Array | None]]:
-        """Return weight, term, beta and scale of all pairs, for each term of a kernel."""
-        Z, local, betas = self._X @ W, 0, []
+        """Return weight, term, and the beta and scale of all pairs, for each term of a kernel."""
+        Z, width_column, betas = self._X @ W, 0, []
         for weight, term in kernel.terms:
             scale = None
             if term.per_row_width:
-                widths = self._rows.facts[1][:, local]
-                scale, local = np.multiply.outer(widths, widths), local + 1
+                widths = self._rows.facts[1][:, width_column]
+                scale, width_column = np.multiply.outer(widths, widths), width_column + 1
             betas.append((weight, term, term.beta(*term.pairing.operands(Z), scale), scale))
         return betas
 
 
 def _spaced_rows(shards: Shards) -> Array:
-    """Return the numbers of some rows, evenly spaced in shards that are evenly spaced."""
+    """Return the indices of rows that are evenly spaced in evenly spaced shards."""
     count = len(shards.parts)
     chosen = np.unique(np.linspace(0, count - 1, min(count, _SHARDS)).astype(int))
     each = -(-_ROWS // len(chosen))

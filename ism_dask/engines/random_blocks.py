@@ -1,4 +1,4 @@
-"""Any kernel and any Gamma in linear time: sums over random blocks of pairs, with their error."""
+"""The engine for every kernel and Gamma in linear time, by sums over random blocks of pairs."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ from ism_dask.kernels.base import conic_sum
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows import LoadedShard, Shards, cut
 
-# What random pairs may add to the variance of Phi W by the rows, over `engine_tol`: a fifth of the
-# standard error at 1e-4.
+# The variance of Phi W by random pairs, relative to that by a draw of rows, may be this number
+# times `engine_tol`: at 1e-4 a fifth of the standard error.
 _VARIANCE_BY_TOL = 400.0
-# Partners of a row, at least, and at most until a solution needs more.
-_LEAST, _MOST = 125, 4000
-# A finer engine has four times the pairs. It is of use where W needs 1.5 times those there are.
-_FINER, _SHORT = 4, 1.5
-# A solution is judged by this many times the pairs.
-_MORE = 2
-# An iteration begins with one shard in 16, but with 16 at least, where there are four times more.
-_COARSER, _COARSE_SHARDS, _MANY = 16, 16, 4
-# Rows that an iteration begins with where shards are few, and their bytes, at most.
-_FEW_ROWS, _FEW_BYTES = 16_384, 64 * 2**20
-# From here on blocks are taken in place of tiles of all pairs. Where they cross is not measured.
+# The least number of partners of a row, and the largest before a solution needs more.
+_LEAST_PARTNERS, _MOST_PARTNERS = 125, 4000
+# A finer engine has four times the pairs. It is used if W needs over 1.5 times the present ones.
+_FINER_FACTOR, _SHORTAGE = 4, 1.5
+# A solution is evaluated with this many times the pairs of its fit.
+_EVALUATION_FACTOR = 2
+# The coarse engine of a warm start takes every 16th shard but at least 16, of at least four times
+# as many.
+_COARSE_STEP, _COARSE_SHARDS, _COARSE_FACTOR = 16, 16, 4
+# With fewer shards it takes a sample of rows: at most this many rows and bytes.
+_SAMPLE_ROWS, _SAMPLE_BYTES = 16_384, 64 * 2**20
+# From this number of rows "auto" takes `blocks` before `exact`. The break-even is not measured.
 _FROM_ROWS = 10_000
 
 
 class _PairPlan:
-    """Which pairs of rows are summed, and what is known without them: the same for all W.
+    """The pairs of rows that are summed, and the sums in closed form beside them, for all W.
 
     The tangent, a kernel that is linear in beta, is summed over all pairs in closed form. Random
-    pairs stand for what the kernel has beside it.
+    pairs estimate the sum of the difference between the kernel and its tangent.
 
     Parameters
     ----------
     problem : Problem
     q : int
     partners : float, optional
-        How many others each row is paired with; by default as many as `engine_tol` needs.
+        The number of partners of each row; by default as many as `engine_tol` needs.
     """
 
     def __init__(self, problem: Problem, q: int, partners: float | None = None) -> None:
@@ -59,17 +60,17 @@ class _PairPlan:
 
     @cached_property
     def pilot(self) -> Pilot:
-        """Some rows, and all their pairs."""
+        """The pilot sample of rows, with all their pairs."""
         return Pilot(self._problem)
 
     @cached_property
     def flat_phi(self) -> Array:
-        """The matrix of the start, over all pairs of rows."""
+        """Phi0, the matrix of the start, over all pairs of rows."""
         return ConstantSlope(self._problem.linearised(), self._q).phi0()
 
     @cached_property
     def _start(self) -> Array:
-        # The few rows of the pilot may have outliers, and a start that follows these.
+        # From all rows: the start of the pilot rows alone could follow outliers among them.
         return leading_eigenpairs(self.flat_phi, min(self._q, len(self.flat_phi) - 1)).vectors
 
     @cached_property
@@ -77,32 +78,32 @@ class _PairPlan:
         return self.pilot.tangents(self._start)
 
     def noise(self, W: Array) -> Noise:
-        """Return by how much Phi W varies with the pairs and with the rows that are drawn."""
+        """Return how much Phi W varies with the choice of pairs and with the choice of rows."""
         return self.pilot.noise(W, self._tangent)
 
     def needed(self, W: Array) -> float:
-        """Return how many partners a row needs at W (d, q)."""
+        """Return the number of partners that a row needs at W (d, q) for `engine_tol`."""
         needed = self.noise(W).blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
-        return min(max(needed, _LEAST), self._problem.shards.n_rows)
+        return min(max(needed, _LEAST_PARTNERS), self._problem.shards.n_rows)
 
     @cached_property
     def design(self) -> PairDesign:
-        """Which pairs are summed."""
+        """The design that draws the pairs."""
         partners = self._partners
         if partners is None:
-            partners = min(self.needed(self._start), _MOST)
+            partners = min(self.needed(self._start), _MOST_PARTNERS)
         return PairDesign.of(self._problem.shards, partners, self._problem.seed)
 
     @cached_property
     def tangent(self) -> Kernel | None:
-        """The tangent, where only some pairs of rows are summed."""
+        """The tangent, or None if all pairs of rows are summed."""
         if self.design.is_complete:
             return None
         return conic_sum([(1.0, each) for each in self._tangent])
 
     @cached_property
     def closed(self) -> tuple[Array, float]:
-        """What the tangent brings to Phi (d, d), and to J beside `tr W^T Phi W`."""
+        """The part of the tangent in Phi (d, d), and its part in J beside `tr W^T Phi W`."""
         problem = self._problem
         if self.tangent is None:
             return np.zeros((problem.d, problem.d)), 0.0
@@ -112,7 +113,7 @@ class _PairPlan:
         return phi, float(total) * sum(each.constant for each in self._tangent)
 
     def pair_problem(self, *, measured: bool) -> PairProblem:
-        """Return what tasks need."""
+        """Return the problem as tasks need it, with the tangent subtracted from the kernel."""
         problem = self._problem
         shards, terms = problem.shards, list(problem.kernel.terms)
         if self.tangent is not None:
@@ -122,7 +123,7 @@ class _PairPlan:
 
 
 class Blocks(Engine):
-    """O(n B (q + d)): each row is paired with B others, the same ones for all W."""
+    """O(n B (q + d)) time: each row is paired with B others, the same ones for all W."""
 
     name = "blocks"
     approximate = True
@@ -130,88 +131,92 @@ class Blocks(Engine):
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
         self._plan = _PairPlan(problem, q)
-        self._measured = False
+        self._measures_error = False
         self._last: Array | None = None
         self._is_sample = False
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
-        """Return whether there are rows enough, and a W to look for: J alone is wanted exactly."""
+        """Return whether there are enough rows, and q < d: a square W needs an exact J only."""
         return problem.shards.n_rows >= _FROM_ROWS and q < problem.d
 
     @property
     def partners(self) -> float:
-        """How many others each row is paired with."""
+        """The number of partners of each row."""
         return self._plan.design.partners_of(self.problem.shards)
 
     def finer(self) -> Blocks | None:
-        """Return an engine with four times the pairs, where the last W needs more than there are.
+        """Return an engine with four times the pairs, or None if the last W needs no more pairs.
 
-        Beyond, blocks change W by a small share of what other rows would change it by.
+        With the pairs that W needs, the choice of pairs changes W by a small share of the change
+        by a draw of other rows.
         """
         if self._last is None or self._plan.design.is_complete:
             return None
-        if self._plan.needed(self._last) <= _SHORT * self.partners:
+        if self._plan.needed(self._last) <= _SHORTAGE * self.partners:
             return None
-        return self._by(_PairPlan(self.problem, self.q, _FINER * self.partners))
+        return self._with_plan(_PairPlan(self.problem, self.q, _FINER_FACTOR * self.partners))
 
     def resolution(self, W: Array) -> float:
-        """Return the residual at W (d, q) that random pairs, or rows, cause by themselves."""
+        """Return the residual at W (d, q) that the random choice of pairs or rows alone causes."""
         partners = np.inf if self._plan.design.is_complete else self.partners
         noise = self._plan.noise(W)
         return noise.residual(self.problem.shards.n_rows, partners, rows_too=self._is_sample)
 
     def coarser(self) -> Blocks | None:
-        """Return an engine of a few shards, from all over the file, or of some rows.
+        """Return an engine on a few shards from all over the file, or on a sample of rows.
 
-        W depends little on the number of rows: a few passes over all of them are left to do.
+        W depends little on the number of rows, so that a few passes over all rows suffice after
+        this warm start.
         """
         shards = self.problem.shards
-        count = max(_COARSE_SHARDS, len(shards.parts) // _COARSER)
-        if len(shards.parts) >= _MANY * count:
+        count = max(_COARSE_SHARDS, len(shards.parts) // _COARSE_STEP)
+        if len(shards.parts) >= _COARSE_FACTOR * count:
             numbers = np.linspace(0, len(shards.parts) - 1, count).astype(int).tolist()
-            fewer = shards.some(numbers)
+            sample = shards.some(numbers)
         else:
-            rows = _FEW_BYTES // (shards.n_columns * shards.dtype.itemsize)
-            rows = min(max(rows, _FEW_ROWS // _MANY), _FEW_ROWS)
+            rows = _SAMPLE_BYTES // (shards.n_columns * shards.dtype.itemsize)
+            rows = min(max(rows, _SAMPLE_ROWS // _COARSE_FACTOR), _SAMPLE_ROWS)
             if shards.n_rows < 2 * rows:
                 return None
-            fewer = _sampled_problem(shards, rows, self.problem.seed)
-        coarse = type(self)(replace(self.problem, shards=fewer), self.q)
-        coarse._is_sample = True  # one of this class
+            sample = _sampled_shards(shards, rows, self.problem.seed)
+        coarse = type(self)(replace(self.problem, shards=sample), self.q)
+        coarse._is_sample = True  # an instance of this class
         return coarse
 
     def others(self, most: float) -> Blocks:
-        """Return an engine of other pairs, twice as many, with at most `most` partners."""
+        """Return an engine with other pairs: twice as many, but at most `most` partners a row."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
-        partners = max(self.partners, min(_MORE * self.partners, most))
-        other = self._by(_PairPlan(problem, self.q, partners))
-        other._measured = True  # one of this class
+        partners = max(self.partners, min(_EVALUATION_FACTOR * self.partners, most))
+        other = self._with_plan(_PairPlan(problem, self.q, partners))
+        other._measures_error = True  # an instance of this class
         return other
 
-    def _by(self, plan: _PairPlan) -> Blocks:
-        other = self._like(self.problem)
-        other._plan = plan  # one of this class
+    def _with_plan(self, plan: _PairPlan) -> Blocks:
+        other = self._same_kind(self.problem)
+        other._plan = plan  # an instance of this class
         return other
 
-    def _like(self, problem: Problem) -> Blocks:
+    def _same_kind(self, problem: Problem) -> Blocks:
         other = type(self)(problem, self.q)
-        other.note, other._plan, other._measured = self.note, self._plan, self._measured
+        other.note, other._plan, other._measures_error = self.note, self._plan, self._measures_error
         other._is_sample = self._is_sample
         return other
 
     def phi0(self) -> Array:
-        """Return the matrix of the start, which has a closed form."""
+        """Return Phi0, the matrix of the start, which has a closed form."""
         return self._plan.flat_phi
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
         self._last = W
         shards, pairs = self.problem.shards, self._plan.pair_problem(measured=False)
-        self._afford_task(shards, shards, W.shape[1])
-        half, sums = shards.fold_some_pairs(phi_part, self._plan.design.tails, shards, pairs, W)
-        matrix = 0.5 * (half + half.T) + self._plan.closed[0]
-        return self._estimated(W, matrix, sums, measured=False)
+        self._check_task_memory(shards, shards, W.shape[1])
+        unsymmetric, sums = shards.fold_some_pairs(
+            phi_part, self._plan.design.tails, shards, pairs, W
+        )
+        matrix = 0.5 * (unsymmetric + unsymmetric.T) + self._plan.closed[0]
+        return self._estimate(W, matrix, sums, measured=False)
 
     def gradient(self, W: Array) -> Evaluation:
         """Return J and Phi W, in double precision."""
@@ -221,51 +226,51 @@ class Blocks(Engine):
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         points = self.problem.shards.derive(project_piece, W).settled()
-        tails, measured = points.through(W.shape[1]), self._measured
-        matrix, sums = self._walked(product_part, points, tails, measured=measured)
-        return self._estimated(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
+        tails, measured = points.through(W.shape[1]), self._measures_error
+        matrix, sums = self._walk(product_part, points, tails, measured=measured)
+        return self._estimate(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
-        _, sums = self._walked(value_part, points, points, measured=True)
-        return self._estimated(W, W[:, :0], sums, measured=True)
+        _, sums = self._walk(value_part, points, points, measured=True)
+        return self._estimate(W, W[:, :0], sums, measured=True)
 
-    def _walked(
+    def _walk(
         self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
     ) -> Any:
-        self._afford_task(heads, tails, tails.n_columns)
+        self._check_task_memory(heads, tails, tails.n_columns)
         pairs = self._plan.pair_problem(measured=measured)
         return heads.fold_some_pairs(part, self._plan.design.tails, tails, pairs)
 
-    def _estimated(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
-        """Return an evaluation of what walks sum up, with its standard error if they measured it.
+    def _estimate(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
+        """Return the evaluation from the sums of all walks, with its standard error if measured.
 
-        No bound is known, unless all pairs are summed: then there is nothing but rounding.
+        An error bound exists only if all pairs are summed; it then covers rounding alone.
         """
         phi, constant = self._plan.closed
         J = float(sums[:-1].sum()) + constant + float(np.vdot(W, phi @ W))
-        evaluation = replace(self._evaluated(J, matrix), approximate=False)
+        evaluation = replace(self._evaluation(J, matrix), approximate=False)
         if self._plan.design.is_complete:
             return evaluation
         error = self._plan.design.standard_error(sums) if measured else np.inf
         share = error / abs(J) if J else np.inf
-        return replace(evaluation, bound=_unknown_error, standard_error=share)
+        return replace(evaluation, bound=_no_bound, standard_error=share)
 
-    def _afford_task(self, heads: Shards, tails: Shards, k: int) -> None:
-        """Refuse, before the first tile, tasks that would not fit."""
+    def _check_task_memory(self, heads: Shards, tails: Shards, k: int) -> None:
+        """Raise MemoryError, before the first tile, unless the tasks fit into memory."""
         rows, size, d = heads.largest, heads.dtype.itemsize, heads.n_columns
-        # The head as it comes and dealt, its part of Phi; two tails as they come and dealt.
+        # The head as loaded and as dealt, and its part of Phi; two tails as loaded and as dealt.
         pieces = size * rows * (3 * d + 4 * tails.n_columns)
         model = TileModel(self.problem.kernel, self.problem.gamma, heads.n_rows)
         tiles = stripe_bytes(rows, replace(model, n_rows=2 * rows), 0, k, size)
         raw = heads.raw_bytes + tails.raw_bytes * min(tails.handed or 1, len(tails.parts))
         needed = pieces + tiles + raw + 3 * 8 * d * max(d, k)
-        self._afford(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
+        self._check_memory(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
 
 
-def _sampled_problem(shards: Shards, count: int, seed: int) -> Shards:
-    """Return some of the rows, with their facts, in the memory of this process."""
+def _sampled_shards(shards: Shards, count: int, seed: int) -> Shards:
+    """Return a random sample of the rows, with their facts, in the memory of this process."""
     rng = np.random.default_rng(seed)
     piece = shards.pick(np.sort(rng.choice(shards.n_rows, count, replace=False)))
     sampled = cut(piece.X)
@@ -278,6 +283,6 @@ def _factor_sums(piece: LoadedShard, gamma: Gamma) -> Array:
     return np.asarray(gamma.factor(piece.facts[0]).sum(axis=0))
 
 
-def _unknown_error() -> float:
-    """Return the bound where nothing is known of J: estimates have a standard error instead."""
+def _no_bound() -> float:
+    """Return an infinite error bound: an estimate of J has a standard error instead."""
     return np.inf

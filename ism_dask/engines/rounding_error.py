@@ -1,4 +1,4 @@
-"""How far J may be off by rounding alone, and whether single precision serves a kernel."""
+"""Bound the rounding error of J, and decide whether single precision is enough for a kernel."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE, HARMLESS, SHORT
 
-# Single precision serves where it leaves this share of what the kernel makes of typical rows.
-# The last J and the residual are computed in double precision in any case.
+# Single precision is enough if its rounding error is at most this share of what distinguishes
+# typical rows. The final J and the residual are computed in double precision in any case.
 _SINGLE_SHARE = 0.01
-# Rows that typical widths are taken from.
+# Rows whose median width counts as typical.
 _TYPICAL_ROWS = 500
-# Shares of the largest beta at which the largest slopes of a kernel are looked for, and what the
-# true ones may be larger by.
-_POINTS, _BETWEEN = np.append(0.0, np.geomspace(1e-14, 1.0, 400)), 1.1
-# Roundings of a standardised number, of a value of Gamma, and of one of f beside those that its
-# class declares.
-# No largest beta is taken to be smaller.
+# Shares of the largest beta at which the extremes of a kernel are evaluated, and a factor by which
+# the true extremes, between these points, may be larger.
+_BETA_SHARES, _BETWEEN_POINTS = np.append(0.0, np.geomspace(1e-14, 1.0, 400)), 1.1
+# The largest beta is assumed to be at least this.
 _LEAST_BETA = 1e-280
-_STANDARDISED, _OF_GAMMA, _OF_VALUE = 4, 64, 16
+# Roundings of a standardised number, of a value of Gamma, and of a value of f beside those that
+# its class declares.
+_STANDARDISED_ROUNDINGS, _GAMMA_ROUNDINGS, _VALUE_ROUNDINGS = 4, 64, 16
 
 
 class Maximum:
-    """A number of some rows; the sum of two is the larger one."""
+    """A number that Dask folds by maximum: the sum of two is the larger one."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -39,16 +39,16 @@ class Maximum:
 
 @dataclass(frozen=True)
 class ProblemSize:
-    """What rounding errors grow with.
+    """The sizes of a problem that rounding errors grow with.
 
     Attributes
     ----------
     n, d, q : int
-        Rows, columns of X, columns of W.
+        The numbers of rows, columns of X and columns of W.
     reach : float
-        No row of X is longer.
+        A bound on the length of a row of X.
     finest : float
-        The largest inverse width of a local kernel, 1 where there is none.
+        The largest inverse per-row width, 1 without any.
     """
 
     n: int
@@ -60,10 +60,10 @@ class ProblemSize:
 
 @dataclass(frozen=True)
 class _Extremes:
-    """The largest values of a kernel over all pairs of rows.
+    """Bounds on a kernel and its derivatives over all pairs of rows.
 
-    `value` of |f|, `slope` of |f'|, `by_distance` of |df / dt| for beta = t^2, and `by_share` of
-    `|beta f'|`: what f changes by as beta changes by a share of itself.
+    `value` bounds |f|, `slope` |f'|, `by_distance` |df / dt| for beta = t^2, and `by_share`
+    `|beta f'|`, the change of f per relative change of beta.
     """
 
     value: float
@@ -73,102 +73,107 @@ class _Extremes:
 
     @classmethod
     def of(cls, term: PointwiseKernel, largest: float) -> _Extremes:
-        """Return those over all beta up to `largest` in size."""
-        beta = max(largest, _LEAST_BETA) * _POINTS
+        """Return the bounds over all beta up to `largest` in absolute value."""
+        beta = max(largest, _LEAST_BETA) * _BETA_SHARES
         if term.pairing is not DISTANCE:
             beta = np.append(beta, -beta)
         scale = np.ones_like(beta) if term.per_row_width else None
         with np.errstate(over="ignore", invalid="ignore"):
             value = np.abs(term.value(beta.copy(), scale))
             slope = np.abs(term.slope(beta.copy(), scale))
-            sides = value, slope, 2.0 * np.sqrt(np.abs(beta)) * slope, np.abs(beta) * slope
-        return cls(*(_BETWEEN * float(np.max(side)) for side in sides))
+            curves = value, slope, 2.0 * np.sqrt(np.abs(beta)) * slope, np.abs(beta) * slope
+        return cls(*(_BETWEEN_POINTS * float(np.max(curve)) for curve in curves))
 
 
 def rounding_error(
     kernel: Kernel, sizes: ProblemSize, unit: float, sums: int, *, factored: bool
 ) -> float:
-    """Return what, times the sum of |Gamma|, bounds the error of J by rounding.
+    """Return the bound on the rounding error of J, divided by the sum of |Gamma|.
 
     Parameters
     ----------
     kernel : Kernel
-    sizes : Sizes
+    sizes : ProblemSize
     unit : float
-        Half the distance from 1 to the next number.
+        The unit roundoff: half the distance from 1 to the next number.
     sums : int
-        Roundings of a sum over all pairs, or over all rows.
+        The number of roundings in a sum over all pairs, or over all rows.
     factored : bool
-        Whether pairs are summed by factors of f', so that beta is squares less products.
+        Whether the engine sums over a low-rank factor of f', so that beta is expanded into
+        squares less products.
     """
     total = 0.0
     for weight, term in kernel.terms:
-        error, size = _term_error(term, sizes, unit)
+        error, size = _term_error_bound(term, sizes, unit)
         if factored:
             size += _factored_size(term, sizes)
-        total += weight * (error + (sums + _OF_GAMMA) * unit * size)
+        total += weight * (error + (sums + _GAMMA_ROUNDINGS) * unit * size)
     return total
 
 
 def _factored_size(term: PointwiseKernel, sizes: ProblemSize) -> float:
-    """Return a bound on what a pair brings to J, each of its summands being taken as positive."""
+    """Return a bound on what a pair adds to J, with all its summands taken as positive."""
     constant, rate = term.value_by_slope or (0.0, 0.0)
     beta = abs(constant) + 4 * abs(rate) * sizes.reach**2
     return sizes.q * abs(term.amplitude) * largest_unit_slope(term, sizes) * beta
 
 
 def largest_unit_slope(term: PointwiseKernel, sizes: ProblemSize) -> float:
-    """Return a bound on the shape of a row with itself: no other pair has a larger one."""
-    at = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.reach**2)
+    """Return a bound on the unit slope of a row with itself, the largest over all pairs."""
+    beta = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.reach**2)
     with np.errstate(over="ignore"):
         scale = np.full((1, 1), sizes.finest**2) if term.per_row_width else None
-        return float(abs(term.unit_slope(at, scale)[0, 0]))
+        return float(abs(term.unit_slope(beta, scale)[0, 0]))
 
 
-def _term_error(term: PointwiseKernel, sizes: ProblemSize, unit: float) -> tuple[float, float]:
+def _term_error_bound(
+    term: PointwiseKernel, sizes: ProblemSize, unit: float
+) -> tuple[float, float]:
     """Return bounds on the error of f and on f, for any pair of rows."""
-    # Of a projected row: each entry is a sum of d products, of rows that were standardised.
-    moved = (2 * sizes.d + _STANDARDISED) * np.sqrt(sizes.q) * unit * sizes.reach
-    terms = sizes.q + 4
+    # The error of a projected row: each entry is a sum of d products with standardised numbers.
+    projection_error = (
+        (2 * sizes.d + _STANDARDISED_ROUNDINGS) * np.sqrt(sizes.q) * unit * sizes.reach
+    )
+    roundings = sizes.q + 4
     if term.pairing is not DISTANCE:
         extremes = _Extremes.of(term, sizes.reach**2)
-        beta = 2 * sizes.reach * moved + terms * unit * sizes.reach**2
+        beta = 2 * sizes.reach * projection_error + roundings * unit * sizes.reach**2
         error = extremes.slope * beta
     else:
         finest = sizes.finest if term.per_row_width else 1.0
         extremes = _Extremes.of(term, (2 * sizes.reach * finest) ** 2)
-        # Squared lengths cancel, but no further than the kernel can tell: see `Distance.beta`.
-        cancelled = 2 * unit * min(HARMLESS * term.resolution, 4 * terms * sizes.reach**2)
-        shares = terms * unit * 2 / SHORT
+        # Squared lengths cancel, but no more than the kernel tolerates: see `Distance.beta`.
+        cancellation = 2 * unit * min(HARMLESS * term.resolution, 4 * roundings * sizes.reach**2)
+        relative_error = roundings * unit * 2 / SHORT
         if term.per_row_width:
-            shares += 4 * moved * finest + _OF_VALUE * unit
-        error = 2 * moved * finest * extremes.by_distance
-        error += cancelled * extremes.slope + shares * extremes.by_share
-    return error + (term.roundings + _OF_VALUE) * unit * extremes.value, extremes.value
+            relative_error += 4 * projection_error * finest + _VALUE_ROUNDINGS * unit
+        error = 2 * projection_error * finest * extremes.by_distance
+        error += cancellation * extremes.slope + relative_error * extremes.by_share
+    return error + (term.roundings + _VALUE_ROUNDINGS) * unit * extremes.value, extremes.value
 
 
 def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether tiles in `dtype`, that of the rows, would not tell typical rows apart.
+    """Return whether `dtype`, that of the rows, is too coarse to distinguish typical rows.
 
-    Single precision does not where distances are far smaller than the lengths of the rows, nor
-    where the kernel is so wide that it is all but constant. What is all but constant in double
-    precision too is an error.
+    Single precision is too coarse if distances are far smaller than the lengths of the rows, or
+    if the kernel is so wide that it is almost constant. A kernel that is almost constant in
+    double precision too is an error.
 
     Parameters
     ----------
     kernel : Kernel
-        With nothing left to resolve.
+        A resolved kernel.
     sample : (s, d) array
         Some rows, in double precision.
     dtype : numpy.dtype
     """
     size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
-    loss = max(_digits_lost(term, size, sample) for _, term in kernel.terms)
-    if float(np.finfo(np.float64).eps) * loss >= 1.0:
-        _refuse_constant(kernel, size, dtype)
+    worst_loss = max(_precision_loss(term, size, sample) for _, term in kernel.terms)
+    if float(np.finfo(np.float64).eps) * worst_loss >= 1.0:
+        _raise_constant(kernel, size, dtype)
     eps, least, most = (float(each) for each in _limits(dtype))
     squares_fit = least < eps**2 * size < eps**4 * most
-    return not squares_fit or eps * loss > _SINGLE_SHARE
+    return not squares_fit or eps * worst_loss > _SINGLE_SHARE
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
@@ -176,10 +181,10 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
     return limits.eps, limits.tiny, limits.max
 
 
-def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
-    """Raise a ValueError for a kernel that is all but constant over rows of squared length `size`.
+def _raise_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
+    """Raise ValueError: the kernel is almost constant over rows of squared length `size`.
 
-    Where it overflows that is the error.
+    If the kernel overflows, raise `overflow_error` instead.
     """
     beta = np.array([[0.0, size]])
     with np.errstate(over="ignore"):
@@ -195,21 +200,21 @@ def _refuse_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
     )
 
 
-def _digits_lost(term: PointwiseKernel, size: float, sample: Array) -> float:
-    """Return how many times its own precision f loses, between rows of squared length `size`."""
+def _precision_loss(term: PointwiseKernel, size: float, sample: Array) -> float:
+    """Return the factor by which f loses relative precision, for rows of squared length `size`."""
     if term.constant_slope or not size > 0:
         return 1.0
     scale = None
     if term.per_row_width:
         widths = term.widths(sample[:_TYPICAL_ROWS])
         scale = np.full((1, 1), 1.0 / float(np.median(widths)) ** 2)
-    # What differs in one direction of X.
+    # beta of two rows that differ in one direction of X.
     beta = np.full((1, 1), 2.0 * size / sample.shape[1])
     zero = np.zeros((1, 1))
     with np.errstate(over="ignore", invalid="ignore"):
         at_zero = term.value(zero.copy(), scale)
-        told_apart = np.abs(term.value(beta.copy(), scale) - at_zero)
-        at = zero if term.pairing is DISTANCE else beta
-        lost = np.abs(at_zero) + 4 * size * np.abs(term.slope(at, scale))
-        share = float(np.divide(lost, told_apart)[0, 0]) if told_apart > 0 else np.inf
+        difference = np.abs(term.value(beta.copy(), scale) - at_zero)
+        steepest = zero if term.pairing is DISTANCE else beta
+        error_size = np.abs(at_zero) + 4 * size * np.abs(term.slope(steepest, scale))
+        share = float(np.divide(error_size, difference)[0, 0]) if difference > 0 else np.inf
     return share if np.isfinite(share) else np.inf

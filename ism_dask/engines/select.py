@@ -1,4 +1,4 @@
-"""Select an engine for a problem: by its name, or the cheapest that serves it."""
+"""Select an engine for a problem: by its name, or the cheapest one that can solve it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from ism_dask.engines.random_blocks import Blocks
 _Result = TypeVar("_Result")
 
 
-# From cheap to dear: "auto" takes the first that serves and is advised.
+# From cheap to expensive: "auto" takes the first that does not refuse and is advised.
 ENGINES: dict[str, type[Engine]] = {
     engine.name: engine for engine in (ConstantSlope, MonomialEngine, Landmarks, Blocks, Exact)
 }
 
 
 def first_engine(name: str, problem: Problem, q: int) -> Engine:
-    """Return the first of the `candidates`."""
+    """Return the first of the `candidate_engines`."""
     return candidate_engines(name, problem, q)[0]
 
 
 def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
-    """Return the engine called `name` for q columns of W, or with "auto" those to `attempt`.
+    """Return the engine called `name` for q columns of W, or with "auto" all that may be tried.
 
-    These are, from cheap to dear, the ones that serve the problem and are advised for it. Where W
-    `climbs`, J must not jump.
+    Those are, from cheap to expensive, the engines that do not refuse the problem and are
+    advised for it. If the solver `climbs`, that is, if it needs steps that raise J, engines whose
+    J jumps are excluded.
     """
     if one_of("`engine`", name, ["auto", *ENGINES]) == "auto":
         kinds = [kind for kind in ENGINES.values() if not (climbs and kind.jumps)]
-        serving = [kind for kind in kinds if kind.refusal(problem, q) is None]
-        return [kind(problem, q) for kind in serving if kind.advised(problem, q)]
+        willing = [kind for kind in kinds if kind.refusal(problem, q) is None]
+        return [kind(problem, q) for kind in willing if kind.advised(problem, q)]
     reason = ENGINES[name].refusal(problem, q)
     if reason:
         raise ValueError(
@@ -46,10 +47,10 @@ def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = Fal
 
 
 def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:
-    """Return `work(engine)` of the first engine that does not decline on the way.
+    """Return `work(engine)` for the first engine that does not decline while it runs.
 
-    The work begins anew with each: what one engine has of J cannot be held against another's. The
-    note of the engine that did it says why those before it did not.
+    The work starts anew with each engine, because values of J from different engines are not
+    comparable. The note of the engine that succeeded says why those before it declined.
     """
     note = ""
     for engine in engines:

@@ -1,8 +1,9 @@
-"""One stripe of kernel tiles: made, used and dropped, nothing larger than a tile kept.
+"""Walk over a stripe of kernel tiles and sum them up, without storing more than one tile.
 
-A stripe is the rows of one shard, the head, against those of itself and of the next half of the
-others, so that all stripes together see each pair once. Tiles on the diagonal count half, so that
-everything here is symmetric: `cross + cross^T`, sums over both sides, and twice the objective.
+A stripe pairs the rows of one shard, the head, with its own rows and with those of the next half
+of the other shards, so that all stripes together visit each pair once. Tiles on the diagonal have
+half the weight, so that all results are made symmetric in the same way: `cross + cross^T`, sums
+over both sides, and twice the objective.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows import LoadedShard
 
-# Elementwise work happens on blocks that stay in a core's second-level cache ...
+# Elementwise operations work on blocks that fit into a core's second-level cache.
 _BLOCK = 512
-# ... and the product with X on groups of rows, long enough for BLAS to run at full speed. On the
-# diagonal half of a group's square is wasted, so groups are short there, where X is read.
+# The product with X works on groups of rows that are long enough for BLAS to run at full speed. On
+# the diagonal half of a group's square is wasted, so groups are shorter there if X is read.
 _GROUP = 1024
 _DIAGONAL_GROUP = 256
-# Multiplications of a product that BLAS does without packing, and rows of a strip at least.
+# The most multiplications of a product that BLAS does without packing, and the fewest rows of a
+# strip.
 _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
 
-# A kernel that overflows is told once, by the solver, and not by every task.
+# If a kernel overflows, the solver raises one error; tasks do not warn.
 QUIET = np.errstate(over="ignore", invalid="ignore")
 
 StripeSums: TypeAlias = tuple[Array | None, Array, float]
@@ -36,7 +38,7 @@ StripeSums: TypeAlias = tuple[Array | None, Array, float]
 
 @dataclass(frozen=True)
 class TileModel:
-    """The small things that a stripe needs: they travel with the task."""
+    """The kernel, Gamma and the number of rows: small objects that travel with each task."""
 
     kernel: Kernel
     gamma: Gamma
@@ -44,17 +46,17 @@ class TileModel:
 
     @property
     def unit(self) -> float:
-        """What `coupling * Psi` is counted in: the constants of the first term."""
+        """The unit of `coupling * Psi` in tiles: the constant factors of the first term."""
         weight, term = self.kernel.terms[0]
         return weight * _factor(term)
 
 
 @dataclass(frozen=True)
 class TileSide:
-    """A piece with what its rows bring to every tile.
+    """A loaded shard with the arrays that its rows contribute to every tile.
 
-    `gamma` is what Gamma makes of its facts; for each term of the kernel, `operands` holds the
-    factors of beta and `inverse_widths` the (b,) inverse widths, None for terms without.
+    `gamma` holds the operand of the tiles of Gamma. For each term of the kernel, `operands` holds
+    the operand of beta and `inverse_widths` the (b,) inverse widths, None without per-row widths.
     """
 
     piece: LoadedShard
@@ -64,38 +66,40 @@ class TileSide:
 
     @cached_property
     def ones(self) -> Array:
-        """A column of ones (b, 1): times a tile it gives sums."""
+        """A column of ones (b, 1): its product with a tile gives row sums."""
         return np.ones((len(self.piece.X), 1), self.piece.X.dtype)
 
     @cached_property
     def moving(self) -> Array:
-        """Z with a column of ones beside it (b, k + 1)."""
+        """Z and a column of ones (b, k + 1)."""
         return np.hstack([self.piece.facts[-1], self.ones])
 
     @classmethod
     def left(cls, piece: LoadedShard, model: TileModel) -> TileSide:
-        """Return the piece as rows of tiles."""
+        """Return the side of a shard whose rows are the rows of tiles."""
         return cls._of(piece, model, model.gamma.as_rows(piece.facts[0], piece.X.dtype), 0)
 
     @classmethod
     def right(cls, piece: LoadedShard, model: TileModel) -> TileSide:
-        """Return the piece as columns of tiles."""
+        """Return the side of a shard whose rows are the columns of tiles."""
         return cls._of(piece, model, model.gamma.as_columns(piece.facts[0], piece.X.dtype), 1)
 
     @classmethod
     def _of(cls, piece: LoadedShard, model: TileModel, gamma: Array, side: int) -> TileSide:
         terms = [term for _, term in model.kernel.terms]
         pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
-        local = iter(_inverse_widths(piece) if any(term.per_row_width for term in terms) else ())
-        widths = tuple(next(local) if term.per_row_width else None for term in terms)
+        inverse_widths = iter(
+            _inverse_widths(piece) if any(term.per_row_width for term in terms) else ()
+        )
+        widths = tuple(next(inverse_widths) if term.per_row_width else None for term in terms)
         return cls(piece, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
 
 
 @dataclass(frozen=True)
 class TileArea:
-    """Rows `top:bottom` of the head against columns `left:right` of the tail.
+    """Rows `top:bottom` of the head with columns `left:right` of the tail.
 
-    The first `square` columns are on the diagonal: they are the rows themselves.
+    The first `square` columns are the same rows again: their tile lies on the diagonal.
     """
 
     top: int
@@ -106,26 +110,26 @@ class TileArea:
 
     @property
     def height(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return self.bottom - self.top
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
+        """The number of columns."""
         return self.right - self.left
 
     @property
     def rows(self) -> slice:
-        """Its rows in the head."""
+        """The rows in the head."""
         return slice(self.top, self.bottom)
 
     @property
     def columns(self) -> slice:
-        """Its columns in the tail."""
+        """The columns in the tail."""
         return slice(self.left, self.right)
 
     def blocks(self) -> Iterator[TileArea]:
-        """Cut into blocks that fit the cache."""
+        """Yield blocks of the area that fit into the cache."""
         edge = self.left + self.square
         for top in range(self.top, self.bottom, _BLOCK):
             for left in range(self.left, self.right, _BLOCK):
@@ -138,7 +142,7 @@ class TileArea:
                 )
 
     def within(self, M: Array, group: TileArea) -> Array:
-        """Return the part of M, which belongs to `group`, that is this block."""
+        """Return this block of M, the matrix of the area `group`."""
         return M[
             self.top - group.top : self.bottom - group.top,
             self.left - group.left : self.right - group.left,
@@ -146,7 +150,7 @@ class TileArea:
 
 
 class _Buffers:
-    """Buffers of a stripe: allocating them for each block would cost more than the arithmetic."""
+    """Buffers of a stripe: to allocate them for each block would cost more than the arithmetic."""
 
     def __init__(self, dtype: np.dtype[np.floating]) -> None:
         self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
@@ -165,25 +169,26 @@ _Collect: TypeAlias = Callable[[Array, TileArea, LoadedShard], None]
 
 
 class Stripe:
-    """A walk over the tiles of a stripe, which sums up in float64.
+    """A walk over the tiles of a stripe that adds up their sums in float64.
 
     Parameters
     ----------
-    head : Piece
-    model : Model
+    head : LoadedShard
+    model : TileModel
     moves : bool
-        Whether Phi W is wanted, and not J or Phi.
+        Whether Phi W is computed, instead of J or Phi alone.
 
     Attributes
     ----------
     degrees : (n,) array
+        The degrees `degree * Psi 1`.
     moved : (n, k) array
-        `(coupling Psi) Z`, or no columns where that is not wanted.
+        `(coupling Psi) Z`, without columns unless `moves`.
     objective : float
         J.
     """
 
-    both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums, too
+    both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums too
 
     def __init__(self, head: LoadedShard, model: TileModel, *, moves: bool = False) -> None:
         self.model = model
@@ -197,7 +202,7 @@ class Stripe:
 
     @QUIET
     def walk(self, tail: Iterator[LoadedShard], collect: _Collect | None) -> None:
-        """Visit every tile; `collect` gets `coupling * Psi / unit` of each group of rows."""
+        """Visit every tile; `collect` receives `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
             right = TileSide.right(piece, self.model)
             for area in _groups(self.head, piece, _BLOCK if collect is None else _DIAGONAL_GROUP):
@@ -206,18 +211,18 @@ class Stripe:
                     collect(M, area, piece)
 
     def visit(self, right: TileSide, area: TileArea, *, wanted: bool) -> Array | None:
-        """Sum an area up, and return `coupling * Psi / unit` of it where that is wanted."""
+        """Add an area to the sums, and return its `coupling * Psi / unit` if `wanted`."""
         M = self.buffers.wide(area.height, area.width) if wanted else None
         for block in area.blocks():
             self._block(right, block, None if M is None else block.within(M, area))
         return M
 
     def mind_square(self, gamma: Array, area: TileArea) -> None:
-        """Halve Gamma on the diagonal, where a pair of rows is seen twice."""
+        """Halve Gamma on the diagonal, where each pair of rows is visited twice."""
         gamma[:, : area.square] *= 0.5
 
     def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
-        """Add one block of every term to the sums, and to `into` where there is one."""
+        """Add a block of every term to the sums, and write it to `into` unless that is None."""
         gamma = self.model.gamma.tile(
             self.left.gamma[area.rows],
             right.gamma[..., area.columns],
@@ -240,21 +245,21 @@ class Stripe:
                 self.objective += 2 * weight * float(sums.sum())
                 if into is None and not self.moves:
                     continue
-            shape = term.unit_slope(beta, scale, out=beta)
-            tile = np.multiply(shape, gamma, out=shape)
+            unit_slope = term.unit_slope(beta, scale, out=beta)
+            tile = np.multiply(unit_slope, gamma, out=unit_slope)
             if area.square and term.pairing.degree:
                 self._drop_diagonal(tile, weight, term, area)
-            # The sums come before the copy: the block is still in the cache.
-            self._gather(tile, weight, term, area, right)
+            # Sum before copying, while the block is still in the cache.
+            self._add_sums(tile, weight, term, area, right)
             if into is not None and index == 0:
                 into[...] = tile
             elif into is not None:
                 into += (weight * _factor(term) / self.model.unit) * tile
 
-    def _gather(
+    def _add_sums(
         self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea, right: TileSide
     ) -> None:
-        """Add what `tile` (Gamma times the shape) says of J, of the degrees and of Phi W."""
+        """Add the sums of `tile` (Gamma times the unit slope) to J, the degrees and Phi W."""
         ratio, degree = term.value_per_unit_slope, weight * term.amplitude * term.pairing.degree
         if ratio is None and not degree and not self.moves:
             return
@@ -263,14 +268,14 @@ class Stripe:
         if ratio is not None:
             self.objective += 2 * weight * ratio * float(sums[:, -1].sum())
         factor, start = weight * _factor(term), self.head.start + area.top
-        self._add(start, sums, factor, degree)
+        self._add_rows(start, sums, factor, degree)
         if self.both_sides and (degree or self.moves):
             rows = self.left.moving if self.moves else self.left.ones
             sums = _by_strips(tile.T, rows[area.rows])
-            self._add(right.piece.start + area.left, sums, factor, degree)
+            self._add_rows(right.piece.start + area.left, sums, factor, degree)
 
-    def _add(self, start: int, sums: Array, factor: float, degree: float) -> None:
-        """Add sums (h, k + 1) to the rows from `start` on: of Z, and of ones."""
+    def _add_rows(self, start: int, sums: Array, factor: float, degree: float) -> None:
+        """Add products (h, k + 1) with Z and ones to `moved` and `degrees`, from row `start` on."""
         rows = slice(start, start + len(sums))
         self.moved[rows] += factor * sums[:, :-1]
         self.degrees[rows] += degree * sums[:, -1]
@@ -278,20 +283,20 @@ class Stripe:
     def _drop_diagonal(
         self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea
     ) -> None:
-        """Zero the pairs of a row with itself, whose part in J alone is not nothing.
+        """Set the pairs of a row with itself to 0, after adding them to J.
 
-        In Phi they cancel exactly, `x_i - x_i` being 0; in single precision, with a kernel that
-        is narrow, what their cancelling leaves would drown everything else.
+        In Phi they cancel exactly because `x_i - x_i` is 0. In single precision, with a narrow
+        kernel, the rounding error of that cancellation would exceed all other contributions.
         """
-        both = np.arange(max(area.top, area.left), min(area.bottom, area.right))
-        own = both - area.top, both - area.left
+        index = np.arange(max(area.top, area.left), min(area.bottom, area.right))
+        diagonal = index - area.top, index - area.left
         if term.value_per_unit_slope is not None:
-            self.objective += 2 * weight * term.value_per_unit_slope * float(tile[own].sum())
-        tile[own] = 0.0
+            self.objective += 2 * weight * term.value_per_unit_slope * float(tile[diagonal].sum())
+        tile[diagonal] = 0.0
 
 
 def _by_strips(tile: Array, columns: Array) -> Array:
-    """Return `tile @ columns` (h, k) in float64, by strips of the tile's rows.
+    """Return `tile @ columns` (h, k) in float64, computed by strips of the tile's rows.
 
     Small products are twice as fast: above a million multiplications BLAS packs its operands.
     """
@@ -319,7 +324,7 @@ def _factor(term: PointwiseKernel) -> float:
 
 
 def _groups(head: LoadedShard, tail: LoadedShard, diagonal_size: int) -> Iterator[TileArea]:
-    """Cut head x tail into groups of rows; on the diagonal, its upper triangle."""
+    """Yield the groups of rows of head x tail; on the diagonal, of its upper triangle."""
     diagonal = head.start == tail.start
     size = diagonal_size if diagonal else _GROUP
     height, width = len(head.X), len(tail.X)
@@ -329,13 +334,16 @@ def _groups(head: LoadedShard, tail: LoadedShard, diagonal_size: int) -> Iterato
 
 
 def project_piece(piece: LoadedShard, W: Array) -> Array:
-    """Return Z (b, k), the rows of a piece times W, in their own precision."""
+    """Return Z (b, k), the rows of a shard times W, in the precision of the rows."""
     return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
 @QUIET
 def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
-    """Return the half of `X^T (coupling Psi) X` (d, d) of a stripe, its degrees (n,) and J."""
+    """Return C (d, d), the degrees (n,) and J of a stripe.
+
+    Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
+    """
     P = np.zeros_like(head.X)
     product = np.empty((_GROUP, head.X.shape[1]), head.X.dtype)
 
@@ -363,20 +371,20 @@ def gradient_stripe(
 def objective_stripe(
     head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
 ) -> StripeSums:
-    """Return J of a stripe, and the degrees that came along."""
+    """Return J of a stripe, with the degrees that the walk computes anyway."""
     stripe = Stripe(head, model)
     stripe.walk(tail, None)
     return None, stripe.degrees, stripe.objective
 
 
 def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:
-    """Return the most bytes that a stripe takes beside the raw shards handed to it.
+    """Return the peak memory of a stripe, in bytes, beside the raw shards passed to it.
 
-    `rows` is the size of the largest shard, k the columns of W.
+    `rows` is the number of rows of the largest shard, k the number of columns of W.
     """
     blocks = 3 * _BLOCK**2 + _GROUP * rows
     shards = 4 * rows * d  # head, tail, the tail before it, and P
     sides = 2 * rows * (3 * (k + 2) + model.gamma.breadth)  # Z, its operands, Gamma
     partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
-    partial += 3 * 8 * _BLOCK**2  # what a Gamma made on the fly takes for a block
+    partial += 3 * 8 * _BLOCK**2  # a block of a Gamma that is computed on the fly
     return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial

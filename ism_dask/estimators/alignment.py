@@ -1,4 +1,4 @@
-"""Weights of kernels in a sum, by how well each of them alone agrees with y."""
+"""Weights of the kernels in a sum, by the centred alignment of each kernel with y."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 
-# Rows that agreement is measured on; more are sampled. A matrix of them is one tile.
+# Rows on which the alignment is measured; larger data are sampled. Their kernel matrix is one tile.
 _ROWS = 2000
 
 
@@ -30,18 +30,20 @@ def aligned_sum(
     standardize: bool = True,
     random_state: Any = None,
 ) -> Kernel:
-    """Return a sum of kernels with weights by centred alignment.
+    """Return a sum of kernels weighted by their centred alignment with y.
 
-    The alignment of a kernel is the cosine between its matrix of the rows of X and that of y, both
-    centred (Cortes, Mohri and Rostamizadeh). Each kernel counts by its alignment, once all
-    are brought to the same size: the norm of the centred matrix of the first. One that is aligned
-    by 0 or less is left out.
+    The alignment of a kernel is the cosine between its matrix of the rows of X and the kernel
+    matrix of y, both centred (Cortes, Mohri and Rostamizadeh). The kernels are first brought to the
+    same size, which is the norm of the centred matrix of the first one. Then each is weighted by
+    its alignment; a kernel with an alignment of 0 or less is left out.
 
     Parameters
     ----------
     kernels : sequence of str or Kernel
+        Names in `ism_dask.kernels.KERNELS`, or kernels.
     X : (n, d) array or frame
-        The rows that W will be fitted to. Beyond 2,000 a random choice stands for them.
+        The rows that W will be fitted to. If there are more than 2,000, a random sample of them
+        is used.
     y : (n,) labels, or (n,) or (n, t) numbers
     target, standardize, random_state
         As in `SupervisedIKDR`.
@@ -59,23 +61,25 @@ def aligned_sum(
     >>> SupervisedIKDR(3, kernel=kernel).fit(X, y).transform(X).shape
     (178, 3)
     """
-    known = [as_kernel(kernel) for kernel in kernels]
-    if not known:
+    candidates = [as_kernel(kernel) for kernel in kernels]
+    if not candidates:
         raise ValueError("`kernels` is empty; expected one kernel or more")
     rows, labels = _sampled(np.asarray(X), np.asarray(y), random_state)
-    of_y = _gamma(target_dependence(labels, target))
-    pairs = [_agreement(kernel, rows, of_y, standardize=standardize) for kernel in known]
+    gamma = _gamma(target_dependence(labels, target))
+    pairs = [
+        _alignment_and_norm(kernel, rows, gamma, standardize=standardize) for kernel in candidates
+    ]
     alignments = np.array([alignment for alignment, _ in pairs])
     if alignments.max() <= 0:
         raise ValueError(
             "no kernel agrees with `y`: all alignments are 0 or less; expected rows whose "
             "distances have to do with `y`"
         )
-    agreeing = np.maximum(alignments, 0.0)
-    shares, first = agreeing / agreeing.sum(), pairs[0][1]
+    positive_alignments = np.maximum(alignments, 0.0)
+    shares, reference_norm = positive_alignments / positive_alignments.sum(), pairs[0][1]
     weighted = [
-        float(share * first / size) * kernel
-        for kernel, share, (_, size) in zip(known, shares, pairs, strict=True)
+        float(share * reference_norm / norm) * kernel
+        for kernel, share, (_, norm) in zip(candidates, shares, pairs, strict=True)
         if share > 0
     ]
     return reduce(add, weighted)
@@ -87,20 +91,20 @@ def _sampled(X: Array, y: Array, random_state: Any) -> tuple[Array, Array]:
     if len(X) <= _ROWS:
         return X, y
     random = check_random_state(random_state or 0)
-    chosen = np.sort(random.choice(len(X), _ROWS, replace=False))
-    return X[chosen], y[chosen]
+    indices = np.sort(random.choice(len(X), _ROWS, replace=False))
+    return X[indices], y[indices]
 
 
-def _gamma(known: Dependence) -> Array:
-    """Return Gamma (n, n) of some rows, which is centred."""
+def _gamma(dependence: Dependence) -> Array:
+    """Return Gamma (n, n) of the rows of a dependence; it is centred."""
     double = np.dtype(np.float64)
-    rows = known.gamma.as_rows(known.facts, double)
-    columns = known.gamma.as_columns(known.facts, double)
-    return known.gamma.tile(rows, columns, np.empty((len(rows), len(rows))))
+    rows = dependence.gamma.as_rows(dependence.facts, double)
+    columns = dependence.gamma.as_columns(dependence.facts, double)
+    return dependence.gamma.tile(rows, columns, np.empty((len(rows), len(rows))))
 
 
-def _agreement(
-    kernel: Kernel, rows: Array, of_y: Array, *, standardize: bool
+def _alignment_and_norm(
+    kernel: Kernel, rows: Array, gamma: Array, *, standardize: bool
 ) -> tuple[float, float]:
     """Return the centred alignment of a kernel with Gamma, and the norm of its centred matrix."""
     if any(term.per_row_width for _, term in kernel.terms):
@@ -114,7 +118,7 @@ def _agreement(
     K = kernel_values(resolved, points, points)
     K -= K.mean(axis=0)
     K -= K.mean(axis=1, keepdims=True)
-    size = float(np.linalg.norm(K))
-    if size == 0:
+    norm = float(np.linalg.norm(K))
+    if norm == 0:
         raise ValueError(f"{type(kernel).__name__} is the same for all pairs of rows of X")
-    return float(np.vdot(K, of_y)) / (size * float(np.linalg.norm(of_y))), size
+    return float(np.vdot(K, gamma)) / (norm * float(np.linalg.norm(gamma))), norm

@@ -1,4 +1,4 @@
-"""Alternative clustering: clusters of X W that are not those already known."""
+"""Alternative clustering: clusters of X W that differ from given labels."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from ism_dask.records.iteration import State
 
 
 class AlternativeIKDR(GuidedIKDR):
-    """Interpretable kernel dimension reduction for another clustering than a known one.
+    """Interpretable kernel dimension reduction for a clustering that avoids given labels.
 
-    As `UnsupervisedIKDR`, but W makes `X W` depend on the known labels as little as possible:
+    As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
     `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
     first W comes from the labels alone.
 
     Parameters
     ----------
     n_clusters : int
+        Number of clusters k.
     n_components : int, optional
-        New features. Default: as many as clusters, where d allows.
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
     mu : float, default 30.0
-        How much it counts to be away from the labels, beside the new clusters. Both parts of Gamma
-        have trace one, whatever the number of rows, clusters and classes; the published method
-        divides both by degrees, and weighs them as they come. The part of the labels is spread
-        over as many directions as there are classes: at 1 the twenty persons of Face come out
-        again, from 20 on the poses do.
+        Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
+        one, whatever the number of rows, clusters and classes. (The published method divides both
+        by degrees and does not normalise them.) The part of the labels is spread over as many
+        directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
+        finds the twenty persons again, and `mu` from 20 up finds the poses.
     kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
-        What all rounds may take. The one that is under way ends with the best W it has.
+        Time limit for all rounds together. The round in progress ends with the best W that it has.
     tol, outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
     ----------
-    As those of `UnsupervisedIKDR`; where rounds did not settle, of the last one.
+    The same as those of `UnsupervisedIKDR`. If the rounds did not converge, they describe the last
+    round.
 
     Examples
     --------
@@ -102,8 +105,8 @@ class AlternativeIKDR(GuidedIKDR):
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels to avoid, optional
-            One for each row, none missing; -1 is a label like any other. Without labels there is
-            nothing to avoid: the clusters are those of `UnsupervisedIKDR`.
+            One label for each row, none missing; -1 is a label like any other. Without labels there
+            is nothing to avoid, and the clusters are those of `UnsupervisedIKDR`.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What the estimators share: parameters, the fit of W, and the projection of new rows."""
+"""Base classes of the estimators: shared parameters, fitted attributes and `transform`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ism_dask.status import ComponentsWarning, Status
 
 
 class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A projection of rows, the new ones in the container that `set_output` names."""
+    """A projection of rows; `set_output` names the container of the new features."""
 
     components_: Array
     mean_: Array
@@ -39,26 +39,27 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     n_features_in_: int
 
     def transform(self, X: Any) -> Any:
-        """Return the new features of X, which scikit-learn puts into a frame where asked to."""
+        """Return the new features of X, in a frame if `set_output` requests one."""
         return self._new_features(X)
 
     def _new_features(self, X: Any) -> Any:
-        learned = (self.mean_, self.scale_, self.components_)
-        return self._rowwise(X, partial(_projected, learned), len(self.components_))
+        projection = (self.mean_, self.scale_, self.components_)
+        return self._rowwise(X, partial(_projected, projection), len(self.components_))
 
     def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
-        """Return `function` of blocks of rows of X (n, d), lazily for a Dask array.
+        """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.
 
-        `width` are the columns of what it returns in the precision of X, None for whole numbers.
+        `width` is the number of columns that `function` returns, in the precision of X; None stands
+        for one whole number per row.
         """
         X = row_source(X)
         if is_dask(X):
             self._check_lazy(X)
-            kind = np.float32 if X.dtype == np.float32 else np.float64
+            dtype = np.float32 if X.dtype == np.float32 else np.float64
             X = X.rechunk({1: -1})
             if width is None:
                 return X.map_blocks(function, dtype=np.intp, drop_axis=1)
-            return X.map_blocks(function, dtype=kind, chunks=(X.chunks[0], (width,)))
+            return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
         if is_row_source(X):
             self._check_lazy(X)
             step = X.chunk_rows
@@ -68,7 +69,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return function(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
 
     def _check_lazy(self, X: Any) -> None:
-        """Check rows (n, d) that are still to be computed or read."""
+        """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
         if len(X.shape) != 2:
@@ -81,7 +82,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 
 class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
-    """A projection `(X - mean_) / scale_ @ components_.T` learned by the spectral iteration."""
+    """A projection `(X - mean_) / scale_ @ components_.T`, learned by the spectral iteration."""
 
     kernel: str | Kernel
     solver: str
@@ -104,14 +105,14 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
 
         Returns
         -------
-        (n, q) array or frame, as `set_output` says; for a Dask array always a lazy Dask array.
+        (n, q) array or frame, as `set_output` says; always a lazy Dask array for a Dask array.
         """
         check_is_fitted(self)
-        # A frame would compute all of what is lazy.
+        # To put a lazy array into a frame would compute all of it.
         return self._new_features(X) if is_dask(X) else super().transform(X)
 
     def fit_transform(self, X: Any, y: Any = None, **parameters: Any) -> Any:
-        """Return the new features of the rows that the projection is learned from."""
+        """Learn the projection from the rows of X and return their new features."""
         if is_dask(X):
             return self.fit(X, y, **parameters).transform(X)
         return super().fit_transform(X, y, **parameters)
@@ -120,17 +121,17 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _take_width(self, X: Any) -> None:
-        """Take over the shape of rows that scikit-learn cannot look at."""
+    def _set_n_features(self, X: Any) -> None:
+        """Check the shape of rows that scikit-learn cannot inspect, and set `n_features_in_`."""
         if len(X.shape) != 2 or min(X.shape) < 2:
             raise ValueError(f"X must have 2 rows and 2 features or more; got shape {X.shape}")
-        # What an earlier fit knew of its columns does not hold for these.
+        # The feature names of an earlier fit do not hold for these columns.
         self.__dict__.pop("feature_names_in_", None)
         self.n_features_in_ = int(X.shape[1])
         self._check_lazy(X)
 
-    def _warn_of_ending(self, solution: Solution, advice: str) -> None:
-        """Warn where the fit has not converged, and of features that `advice` is against."""
+    def _warn_about_fit(self, solution: Solution, advice: str) -> None:
+        """Warn if the fit has not converged, and pass on `advice` on the number of new features."""
         self.components_advice_ = advice
         if fit_watcher().tells_endings:
             return
@@ -142,13 +143,13 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
             f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
-            f"{self._how_far(solution)}. The best W so far is kept; {status.advice}",
+            f"{self._residual_in_words(solution)}. The best W so far is kept; {status.advice}",
             ConvergenceWarning,
             stacklevel=3,
         )
 
-    def _how_far(self, solution: Solution) -> str:
-        """Return in words how far a solution is from where its solver would have ended."""
+    def _residual_in_words(self, solution: Solution) -> str:
+        """Return in words how far a solution is from the limits of its solver."""
         residual = f"the residual is {solution.residual:.2g}"
         if not as_solver(self.solver).by_change:
             return residual
@@ -166,21 +167,21 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             engine=self.engine,
             stopping=self.plan.iterations,
             solver=as_solver(self.solver),
-            on_iteration=self._tell,
+            on_iteration=self._report_state,
         )
 
     @property
     def plan(self) -> FitPlan:
-        """What a fit goes by, as progress bars are told of it."""
-        asked = self.tol, self.angle_tol, self.max_iter, self.max_seconds
-        return FitPlan(type(self).__name__, as_solver(self.solver).stopping(*asked))
+        """The name and the stopping rules of the fit, as a progress bar shows them."""
+        limits = self.tol, self.angle_tol, self.max_iter, self.max_seconds
+        return FitPlan(type(self).__name__, as_solver(self.solver).stopping(*limits))
 
-    def _tell(self, state: State) -> None:
+    def _report_state(self, state: State) -> None:
         fit_watcher().on_iteration(state)
         if self.on_iteration is not None:
             self.on_iteration(state)
 
-    def _keep_engine(self, engine: Engine, solution: Solution) -> None:
+    def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
         self.residual_ = solution.residual
         self.residual_rows_ = solution.residual_rows
         self.tolerance_ = self.plan.iterations.limit
@@ -189,7 +190,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_error_ = solution.error
         self.engine_standard_error_ = solution.standard_error
 
-    def _keep(self, solution: Solution, prepared: Prepared) -> None:
+    def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
         d = self.n_features_in_
         self.mean_ = prepared.affine.mean if self.standardize else np.zeros(d)
@@ -202,13 +203,17 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.converged_ = solution.status is Status.CONVERGED
         self.history_ = solution.history
 
-    def _count(self, n_components: int | str | None, default: int, prepared: Prepared) -> int:
-        """Return q: as given, or the default where the rows vary in enough directions."""
-        d, room = self.n_features_in_, prepared.n_varying - 1
-        if room < 1:
-            raise ValueError(f"X varies in {room + 1} direction only; there is nothing to reduce")
+    def _resolve_n_components(
+        self, n_components: int | str | None, default: int, prepared: Prepared
+    ) -> int:
+        """Return q: the given number, or `default`, limited by the directions of the rows."""
+        d, largest = self.n_features_in_, prepared.n_varying - 1
+        if largest < 1:
+            raise ValueError(
+                f"X varies in {largest + 1} direction only; there is nothing to reduce"
+            )
         if n_components is None or n_components == "auto":
-            return min(default, room)
+            return min(default, largest)
         if not is_whole(n_components) or not 1 <= n_components < d:
             raise ValueError(
                 f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
@@ -247,12 +252,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
 
 
 def row_source(X: Any) -> Any:
-    """Return the rows of an opened data set, and anything else as it is."""
+    """Return the rows of an opened data set; return anything else unchanged."""
     rows = getattr(X, "X", None)
     return rows if rows is not None and is_row_source(rows) else X
 
 
-def _projected(learned: tuple[Array, Array, Array], X: Array) -> Array:
-    # A block of a lazy array has been looked at by nobody.
+def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
+    # Nothing has checked the blocks of a lazy array yet.
     assert_all_finite(X, input_name="X")
-    return project(X, *learned)
+    return project(X, *projection)

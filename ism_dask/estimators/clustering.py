@@ -1,4 +1,4 @@
-"""What the clusterers share: W and the embedding in turns, k-means at the end, and `predict`."""
+"""Base classes of the clusterers: W and the embedding in turns, then k-means, and `predict`."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from ism_dask.rows.standardise import project
 from ism_dask.solvers.ism import restart_from
 from ism_dask.status import Status, components_advice
 
-# Where none is given.
+# Seed of k-means if `random_state` is None.
 _SEED = 0
-# What the eigenvalues of Phi may change by at the end of a round that is not the last: the
-# embedding changes far more.
+# Change of the eigenvalues of Phi that ends the iteration in all but the last rounds: from round
+# to round the embedding changes far more.
 _ROUND_TOL = 0.01
-# Rows whose cluster is told at a time.
+# Rows that `predict` embeds at a time.
 _ROWS_AT_ONCE = 8_192
 
 
 class ClusteringIKDR(ClusterMixin, IKDR):
-    """A projection and the clusters that show in it, each found by what the other says."""
+    """A projection and clusters of its rows; each is fitted to the other in turns."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     @abstractmethod
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        """Return what is known of the n rows."""
+        """Return the embedding guide for the n rows, made from y."""
 
     def predict(self, X: Any) -> Any:
-        """Return the cluster of each row, of the fit or not.
+        """Return the cluster of each row; the rows need not have been in the fit.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         Returns
         -------
-        (n,) whole numbers; for a Dask array a lazy Dask array.
+        (n,) whole numbers; a lazy Dask array for a Dask array.
         """
         check_is_fitted(self)
         return self._rowwise(X, self._clusters_of, None)
@@ -111,24 +111,24 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         X = self._validated_rows(row_source(X))
         n = int(X.shape[0])
         self._check_clusters(n)
-        # Where nothing is known of the rows there are clusters all the same.
+        # Without a y, the clusterers that take one are unsupervised.
         guide = ClusterGuide() if y is None else self._guide(y, n)
         order = row_order(X, guide.known)
         if order is not None:
             X, guide = X[order], guide.taken(order)
         with announce(self.plan), single_threaded_blas():
-            outcome = self._learn_clusters(X, guide)
-            self._keep_labels(outcome.best.embedding, guide, order)
-        solution = replace(outcome.best.solution, status=self.status_)
+            result = self._learn_clusters(X, guide)
+            self._set_labels(result.best.embedding, guide, order)
+        solution = replace(result.best.solution, status=self.status_)
         advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
-        self._warn_of_ending(solution, advice)
-        unsettled = not outcome.converged and len(outcome.rounds) >= self.max_outer
-        if unsettled and not fit_watcher().tells_endings:
-            kept = "best" if guide.steady else "last"
+        self._warn_about_fit(solution, advice)
+        out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
+        if out_of_rounds and not fit_watcher().tells_endings:
+            chosen = "best" if guide.steady else "last"
             warnings.warn(
                 f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "
-                f"eigenvalues of the embedding last changed by {outcome.rounds[-1].change:.2g}, "
-                f"`outer_tol` is {self.outer_tol:g}. The {kept} round is kept; raise `max_outer`",
+                f"eigenvalues of the embedding last changed by {result.rounds[-1].change:.2g}, "
+                f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is kept; raise `max_outer`",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -137,48 +137,48 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     def _learn_clusters(self, X: Any, guide: EmbeddingGuide) -> AlternationResult[Engine]:
         kernel = as_kernel(self.kernel)
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
-        q = self._count(self.n_components, self.n_clusters, prepared)
-        # The width of all columns, as the affinity has it: narrower kernels split clusters.
+        q = self._resolve_n_components(self.n_components, self.n_clusters, prepared)
+        # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         d = self.n_features_in_
-        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
-        affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), drawn.sample)
-        graph = Graph.of(drawn.shards, affinity, self.engine, **drawn.parameters)
+        fit_rows = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
+        affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), fit_rows.sample)
+        graph = Graph.of(fit_rows.shards, affinity, self.engine, **fit_rows.parameters)
         saved_fit = current_fit()
-        work = _Work(self, drawn=drawn, graph=graph, guide=guide, q=q, saved_fit=saved_fit)
-        outcome = alternate(
-            work,
+        steps = _FitSteps(self, drawn=fit_rows, graph=graph, guide=guide, q=q, saved_fit=saved_fit)
+        result = alternate(
+            steps,
             saved_fit,
             tol=self.outer_tol,
             max_outer=self.max_outer,
             comparable=guide.steady,
-            on_round=self._tell_round,
+            on_round=self._report_round,
         )
-        best = outcome.best
-        self._keep(best.solution, prepared)
-        self._keep_engine(best.solved, best.solution)
+        best = result.best
+        self._set_solution_attributes(best.solution, prepared)
+        self._set_engine_attributes(best.solved, best.solution)
         if self.tol is None and best.solution.status is Status.TOLERANCE:
-            self.tolerance_ = _ROUND_TOL  # a round before the last ones, which go on to the end
-        self.kernel_ = drawn.kernel.with_rows_mapped(prepared.lift_rows)
-        self.rounds_ = outcome.rounds
-        self.converged_ = self.converged_ and outcome.converged
-        if outcome.over_cap:
+            self.tolerance_ = _ROUND_TOL  # the best round was not solved until stationary
+        self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
+        self.rounds_ = result.rounds
+        self.converged_ = self.converged_ and result.converged
+        if result.over_cap:
             self.status_ = Status.OVER_CAP
-        self._remember(best.solution, prepared, best.embedding)
-        return outcome
+        self._set_prediction(best.solution, prepared, best.embedding)
+        return result
 
     @property
     def plan(self) -> FitPlan:
-        """What a fit goes by: the iterations of each round, and the rounds."""
+        """The stopping rules of the iterations of each round, and of the rounds."""
         rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
         return replace(super().plan, rounds=rounds)
 
-    def _tell_round(self, done: Round) -> None:
+    def _report_round(self, done: Round) -> None:
         fit_watcher().on_round(done)
         if self.on_round is not None:
             self.on_round(done)
 
-    def _remember(self, solution: Solution, prepared: Prepared, embedding: Embedding) -> None:
-        """Keep what new rows need: the projection of the fit itself, and how it was embedded."""
+    def _set_prediction(self, solution: Solution, prepared: Prepared, embedding: Embedding) -> None:
+        """Set the projection of the fit and the extension of its embedding, for `predict`."""
         affine = prepared.affine
         self._projection = affine.mean, affine.scale, prepared.lift(solution.W.T)
         if embedding.extension is None:
@@ -187,10 +187,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.affinity_ = embedding.extension.kernel
         self.engine_note_ = "; ".join(filter(None, [self.engine_note_, embedding.note]))
 
-    def _keep_labels(
-        self, embedding: Embedding, guide: EmbeddingGuide, order: Array | None
-    ) -> None:
-        """Cluster the embedding of the rows, which were taken in some order (n,)."""
+    def _set_labels(self, embedding: Embedding, guide: EmbeddingGuide, order: Array | None) -> None:
+        """Cluster the embedding; `order` (n,) is the order in which the fit took the rows."""
         U = embedding.shards.gathered()[:, :-1]
         order = np.arange(len(U)) if order is None else order
         self.embedding_ = np.empty_like(U)
@@ -198,7 +196,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.embedding_eigenvalues_ = embedding.values
         labels = np.empty(len(U), dtype=np.intp)
         self.cluster_centers_, labels[order] = self._cluster(normalise_rows(U), guide)
-        self._number(labels, guide)
+        self._number_clusters(labels, guide)
 
     def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:  # noqa: ARG002
         """Return centres (k, k) and clusters (n,) of rows (n, k) of the embedding."""
@@ -206,17 +204,17 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         starts = None if isinstance(self.n_init, str) else self.n_init
         return kmeans(rows, self.n_clusters, seed=seed, starts=starts)
 
-    def _number(self, labels: Array, guide: EmbeddingGuide) -> None:  # noqa: ARG002
-        """Give the clusters (n,) numbers in the order in which they appear among the rows."""
+    def _number_clusters(self, labels: Array, guide: EmbeddingGuide) -> None:  # noqa: ARG002
+        """Renumber the clusters (n,) in the order in which they first appear among the rows."""
         numbers = order_of_appearance(labels, self.n_clusters)
         self.cluster_centers_ = self.cluster_centers_[numbers]
         self.labels_ = np.argsort(numbers)[labels]
 
     def _clusters_of(self, X: Array) -> Array:
-        # A block of a lazy array has been looked at by nobody.
+        # Nothing has checked the blocks of a lazy array yet.
         assert_all_finite(X, input_name="X")
         labels = np.empty(len(X), dtype=np.intp)
-        # A block of a lazy array may have no rows, too.
+        # A block of a lazy array may also have no rows.
         for start in range(0, len(X), _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
             embedded = self._extension(project(X[batch], *self._projection))
@@ -227,7 +225,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if is_row_source(X) or is_dask(X):
             if is_dask(X) and np.isnan(X.shape[0]):
                 X = X.copy().compute_chunk_sizes()
-            self._take_width(X)
+            self._set_n_features(X)
             return X
         checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
         return validate_data(self, X, dtype="numeric", **checks)
@@ -245,7 +243,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         positive("`outer_tol`", self.outer_tol)
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that float32 stays float32."""
+        """Declare that float32 stays float32."""
         tags = super().__sklearn_tags__()
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -253,7 +251,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
 
 class GuidedIKDR(ClusteringIKDR):
-    """A clusterer that takes what is known of the rows; without that it is unsupervised."""
+    """A clusterer guided by scores or labels of the rows; without these it is unsupervised."""
 
     def __init__(
         self,
@@ -299,13 +297,13 @@ class GuidedIKDR(ClusteringIKDR):
         self.mu = mu
 
     def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
-        """Return the clusters of the rows of X, under what y tells of them."""
+        """Learn the projection and the clusters, guided by y; return the cluster of each row."""
         self.fit(X, y, **parameters)
         return self.labels_
 
 
-class _Work:
-    """The two turns of one fit."""
+class _FitSteps:
+    """The `AlternationSteps` of one fit."""
 
     def __init__(
         self,
@@ -317,30 +315,30 @@ class _Work:
         q: int,
         saved_fit: CheckpointedFit,
     ) -> None:
-        self._model, self._drawn = model, drawn
-        self._graph, self._guide, self._q, self._journal = graph, guide, q, saved_fit
-        self._capped = True
+        self._model, self._fit_rows = model, drawn
+        self._graph, self._guide, self._q, self._saved_fit = graph, guide, q, saved_fit
+        self._limits_time = True
         self._tol: float | None = _ROUND_TOL if model.tol is None else model.tol
 
     def begin(self) -> Embedding:
-        """Return the embedding of X, or of the first W that the guide asks for."""
-        begin = self._graph.start(self._model.n_clusters)
-        first = self._guide.first(begin.shards)
+        """Return the embedding of X, or of X W for the first W that the guide asks for."""
+        embedding = self._graph.start(self._model.n_clusters)
+        first = self._guide.first(embedding.shards)
         if first is None:
-            return begin
-        return self.embed(self._solved(*first, None)[1])
+            return embedding
+        return self.embed(self._solve(*first, None)[1])
 
     def solve(self, embedding: Embedding, last: Solution | None) -> tuple[Engine, Solution]:
-        """Return W under an embedding, from the last one on."""
-        gamma, known = self._guide.gamma(embedding.shards)
-        return self._solved(gamma, known, None if last is None else restart_from(last))
+        """Fit W to an embedding, starting from the last solution if there is one."""
+        gamma, facts = self._guide.gamma(embedding.shards)
+        return self._solve(gamma, facts, None if last is None else restart_from(last))
 
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
         return self._graph.embedded(solution.W, self._model.n_clusters)
 
-    def fully(self) -> _Work:
-        """Return the turns that solve for W as the parameters of the model say."""
+    def fully(self) -> _FitSteps:
+        """Return steps that solve for W to the tolerance given as a parameter of the estimator."""
         model = self._model
         if self._tol == model.tol or not model._search.solver.by_change:
             return self
@@ -348,27 +346,27 @@ class _Work:
         other._tol = self._model.tol
         return other
 
-    def unhurried(self) -> _Work:
-        """Return the same turns, for which `max_seconds` does not count."""
+    def unhurried(self) -> _FitSteps:
+        """Return the same steps without the time limit `max_seconds`."""
         other = copy(self)
-        other._capped = False
+        other._limits_time = False
         return other
 
-    def _solved(
-        self, gamma: ThinGamma, known: Shards, state: State | None
+    def _solve(
+        self, gamma: ThinGamma, facts: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
-        drawn = self._drawn
-        shards = drawn.shards.sharing(known)
-        problem = Problem.attached(shards, drawn.kernel, gamma, **drawn.parameters)
+        fit_rows = self._fit_rows
+        shards = fit_rows.shards.sharing(facts)
+        problem = Problem.attached(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
         search = self._model._search
         stopping = search.stopping
         if search.solver.by_change:
             stopping = replace(stopping, tol=self._tol)
-        left = replace(search, stopping=self._left(stopping))
-        return left.run(problem, self._q, state, self._journal)
+        limited_search = replace(search, stopping=self._remaining(stopping))
+        return limited_search.run(problem, self._q, state, self._saved_fit)
 
-    def _left(self, stopping: Stopping) -> Stopping:
-        """Return when the next W has to be there."""
-        if self._capped:
-            return stopping.after(self._journal.seconds)
+    def _remaining(self, stopping: Stopping) -> Stopping:
+        """Return the stopping rules with the time that remains for the next W."""
+        if self._limits_time:
+            return stopping.after(self._saved_fit.seconds)
         return replace(stopping, max_seconds=None)

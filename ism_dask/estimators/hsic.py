@@ -1,4 +1,4 @@
-"""The Hilbert-Schmidt independence criterion of given rows, as a plain function."""
+"""The Hilbert-Schmidt independence criterion (HSIC) of given rows, as a plain function."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ def hsic(
 ) -> float | tuple[float, float]:
     """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
 
-    With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this is
-    `estimator.objective_ / (n - 1)^2`, but for local kernels, whose widths belong to the space of
-    all features. No n x n matrix is made.
+    With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this equals
+    `estimator.objective_ / (n - 1)^2`, except for kernels with a width for each row, whose widths
+    belong to the space of all features. The function makes no n x n matrix.
 
     Parameters
     ----------
     X : (n, d) array
     y : (n,) labels, or (n,) or (n, t) numbers
     kernel : str or Kernel, default "gaussian"
-        For X; a median width is that of X as given here.
+        Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
-        The kernel of y, as in `SupervisedIKDR`.
+        Kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     engine_tol : float, default 1e-4
-        As in `SupervisedIKDR`: of the trace of the kernel. Errors of the result were about as
-        large, as a share of it.
+        As in `SupervisedIKDR`, a share of the trace of the kernel. The relative error of the result
+        was about as large when measured.
     standardize : bool, default False
+        Whether to scale the features to mean 0 and standard deviation 1 first.
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
     return_error : bool, default False
-        Whether to return a bound on the relative error of the result, too: of rounding, and of
-        what "landmarks" leave out. It is infinite where nothing is known.
+        Whether to return a bound on the relative error of the result as well. It covers rounding,
+        and what "landmarks" leave out. It is infinite if no bound is available.
 
     Returns
     -------
     value : float
     error : float
-        With `return_error` only.
+        Only with `return_error`.
 
     Examples
     --------
@@ -70,13 +71,13 @@ def hsic(
         X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2
     )
     with single_threaded_blas():
-        given = as_kernel(kernel)
-        prepared = prepare_rows(X, given, standardize=standardize)
+        kernel_of_x = as_kernel(kernel)
+        prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
         q = X.shape[1]
-        drawn = prepared.drawn(given, engine_tol, random_state, q)
-        problem = drawn.problem(target_dependence(y, target))
-        everything = np.eye(problem.d)
+        fit_rows = prepared.drawn(kernel_of_x, engine_tol, random_state, q)
+        problem = fit_rows.problem(target_dependence(y, target))
+        identity = np.eye(problem.d)
         engines = candidate_engines(engine, problem, problem.d)
-        J = first_that_serves(engines, lambda chosen: chosen.double.value(everything))
+        J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))
     value = J.objective / (len(X) - 1) ** 2
     return (value, J.error) if return_error else value

@@ -1,4 +1,4 @@
-"""What a supervised fit begins with: how many new features, which width, which W."""
+"""The start of a supervised fit: the number of new features, the kernel width and the first W."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from ism_dask.solvers.width_selection import (
 )
 from ism_dask.status import components_advice
 
-# New features at most, where the data are to tell how many.
+# Maximum number of new features if the data decide the number.
 _MOST_FEATURES = 6
 
 
 @dataclass(frozen=True, eq=False)
 class FitStart:
-    """What a fit begins with.
+    """The start of a fit.
 
     Attributes
     ----------
-    drawn : Drawn
+    drawn : FitRows
+        The rows and the kernel of the fit.
     q : int
-        New features.
+        Number of new features.
     state : State or None
-        Where the iteration begins; None is the spectral start.
-    choice : Choice or None
-        What a selection was made of, if there was one.
+        The state from which the iteration starts; None is the spectral start.
+    choice : SelectionProblem or None
+        The problem that a selection solved, if there was one.
     trials : tuple of Trial
-        What it tried, the best first.
+        The trials of the selection, best first.
     """
 
     drawn: FitRows
@@ -52,36 +53,37 @@ class FitStart:
 
     @property
     def can_select(self) -> bool:
-        """Whether there are rows enough to choose by, and no direction is constant over them."""
+        """Whether there are enough rows to choose by, and more varying directions than features."""
         return len(self.drawn.sample) >= LEAST_ROWS and self.q < self.drawn.space.n_varying
 
     @property
     def precondition(self) -> Precondition | None:
-        """What makes the steps uphill longer from a W that was chosen, or None where none was."""
+        """The preconditioner, which lengthens gradient steps from a selected W; else None."""
         return None if self.choice is None else self.choice.evidence.precondition
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> FitStart:
-        """Return the beginning with the width and the W that a selection prefers."""
-        return self._by(self.drawn.choice(dependence, self.q, multiples))
+        """Return the start with the width and the W that a selection prefers."""
+        return self._with_selection(self.drawn.choice(dependence, self.q, multiples))
 
     def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> FitStart:
-        """Return the beginning with as many features as let neighbours explain more, up to `most`.
+        """Return the start with the number of features that the nearest rows can use, up to `most`.
 
-        It begins with one.
+        It starts with one feature and adds one at a time, as long as the nearest rows then explain
+        clearly more of y.
         """
-        first = self._of(1)
-        choice = first.drawn.choice(dependence, 1, multiples)
-        best = first._by(choice)
+        single = self._with_features(1)
+        choice = single.drawn.choice(dependence, 1, multiples)
+        best = single._with_selection(choice)
         for q in range(2, min(most, _MOST_FEATURES) + 1):
-            plain = self._of(q)
-            more = plain._by(replace(choice, q=q, kernel=plain.drawn.kernel))
-            if not adds_information(more.trials[0], best.trials[0]):
+            candidate = self._with_features(q)
+            larger = candidate._with_selection(replace(choice, q=q, kernel=candidate.drawn.kernel))
+            if not adds_information(larger.trials[0], best.trials[0]):
                 break
-            best = more
+            best = larger
         return best
 
-    def _by(self, choice: SelectionProblem) -> FitStart:
-        """Return the beginning with what a selection makes of `choice`."""
+    def _with_selection(self, choice: SelectionProblem) -> FitStart:
+        """Return the start with the best trial of the selection problem `choice`."""
         with on_this_machine():
             trials = tuple(try_widths(choice, self.drawn.seed))
         best = trials[0]
@@ -93,13 +95,13 @@ class FitStart:
             trials=trials,
         )
 
-    def _of(self, q: int) -> FitStart:
-        """Return the plain beginning with another number of features."""
+    def _with_features(self, q: int) -> FitStart:
+        """Return the start without a selection, with another number of features."""
         kernel = self.drawn.kernel.widened(float(np.sqrt(q / self.q)))
         return replace(self, q=q, drawn=self.drawn.with_kernel(kernel))
 
     def advice(self, solution: Solution) -> str:
-        """Return what is to be said against the number of features, or nothing."""
+        """Return the advice on the number of features; empty if there is none."""
         if self.choice is None:
             return components_advice(solution.eigenvalues.tolist(), solution.eigengap)
         evidence = self.choice.evidence

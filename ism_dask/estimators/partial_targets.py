@@ -1,4 +1,4 @@
-"""What users say of rows, as the numbers that guides work with."""
+"""Targets that some rows lack: scores and labels as the arrays that the embedding guides use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
 from ism_dask.gamma.targets import standardise_target
 
 _SCORES = ("auto", "classes", "linear")
-_NONE_KNOWN = "Rows of which nothing is known get NaN"
+_MISSING_ADVICE = "Rows of which nothing is known get NaN"
 
 
 def centred_labels(y: Any, n: int) -> Array:
-    """Return one-hot labels less the share of each class: (n, c)."""
-    labels = _one_a_row(_target_array(y, n, "Each row needs a label to avoid"))
+    """Return one-hot labels minus the share of each class: (n, c)."""
+    labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
     missing = int(unknown_rows(labels).sum())
     if missing:
         raise ValueError(
@@ -39,10 +39,10 @@ class PartialScores:
     Attributes
     ----------
     scores : (n, t) array
-        Centred over the rows that have any, NaN for the others: numbers of deviation 1, or
-        one-hot classes.
+        Numbers of deviation 1, or one-hot classes, centred over the rows that have scores; NaN for
+        the others.
     groups : (n,) array or None
-        Where scores are classes, their numbers, and -1 for rows without.
+        If the scores are classes: the number of each row's class, -1 for rows without a class.
     classes : (c,) array or None
         The classes.
     """
@@ -52,16 +52,16 @@ class PartialScores:
     classes: Array | None = None
 
     def taken(self, order: Array) -> PartialScores:
-        """Return the same for rows in another order (n,)."""
+        """Return the same scores for rows in another order (n,)."""
         groups = None if self.groups is None else self.groups[order]
         return replace(self, scores=self.scores[order], groups=groups)
 
 
 def partial_scores(y: Any, n: int, target: str) -> PartialScores:
-    """Return what is known of n rows by y, where `target` says what y are."""
+    """Return the scores of n rows in y, read as classes or numbers according to `target`."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
-    given = _target_array(y, n, _NONE_KNOWN)
+    given = _target_array(y, n, _MISSING_ADVICE)
     missing = unknown_rows(given)
     if missing.all():
         raise ValueError(
@@ -70,12 +70,12 @@ def partial_scores(y: Any, n: int, target: str) -> PartialScores:
         )
     values = given[~missing]
     if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
-        return _classes(_one_a_row(given), missing)
-    return PartialScores(_spread(_standardised(values), ~missing))
+        return _class_scores(_one_column(given), missing)
+    return PartialScores(_fill_rows(_standardised_scores(values), ~missing))
 
 
-def _classes(given: Array, missing: Array) -> PartialScores:
-    """Return labels (n,) of some rows; -1 is none, as elsewhere in scikit-learn."""
+def _class_scores(given: Array, missing: Array) -> PartialScores:
+    """Return the scores of labels (n,) of some rows; as in scikit-learn, -1 is no label."""
     unlabelled = missing.copy()
     if given.dtype.kind in "ifO":
         unlabelled[~missing] = given[~missing] == -1
@@ -84,20 +84,22 @@ def _classes(given: Array, missing: Array) -> PartialScores:
             "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
             "some, or use UnsupervisedIKDR"
         )
-    known = class_dependence(given[~unlabelled])
+    dependence = class_dependence(given[~unlabelled])
     groups = np.full(len(given), -1)
-    groups[~unlabelled] = known.facts[:, 0]
-    return PartialScores(_spread(_centred_one_hot(known), ~unlabelled), groups, known.classes)
+    groups[~unlabelled] = dependence.facts[:, 0]
+    return PartialScores(
+        _fill_rows(_centred_one_hot(dependence), ~unlabelled), groups, dependence.classes
+    )
 
 
-def _centred_one_hot(known: Dependence) -> Array:
-    """Return (m, c) one-hot classes less the share of each."""
-    codes = known.facts[:, 0].astype(np.intp)
+def _centred_one_hot(dependence: Dependence) -> Array:
+    """Return one-hot classes minus the share of each class: (m, c)."""
+    codes = dependence.facts[:, 0].astype(np.intp)
     Y = np.eye(int(codes.max()) + 1)[codes]
     return np.asarray(Y - Y.mean(axis=0))
 
 
-def _standardised(values: Array) -> Array:
+def _standardised_scores(values: Array) -> Array:
     """Return scores (m,) or (m, t) as columns (m, t) of mean 0 and deviation 1."""
     numbers = _numbers(values).reshape(len(values), -1)
     constant = np.flatnonzero(np.ptp(numbers, axis=0) == 0)
@@ -110,17 +112,17 @@ def _standardised(values: Array) -> Array:
 
 
 def is_continuous(values: Array) -> bool:
-    """Say whether known scores (m,) are numbers that are not all whole."""
+    """Return whether the scores (m,), none missing, are numbers that are not all whole."""
     if values.dtype.kind == "O" and all(isinstance(value, Real | Decimal) for value in values):
         values = _numbers(values)
     if values.dtype.kind != "f":
         return False
-    with np.errstate(invalid="ignore"):  # whole numbers are looked for as int64: 1e200 is none
+    with np.errstate(invalid="ignore"):  # scikit-learn casts to int64: 1e200 does not fit
         return bool(type_of_target(values).startswith("continuous"))
 
 
 def _numbers(values: Array) -> Array:
-    """Return `values` of any shape in float64."""
+    """Return `values` of any shape in float64, or raise a ValueError."""
     try:
         with np.errstate(over="ignore"):
             numbers = values.astype(np.float64)
@@ -129,24 +131,24 @@ def _numbers(values: Array) -> Array:
             f"`y` must be numbers where it is no labels; got {kinds_of(values)}: {error}. Labels "
             'are one for each row, a `y` of shape (n,), and go with target="classes"'
         ) from error
-    _refuse_infinity(numbers, _NONE_KNOWN)
+    _check_no_infinity(numbers, _MISSING_ADVICE)
     return numbers
 
 
-def _spread(values: Array, where: Array) -> Array:
-    """Return `values` (m, t) at the m rows `where` (n,) says, NaN at others."""
-    rows = np.full((len(where), values.shape[1]), np.nan)
-    rows[where] = values
+def _fill_rows(values: Array, has_scores: Array) -> Array:
+    """Return an (n, t) array with `values` (m, t) at the m rows of a mask (n,), NaN elsewhere."""
+    rows = np.full((len(has_scores), values.shape[1]), np.nan)
+    rows[has_scores] = values
     return rows
 
 
 def unknown_rows(given: Array) -> Array:
-    """Return which rows (n,) have no score; one that is half told has none."""
+    """Return which rows (n,) have no score; a row with a missing column has none."""
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
 def _target_array(y: Any, n: int, advice: str) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors of its length end with `advice`."""
+    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
     given = as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -159,12 +161,12 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
         )
     if given.dtype.kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
-    _refuse_infinity(given, advice)
+    _check_no_infinity(given, advice)
     return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
 
 
 def as_array(y: Any) -> Array:
-    """Return y as an array, where NaN among strings is NaN: NumPy would make it "nan"."""
+    """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan"."""
     given = np.asarray(y)
     if given.dtype.kind not in "SUT":
         return given
@@ -172,8 +174,8 @@ def as_array(y: Any) -> Array:
     return given if all(isinstance(value, str | bytes) for value in objects.flat) else objects
 
 
-def _one_a_row(given: Array) -> Array:
-    """Return `given`, or say that labels are (n,)."""
+def _one_column(given: Array) -> Array:
+    """Return `given`; raise a ValueError unless it has the shape (n,), as labels have."""
     if given.ndim != 1:
         raise ValueError(
             f"`y` must be one label for each row, of shape ({len(given)},), where it is taken as "
@@ -182,8 +184,8 @@ def _one_a_row(given: Array) -> Array:
     return given
 
 
-def _refuse_infinity(given: Array, advice: str) -> None:
-    """Say so where a number of `given` is not finite, or too large for float64."""
+def _check_no_infinity(given: Array, advice: str) -> None:
+    """Raise a ValueError if a number of `given` is infinite, or too large for float64."""
     if given.dtype.kind == "O":
         infinite = any(isinstance(value, float) and np.isinf(value) for value in given.flat)
     else:

@@ -20,35 +20,40 @@ from ism_dask.records.iteration import State
 class SemiSupervisedIKDR(GuidedIKDR):
     """Interpretable kernel dimension reduction for clustering, with scores of some of the rows.
 
-    As `UnsupervisedIKDR`, but W is to make `X W` depend on the scores as well:
-    `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. Rows without scores get what a regression on the
-    embedding says of them, anew in each round.
+    As `UnsupervisedIKDR`, but W makes `X W` depend on the scores as well:
+    `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. In each round, a regression on the embedding
+    predicts the scores of the rows that have none.
 
     Parameters
     ----------
     n_clusters : int
+        Number of clusters k.
     n_components : int, optional
-        New features. Default: as many as clusters, where d allows.
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
     mu : float, default 1.0
-        What the scores count beside the clusters. The first part of Gamma is divided by degrees,
-        which grow with n: at 1 the scores lead, and the clusters fill in what they leave open.
+        Weight of the scores, relative to the clusters. The first part of Gamma is divided by
+        degrees, which grow with n. So at 1 the scores dominate, and the clusters decide only what
+        the scores leave open.
     target : {"auto", "classes", "linear"}, default "auto"
-        What scores are: classes, or numbers. "auto" takes labels and whole numbers as classes.
+        How to read the scores: as classes, or as numbers ("linear"). "auto" takes labels and whole
+        numbers as classes.
     kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
-        What all rounds may take. The one that is under way ends with the best W it has.
+        Time limit for all rounds together. The round in progress ends with the best W that it has.
     tol, outer_tol, max_outer, n_init, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
     ----------
     classes_ : (c,) array
-        Where scores are classes, no more than clusters. Clusters 0 to c - 1 are theirs:
-        `labels_` of rows with a class are its number, and pull the others. Rows with a known
-        class keep it in `labels_`, while `predict` takes the nearest centre: for those rows the
-        two can differ.
-    As those of `UnsupervisedIKDR` besides; where rounds did not settle, of the last one.
+        The classes, if the scores are classes and there are no more of them than clusters. Clusters
+        0 to c - 1 are then these classes: rows with a given class have its number in `labels_`, and
+        pull other rows towards their cluster. `predict` takes the nearest centre for every row, so
+        for rows with a given class it can differ from `labels_`.
+    All others are the same as those of `UnsupervisedIKDR`. If the rounds did not converge, they
+    describe the last round.
 
     Examples
     --------
@@ -113,8 +118,8 @@ class SemiSupervisedIKDR(GuidedIKDR):
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) scores, optional
-            NaN, None or pandas' NA where a row has none; as classes also -1, as elsewhere in
-            scikit-learn. Without any the clusters are those of `UnsupervisedIKDR`.
+            NaN, None or pandas' NA marks a row without a score; for classes so does -1, as
+            elsewhere in scikit-learn. Without y the clusters are those of `UnsupervisedIKDR`.
 
         Returns
         -------
@@ -123,40 +128,40 @@ class SemiSupervisedIKDR(GuidedIKDR):
         return self._fit_clusters(X, y)
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        known = partial_scores(y, n, self.target)
-        return _KnownScores(known.scores, positive("`mu`", self.mu), known)
+        partial = partial_scores(y, n, self.target)
+        return _PartialScoreGuide(partial.scores, positive("`mu`", self.mu), partial)
 
     def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:
-        """Return centres and clusters of the rows; those of a class keep together."""
-        known = _classes_of(guide, self.n_clusters)
-        if known is None or known.groups is None:
+        """Return centres and clusters of the rows; rows of one class stay in one cluster."""
+        scores = _class_scores(guide, self.n_clusters)
+        if scores is None or scores.groups is None:
             return super()._cluster(rows, guide)
-        return seeded_kmeans(rows, known.groups, self.n_clusters)
+        return seeded_kmeans(rows, scores.groups, self.n_clusters)
 
-    def _number(self, labels: Array, guide: EmbeddingGuide) -> None:
-        """Give the clusters of a class its number."""
+    def _number_clusters(self, labels: Array, guide: EmbeddingGuide) -> None:
+        """Keep the numbers of clusters that are classes; renumber the clusters otherwise."""
         self.__dict__.pop("classes_", None)
-        known = _classes_of(guide, self.n_clusters)
-        if known is None:
-            super()._number(labels, guide)
+        scores = _class_scores(guide, self.n_clusters)
+        if scores is None:
+            super()._number_clusters(labels, guide)
         else:
-            self.classes_, self.labels_ = known.classes, labels
+            self.classes_, self.labels_ = scores.classes, labels
 
 
-def _classes_of(guide: EmbeddingGuide, n_clusters: int) -> PartialScores | None:
-    """Return the classes that a guide knows, if there is a cluster for each."""
-    scores = guide.scores if isinstance(guide, _KnownScores) else None
+def _class_scores(guide: EmbeddingGuide, n_clusters: int) -> PartialScores | None:
+    """Return the class scores of a guide, if it has classes and each can have a cluster."""
+    scores = guide.scores if isinstance(guide, _PartialScoreGuide) else None
     if scores is None or scores.classes is None or len(scores.classes) > n_clusters:
         return None
     return scores
 
 
 @dataclass(frozen=True, eq=False)
-class _KnownScores(ScoreGuide):
-    """Scores, and the classes they stand for if they do."""
+class _PartialScoreGuide(ScoreGuide):
+    """A guide by partial scores, with their classes if they stand for classes."""
 
     scores: PartialScores
 
-    def taken(self, order: Array) -> _KnownScores:
-        """Return the same for rows in another order (n,)."""
+    def taken(self, order: Array) -> _PartialScoreGuide:
+        """Return the same guide for rows in another order (n,)."""
         return replace(self, Y=self.Y[order], scores=self.scores.taken(order))

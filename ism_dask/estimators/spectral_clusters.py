@@ -1,4 +1,4 @@
-"""Spectral clusters of rows as they are: what `UnsupervisedIKDR` is held against."""
+"""Spectral clustering of rows without a projection, as a reference for `UnsupervisedIKDR`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from ism_dask.gamma.from_embedding import normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows import cut
 
-# What landmarks may leave of the kernel's trace.
+# Share of the trace of the kernel that landmarks may leave out.
 _TOL = 1e-4
 
 
 def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> Array:
-    """Return the clusters of rows as they are, as `UnsupervisedIKDR` finds them in X W.
+    """Return the clusters of the rows of Z, found as `UnsupervisedIKDR` finds them in X W.
 
-    The same graph, a gaussian of 3/8 of the median distance, the same embedding, the same k-means.
+    It uses the same graph (a gaussian of 3/8 of the median distance), the same embedding and the
+    same k-means, without a projection.
 
     Parameters
     ----------
     Z : (n, q) array
-        Nothing is standardised.
+        The rows, used without standardisation.
     n_clusters : int
+        Number of clusters.
     random_state : int, RandomState or None, default None
-        For samples and k-means. None is a fixed seed.
+        Seed of the samples and of k-means. None is a fixed seed.
 
     Returns
     -------
-    (n,) whole numbers, counted as they come up.
+    (n,) whole numbers: clusters, numbered in the order in which they first appear.
     """
     rows = np.asarray(check_array(Z, dtype=[np.float64, np.float32], ensure_min_samples=2))
     n, q = rows.shape
@@ -45,8 +47,8 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
             f"`n_clusters` must be a whole number from 1 to {n - 1}; got {n_clusters!r}"
         )
     random = check_random_state(random_state or 0)
-    chosen = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
-    sample, seed = rows[chosen], int(random.randint(2**31))
+    indices = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
+    sample, seed = rows[indices], int(random.randint(2**31))
     with single_threaded_blas():
         affinity = Affinity.of(Gaussian(), sample)
         graph = Graph.of(cut(rows), affinity, "auto", sample=sample, engine_tol=_TOL, seed=seed)

@@ -1,4 +1,4 @@
-"""Supervised dimension reduction: X W is to depend on y."""
+"""Supervised dimension reduction: fit W so that X W depends on y."""
 
 from __future__ import annotations
 
@@ -35,148 +35,160 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
 
-# Kinds of numbers, and of labels, that scikit-learn would pass on as they are if they are finite.
-_READY_NUMBERS, _READY_LABELS = "iuf", "biufU"
-# Iterations at most from a W that a selection chose: steps along the slope, which are cheap.
-_STEPS_UPHILL = 1000
+# dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
+_UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
+# Maximum number of iterations from a W that a selection chose: gradient steps, which are cheap.
+_MAX_GRADIENT_STEPS = 1000
 
 
 class SupervisedIKDR(IKDR):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns that maximises the Hilbert-Schmidt independence criterion
-    between `X W` and y under a kernel, by the Iterative Spectral Method. Each new feature is a
-    weighted sum of the (standardised) old ones, and the weights are `components_`.
+    (HSIC) between `X W` and y under a kernel, by the Iterative Spectral Method (ISM). Each new
+    feature is a weighted sum of the (standardised) old ones; the weights are `components_`.
 
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        New features, up to d - 1. "auto", as None: the classes less one; for numbers as many, up to
-        six, as let the nearest rows in X W explain clearly more of y, or without a `selection` one
-        for each column of y. Always fewer than the directions in which the rows vary.
+        Number of new features q, at most d - 1. "auto" and None mean the same: for classes, one
+        feature fewer than there are classes. For numbers, features are added, up to six, as long
+        as each one lets the nearest rows in X W explain clearly more of y; without a `selection`,
+        there is one feature for each column of y. "auto" always stays below the number of
+        directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
-        A name in `ism_dask.kernels.KERNELS`, a kernel, or a sum such as
+        A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
     target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
-        What y is: classes, or numbers under a linear kernel, a gaussian one of median width, or
-        the mean of three gaussian ones ("multiscale": the median width, a half and a quarter of
-        it). "auto" takes labels and whole numbers of up to 20 values as classes, and other numbers
-        as "multiscale", or as "gaussian" where rows have several. It raises an error for whole
-        numbers of more values.
+        How to read y: as classes, or as numbers under a linear kernel ("linear"), a gaussian
+        kernel of median width ("gaussian"), or the mean of three gaussian kernels ("multiscale":
+        the median width, half of it and a quarter of it). "auto" takes labels, and whole numbers
+        with up to 20 different values, as classes. It takes other numbers as "multiscale", or as
+        "gaussian" if y has several columns. It raises an error for whole numbers with more than
+        20 different values.
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
-        The Iterative Spectral Method, or one of those that it is measured against. They maximise
-        the same J on the same engine, and end by the residual or where J stalls; `tol` and
-        `angle_tol` do not count for them. "grassmann" needs pymanopt.
+        "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
+        with. They maximise the same J on the same engine, and stop when the residual is small or
+        J stalls; they ignore `tol` and `angle_tol`. "grassmann" needs pymanopt.
     engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
-        How Phi is computed; "auto" takes the cheapest that serves, and the next one where that
-        declines. All but "landmarks", which "auto" takes from 4,000 rows up, and "blocks", which
-        it takes from 10,000 up, leave nothing out. `engine_error_` bounds what the engine and
-        rounding do to J.
+        How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
+        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, and "blocks",
+        from 10,000 rows up, approximate Phi; the other engines leave nothing out.
+        `engine_error_` bounds the effect of approximation and rounding on J.
     engine_tol : float, default 1e-4
-        How much of the trace of the kernel "landmarks" may leave out. Where W is then not
-        stationary under the true kernel, a tenth and a hundredth of it are tried, too.
-        `engine_error_` bounds what that does to J; measured errors are far smaller. "blocks" draw
-        pairs until they add 400 times this number to the variance of the slope of J by
-        the rows.
+        For "landmarks": the share of the trace of the kernel that may be left out. If W is then
+        not stationary under the true kernel, the fit also tries a tenth and a hundredth of it.
+        `engine_error_` bounds the effect on J; measured errors are far smaller. For "blocks": it
+        draws pairs of rows until the drawing adds 400 times `engine_tol`, as a share, to the
+        variance that the gradient of J has from the rows themselves.
     standardize : bool, default True
-        Whether to bring the features to mean 0 and deviation 1 first.
+        Whether to scale the features to mean 0 and standard deviation 1 first.
     whiten : bool, default False
-        Whether to bring the covariance of the features to I, but for a small ridge: correlated
-        features then count as one. The rows of `components_` are no longer orthonormal.
+        Whether to transform the features first so that their covariance is I, up to a small ridge.
+        Correlated features then count as one, and the rows of `components_` are not orthonormal.
     tol : float or None, default None
-        For "ism". None: go on until W is stationary, which `converged_` then claims. A number:
-        the published rule, which stops when the eigenvalues change by less, relative to their
-        norm; 0.01 is as published. It can end where the iteration is only slow, and
-        `converged_` is then false and `status_` `Status.TOLERANCE`.
+        For "ism". None: iterate until W is stationary, as `converged_` then states. A number: the
+        published rule, which stops when the change of the eigenvalues, relative to their norm, is
+        below `tol`; the paper uses 0.01. This rule can stop when the iteration is merely slow:
+        `converged_` is then False and `status_` is `Status.TOLERANCE`.
     angle_tol : float, optional
-        For "ism" with a `tol`: stop only when the sine of the largest angle between successive
-        subspaces is below, too.
+        For "ism" with a number as `tol`: stop only if the sine of the largest angle between
+        successive subspaces is also below `angle_tol`.
     max_iter : int, optional
-        Iterations after which to give up. Default: 300 for "ism", or 1000 where a selection chose
-        the W to begin with and steps cost no Phi; for the others as
-        `ism_dask.rivals.SOLVERS` says. Steps along the slope of J, which take over where the
-        spectral iteration comes to no end, count, too.
+        Maximum number of iterations. Default: 300 for "ism", or 1000 if a selection chose the
+        initial W and the fit takes gradient steps, which do not compute Phi; for the other
+        solvers see `ism_dask.solvers.SOLVERS`. The steps along the gradient of J that take over
+        when the spectral iteration does not converge count, too.
     max_seconds : float, optional
-        Stop when so much time is used up, and keep the best W so far.
+        Time limit: stop after this many seconds, and keep the best W so far.
     selection : {"heldout"} or None, default "heldout"
-        How width and start are chosen, on up to 2,000 rows, where `kernel` leaves its width to the
-        data ("root") or is "distance". "heldout": several of both are tried, and that is taken
-        whose nearest rows in X W explain most of y, as far as held-out rows confirm it. None: the
-        width as it is, from the spectral start.
+        How to choose the kernel width and the initial W, on up to 2,000 rows. Applies if `kernel`
+        leaves its width to the data ("root") or is "distance". "heldout" tries several widths and
+        starts. It takes those whose nearest rows in X W explain most of y, as far as held-out rows
+        confirm the gain. None: use the kernel's own width and the spectral start.
     n_init : int, default 1
-        The number of starts: the spectral one, and random ones. ISM takes the random ones
-        to a loose tolerance, and `solver` the one with the largest J to the end. The answer is
-        the better of that and the plain run; `history_` and `n_iter_` are of it. Of polynomials
-        the highest maxima can be those of a few rows far out: docs/solvers.md.
+        Number of starts: the spectral one and `n_init - 1` random ones. ISM runs the random
+        starts to a loose tolerance, and `solver` runs the one with the largest J to convergence.
+        The result is the better of this run and the run from the spectral start; `history_` and
+        `n_iter_` belong to the better one. The highest maxima of a polynomial kernel can belong
+        to a few outlying rows: see docs/solvers.md.
     continuation : bool, default False
-        Whether to begin with a kernel of larger width, where it has one, and follow its W. The
-        answer is the better of that and the plain run.
+        Whether to start with a larger kernel width, if the kernel has a width, and to follow W as
+        the width shrinks. The result is the better of this run and the one without continuation.
     refine : bool, default False
-        Whether to end with steps of the second order, which bring the residual to rounding. Each
-        takes some passes over all pairs of rows, whatever the engine.
+        Whether to finish with second-order steps, which bring the residual down to rounding.
+        Each takes several passes over all pairs of rows, with any engine.
     random_state : int, RandomState or None, default None
-        For starts, for the sample of rows that widths are taken from above 5,000 rows, and for
-        landmarks. None is a fixed seed: fits repeat.
+        Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
+        and of the landmarks. None is a fixed seed, so that fits repeat.
     on_iteration : callable, optional
         Called with a `State` after each iteration.
 
     Attributes
     ----------
     components_ : (q, d) array
-        The new features in standardised units, the largest entry of each positive. Rows are
-        orthonormal to 1e-10, also where a new feature carries nothing, unless `whiten` is set.
+        The weights of the new features in standardised units; the largest entry of each row is
+        positive. Rows are orthonormal to 1e-10, including rows of new features that carry
+        nothing, unless `whiten` is set.
     mean_, scale_ : (d,) arrays
+        Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
     eigenvalues_ : (q,) array
-        Of `W^T Phi W`, falling. Each is half the derivative of J by the logarithm of the scale
-        of its new feature, and not the part of J that the feature brings. Where one is
-        negative, its feature lowers J; a `ComponentsWarning` says so, with the number of new
-        features that would do.
+        Eigenvalues of `W^T Phi W`, in descending order. Each is half the derivative of J with
+        respect to the logarithm of the scale of its new feature; it is not the part of J that the
+        feature contributes. A feature with a negative eigenvalue lowers J; a `ComponentsWarning`
+        then reports this, with the number of new features that would do.
     eigengap_ : float
-        The smallest of these minus the largest eigenvalue of Phi outside of W, in the whole
-        space of the features. Near zero, the last new feature is one of several as good. Below
-        zero, J is largest at a W that the spectral step would leave.
+        The smallest entry of `eigenvalues_` minus the largest eigenvalue of Phi outside of W, in
+        the whole feature space. If it is near zero, the last new feature is one of several
+        equally good ones. If it is negative, J is largest at a W that the spectral step would
+        leave.
     objective_ : float
         J = sum_ij Gamma_ij f(beta_ij), in double precision; see `ism_dask.hsic`.
     residual_ : float
-        How far W is from a stationary point under the true kernel, whatever the engine:
+        Distance of W from a stationary point under the true kernel, whatever the engine:
         `||Phi W - W L|| / ||Phi W||`.
     residual_rows_ : int
-        How many rows that was measured on, against all rows: n, or a sample where n^2 q is
-        beyond some seconds of work.
+        Number of rows on which the residual was measured, each against all rows: n, or the size
+        of a sample if n^2 q is more than some seconds of work.
     n_iter_ : int
+        Number of iterations.
     status_ : Status
         How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
     converged_ : bool
-        Whether `status_` is `Status.CONVERGED`. With "ism" and no `tol` this claims that W is
+        Whether `status_` is `Status.CONVERGED`. With "ism" and `tol=None` this states that W is
         stationary (`residual_` at most 1e-4), that fifty more iterations would gain less than
-        0.1% of J, and that no way up was found from W. The other solvers claim the residual
-        alone.
+        0.1% of J, and that a search found no direction from W along which J rises. For the other
+        solvers it states the residual alone.
     tolerance_ : float
-        The limit that was in force: of the residual, or `tol`, of the eigenvalues' change.
+        The limit in force: on the residual, or, with a number as `tol`, on the change of the
+        eigenvalues.
     history_ : tuple of Record
-        Objective, eigenvalues, change, angle, residual (under the engine's Phi), seconds, and
-        whether J rose, of each iteration, steps along the slope of J included. Steps of `refine`
-        are not in it.
+        For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
+        Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the
+        steps of `refine`.
     engine_ : str
+        Name of the engine that computed the result.
     engine_note_ : str
-        Why "auto" left an engine that it had begun with, if it did.
+        Why "auto" dropped an engine that it tried first; empty if it did not.
     engine_error_ : float
-        A bound on the relative error of `objective_`, by approximation and by rounding, for
-        every engine; infinite where it says nothing.
+        Bound on the relative error of `objective_` due to approximation and rounding, for every
+        engine; infinite if no bound is available.
     engine_standard_error_ : float
-        The relative standard error of `objective_`, where "blocks" estimate it; else 0.
+        Relative standard error of `objective_` if "blocks" estimated it, else 0.
     kernel_ : Kernel
-        With the numbers that the data gave it.
+        The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
-        What is to be said against the number of new features, or nothing.
+        Reason to choose another number of new features; empty if there is none.
     selection_ : tuple of Trial
-        What a selection tried, the best first: see `ism_dask.selection.Trial`.
+        The trials of the selection, best first: see `ism_dask.solvers.width_selection.Trial`.
     target_remainder_ : float
-        The share of the trace of the kernel of y that its thin factor leaves out.
+        Share of the trace of the kernel of y that its low-rank factor leaves out.
     classes_ : (c,) array
-        Where y are classes.
+        The classes, if y holds classes.
     n_features_in_ : int
+        Number of features d.
     feature_names_in_ : (d,) array
+        Names of the features, if X was a frame.
 
     Examples
     --------
@@ -234,8 +246,8 @@ class SupervisedIKDR(IKDR):
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            A Dask array is computed anew for each pass, so that it need not fit into memory: two
-            passes an iteration. Where it fits, `persist` it first.
+            A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
+            into memory. If it fits, `persist` it first.
         y : (n,) labels, or (n,) or (n, t) numbers
 
         Returns
@@ -247,53 +259,53 @@ class SupervisedIKDR(IKDR):
         order = row_order(X, y)
         if order is not None:
             X, y = X[order], y[order]
-        known = target_dependence(y, self.target)
-        if known.classes is not None:
-            self.classes_ = known.classes
+        dependence = target_dependence(y, self.target)
+        if dependence.classes is not None:
+            self.classes_ = dependence.classes
         self._check_parameters()
         with announce(self.plan), single_threaded_blas():
-            solution, advice = self._learn(X, known)
-        self._warn_of_ending(solution, advice)
+            solution, advice = self._learn(X, dependence)
+        self._warn_about_fit(solution, advice)
         return self
 
     def _learn(self, X: Any, dependence: Dependence) -> tuple[Solution, str]:
-        """Return the solution for validated rows X (n, d), and what is to be said against q."""
+        """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         if self.whiten:
             prepared = prepared.whitened()
-        beginning = self._beginning(prepared, kernel, dependence)
-        drawn, q = beginning.drawn, beginning.q
-        problem = drawn.problem(dependence)
+        fit_start = self._fit_start(prepared, kernel, dependence)
+        fit_rows, q = fit_start.drawn, fit_start.q
+        problem = fit_rows.problem(dependence)
         search = self._search
         stopping = search.stopping.after(time.perf_counter() - started)
-        search = replace(search, stopping=stopping, precondition=beginning.precondition)
+        search = replace(search, stopping=stopping, precondition=fit_start.precondition)
         if search.climbs and self.max_iter is None:
-            search = replace(search, stopping=replace(stopping, max_iter=_STEPS_UPHILL))
-        engine, solution = search.run(problem, q, beginning.state, saved_fit=current_fit())
-        self._keep(solution, prepared)
-        # Rows in a kernel are in the features of the user.
-        self.kernel_ = drawn.kernel.with_rows_mapped(prepared.lift_rows)
-        self._keep_engine(engine, solution)
+            search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
+        engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
+        self._set_solution_attributes(solution, prepared)
+        # The rows that a kernel may hold are mapped back to the original features.
+        self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
+        self._set_engine_attributes(engine, solution)
         self.target_remainder_ = dependence.remainder
-        self.selection_ = beginning.trials
-        return solution, beginning.advice(solution)
+        self.selection_ = fit_start.trials
+        return solution, fit_start.advice(solution)
 
-    def _beginning(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> FitStart:
-        """Return the number of new features, the width and the W that the fit begins with."""
+    def _fit_start(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> FitStart:
+        """Return the start of the fit: the number of new features, the width and the W."""
         if dependence.classes is None:
-            default = dependence.columns
+            default_q = dependence.columns
         else:
-            default = max(len(dependence.classes) - 1, 1)
-        q = self._count(self.n_components, default, prepared)
-        drawn = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
-        plain = FitStart(drawn, q)
-        if self.selection is None or not kernel.multiples or not plain.can_select:
-            return plain
+            default_q = max(len(dependence.classes) - 1, 1)
+        q = self._resolve_n_components(self.n_components, default_q, prepared)
+        fit_rows = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
+        default_start = FitStart(fit_rows, q)
+        if self.selection is None or not kernel.multiples or not default_start.can_select:
+            return default_start
         if self.n_components not in (None, "auto") or dependence.classes is not None:
-            return plain.selected(dependence, kernel.multiples)
-        return plain.grown(dependence, kernel.multiples, prepared.n_varying - 1)
+            return default_start.selected(dependence, kernel.multiples)
+        return default_start.grown(dependence, kernel.multiples, prepared.n_varying - 1)
 
     @property
     def _search(self) -> MultistartSearch:
@@ -321,49 +333,53 @@ class SupervisedIKDR(IKDR):
         y = _column(y)
         if y.dtype.kind in "OmM":
             check_labels(y)
-        if _is_ready(X, y):
-            self._take_width(X)
+        if _needs_no_validation(X, y):
+            self._set_n_features(X)
             return X, y
         if not (is_row_source(X) or is_dask(X)):
-            several = y.ndim == 2
+            multi_output = y.ndim == 2
             checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
-            return validate_data(self, X, y, dtype="numeric", multi_output=several, **checks)
+            return validate_data(self, X, y, dtype="numeric", multi_output=multi_output, **checks)
         if is_dask(X) and np.isnan(X.shape[0]):
             X = X.copy().compute_chunk_sizes()
-        self._take_width(X)
+        self._set_n_features(X)
         check_consistent_length(X, y)
         assert_all_finite(y, input_name="y")
         return X, y
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that y is needed and that float32 stays float32."""
+        """Declare that y is required and that float32 stays float32."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-def _is_ready(X: Any, y: Array) -> bool:
-    """Return whether arrays X (n, d) and y (n,) are what `validate_data` would return of them.
+def _needs_no_validation(X: Any, y: Array) -> bool:
+    """Return whether `validate_data` would return the arrays X (n, d) and y (n,) unchanged.
 
-    Small fits would spend a fifth of their time there. For anything else it says what is wrong.
+    Small fits would spend a fifth of their time in `validate_data`. All other input goes there,
+    since it explains what is wrong.
     """
     if type(X) is not np.ndarray or X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
         return False
-    if X.dtype.kind not in _READY_NUMBERS or y.dtype.kind not in _READY_LABELS:
+    if X.dtype.kind not in _UNCHANGED_NUMBERS or y.dtype.kind not in _UNCHANGED_LABELS:
         return False
-    return min(X.shape) > 1 and all(map(_is_surely_finite, (X, y)))
+    return min(X.shape) > 1 and all(map(_has_finite_sum, (X, y)))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _is_surely_finite(values: Array) -> bool:
-    """Return whether all values are finite: false also where only their sum is not."""
+def _has_finite_sum(values: Array) -> bool:
+    """Return whether the sum of the values is finite, which implies that all of them are.
+
+    It is False, too, if all values are finite and only their sum overflows.
+    """
     return values.dtype.kind != "f" or bool(np.isfinite(values.sum()))
 
 
 def _column(y: Any) -> Array:
-    """Return y as an array, (n, 1) as (n,) with scikit-learn's warning."""
+    """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
     labels = as_array(y)
-    if labels.ndim == 1 and labels.dtype.kind in _READY_LABELS:
+    if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:
         return np.ascontiguousarray(labels)
     return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)

@@ -1,4 +1,4 @@
-"""Unsupervised dimension reduction: X W is to show clusters."""
+"""Unsupervised dimension reduction: fit W so that X W shows clusters."""
 
 from __future__ import annotations
 
@@ -9,57 +9,62 @@ from ism_dask.gamma.from_embedding import ClusterGuide, EmbeddingGuide
 
 
 class UnsupervisedIKDR(ClusteringIKDR):
-    """Interpretable kernel dimension reduction for clustering, with nothing known of the rows.
+    """Interpretable kernel dimension reduction for clustering, without labels.
 
-    Finds W with orthonormal columns and clusters of the rows in turns: W so that `X W` depends on
-    the spectral embedding U as strongly as possible, U from the graph of the rows of `X W`.
+    Finds W with orthonormal columns and clusters of the rows in alternating rounds. W makes `X W`
+    depend as strongly as possible on a spectral embedding U of the rows; U is the embedding of the
+    graph of the rows of `X W`.
 
     Parameters
     ----------
     n_clusters : int
+        Number of clusters k.
     n_components : int, optional
-        New features. Default: as many as clusters, where d allows.
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
     kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
         As in `SupervisedIKDR`, for the W of each round.
     tol : float, optional
-        Default: the W of each round is solved for by the published rule with 0.01, and once the
-        rounds have settled the last ones go on until W is stationary. A number is the published
+        Default: the W of each round is solved by the published rule with 0.01. Once the embedding
+        has converged, the last rounds continue until W is stationary. A number is the published
         rule for all rounds.
     max_seconds : float, optional
-        What all rounds may take. The one that is under way ends with the best W it has.
+        Time limit for all rounds together. The round in progress ends with the best W that it has.
     outer_tol : float, default 0.01
-        Stop when the eigenvalues of the embedding change by less from round to round, with a W
-        that is solved for to the end.
+        Stop when the eigenvalues of the embedding change by less than this from round to round,
+        with each W solved to convergence.
     max_outer : int, default 20
-        Rounds at most.
+        Maximum number of rounds.
     n_init : int or "auto", default "auto"
-        Starts of k-means: 50 up to 5,000 rows, 10 beyond.
+        Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
     random_state : int, RandomState or None, default None
-        For all that is drawn. None is a fixed seed: fits repeat.
+        Seed of everything that is drawn at random. None is a fixed seed, so that fits repeat.
     on_round : callable, optional
         Called with a `Round` after each round.
 
     Attributes
     ----------
     labels_ : (n,) array
-        The cluster of each row, numbered as they come up.
+        The cluster of each row. Clusters are numbered in the order in which they first appear.
     embedding_ : (n, k) array
-        U; `labels_` are k-means on its rows, brought to length 1.
+        The spectral embedding U; `labels_` come from k-means on its rows, scaled to length 1.
     embedding_eigenvalues_ : (k,) array
+        The eigenvalues of the embedding.
     cluster_centers_ : (k, k) array
-        Among such rows.
+        The centres of the clusters, among the rows of U scaled to length 1.
     rounds_ : tuple of Round
-        Both objectives of each round.
+        A record of each round, with the objectives of W and of the embedding.
     affinity_ : Kernel
-        What weighs the edges of the graph of the rows of `X W`; docs/clustering.md says why it is
-        not the kernel.
+        The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
+        explains why it differs from `kernel_`.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
-n_iter_, status_, tolerance_, history_, engine_, engine_note_, engine_error_, \
-engine_standard_error_, kernel_, \
-n_features_in_, feature_names_in_
-        As in `SupervisedIKDR`, of the last round; where rounds did not settle, of the best by J.
+    n_iter_, status_, tolerance_, history_, engine_, engine_note_, engine_error_, \
+    engine_standard_error_, kernel_, \
+    n_features_in_, feature_names_in_
+        As in `SupervisedIKDR`, for the last round; if the rounds did not converge, for the round
+        with the largest J.
     converged_ : bool
-        Whether the rounds have settled, and the W of the last one has converged.
+        Whether the rounds have converged, and the W of the last one as well.
 
     Examples
     --------
@@ -84,5 +89,5 @@ n_features_in_, feature_names_in_
         """
         return self._fit_clusters(X, y)
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002  scikit-learn may hand one over
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002  scikit-learn may pass a y
         return ClusterGuide()

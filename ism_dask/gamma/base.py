@@ -1,7 +1,7 @@
-"""Gamma, the dependence that W is to bring out, never held as an n x n matrix.
+"""Gamma, the dependence that W is to explain, never stored as an n x n matrix.
 
-A Gamma is a small header that travels with a task, and `facts`: a few numbers for each row, cut
-into shards like X. Any tile of it is made from the facts of the rows it spans.
+A Gamma is a small object that travels with each task, and `facts`: a few numbers for each row, cut
+into shards like X. The facts of some rows and columns are enough to compute their tile of Gamma.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ Rows: TypeAlias = Array | slice
 class Gamma(ABC):
     """An n x n symmetric matrix `U diag(signs) U^T` with a tall and thin U.
 
-    A few facts for each row make U and any tile of the matrix. U is `V @ mixing` of a V that may
-    be sparse: sums over the rows of V cost least.
+    U and any tile of the matrix are computed from a few facts of each row. U is `V @ mixing` with
+    a V that may be sparse, so that sums over the rows of V are cheapest.
     """
 
     @property
     @abstractmethod
     def breadth(self) -> int:
-        """How many numbers a row brings to a tile at most."""
+        """The most numbers that a row contributes to a tile."""
 
     @property
     def is_psd(self) -> bool:
-        """Whether it is positive semi-definite, so that J is a criterion of dependence."""
+        """Whether Gamma is positive semi-definite, so that J is a measure of dependence."""
         return True
 
     @abstractmethod
     def absolute_sum(self, shards: Shards) -> float:
-        """Return a bound on the sum of |Gamma_ij|, also where Gamma is summed by its factors.
+        """Return a bound on the sum of |Gamma_ij|, which also holds for sums over the factors.
 
         Fact 0 of the shards is that of Gamma.
         """
 
     @abstractmethod
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return what the rows of `facts` (b, f) bring to a tile, as a (b, ...) array."""
+        """Return the operand (b, ...) of `tile` for the rows of `facts` (b, f)."""
 
     @abstractmethod
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return what the same rows bring as columns of a tile, as a (..., b) array."""
+        """Return the operand (..., b) of `tile` for the same rows as columns of a tile."""
 
     @abstractmethod
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
-        """Fill `out` (a, b) from a stretch of `as_rows` (a, ...) and of `as_columns` (..., b)."""
+        """Fill `out` (a, b) from parts of `as_rows` (a, ...) and of `as_columns` (..., b)."""
 
     @property
     @abstractmethod
     def mixing(self) -> Array:
-        """The (v, r) matrix that makes U of V."""
+        """The (v, r) matrix in `U = V @ mixing`."""
 
     @abstractmethod
     def memberships(self, facts: Array) -> Iterator[tuple[Rows, Array | None]]:
-        """Yield for each column of V where it is not zero, and its values there (None: ones)."""
+        """Yield the nonzero rows of each column of V, and its values there (None: all are 1)."""
 
     @property
     @abstractmethod
@@ -80,7 +80,7 @@ class Gamma(ABC):
 
 @dataclass(frozen=True)
 class ThinGamma(Gamma):
-    """`U diag(signs) U^T`, the facts of a row being its row of U.
+    """`U diag(signs) U^T`, where the facts of a row are its row of U.
 
     Attributes
     ----------
@@ -102,11 +102,11 @@ class ThinGamma(Gamma):
 
     @property
     def breadth(self) -> int:
-        """One for each column of U."""
+        """One number for each column of U."""
         return len(self.weights)
 
     def absolute_sum(self, shards: Shards) -> float:
-        """Return n times the weighted squares of U, by the inequality of Cauchy and Schwarz."""
+        """Return n times the weighted sum of squares of U, by the Cauchy-Schwarz inequality."""
         squares = shards.through(self.breadth, fact=0).fold(_column_squares)
         return shards.n_rows * float(np.abs(self.weights) @ squares)
 
@@ -123,11 +123,11 @@ class ThinGamma(Gamma):
         return np.matmul(rows, columns, out=out)
 
     def factor(self, facts: Array) -> Array:
-        """Return the facts themselves, which are V as well."""
+        """Return the facts themselves: they are U, and V as well."""
         return facts
 
     def part(self, facts: Array) -> tuple[ThinGamma, Array]:
-        """Return that of some rows: U less its mean over them."""
+        """Return the Gamma of some rows, and their U minus its mean over them."""
         return self, facts - facts.mean(axis=0)
 
     @property
@@ -136,24 +136,24 @@ class ThinGamma(Gamma):
         return np.eye(len(self.weights))
 
     def memberships(self, facts: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield all rows for each column of U."""
+        """Yield all rows for each column of U, with its values."""
         yield from ((slice(None), column) for column in facts.T)
 
 
 @dataclass(frozen=True, eq=False)
 class Dependence:
-    """A Gamma with the facts of all rows, as a target makes it.
+    """A Gamma with the facts of all rows, made from a target.
 
     Attributes
     ----------
     gamma : Gamma
     facts : (n, f) array
     classes : (c,) array or None
-        The distinct labels, where y are classes.
+        The distinct labels, if y are classes.
     remainder : float
-        The share of the trace of the kernel of y that its factor leaves out.
+        The share of the trace of the kernel of y that its low-rank factor leaves out.
     columns : int
-        Numbers that each row of y has.
+        Numbers in each row of y.
     """
 
     gamma: Gamma
@@ -164,10 +164,10 @@ class Dependence:
     columns: int = 1
 
     def part(self, rows: Array) -> Dependence:
-        """Return that of some rows (k,): classes keep their numbers."""
+        """Return the dependence of some rows (k,). Classes keep their numbers."""
         gamma, facts = self.gamma.part(self.facts[rows])
         return replace(self, gamma=gamma, facts=facts)
 
 
-def _column_squares(piece: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", piece.X, piece.X).astype(np.float64)
+def _column_squares(shard: LoadedShard) -> Array:
+    return np.einsum("ij,ij->j", shard.X, shard.X).astype(np.float64)

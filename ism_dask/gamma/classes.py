@@ -13,13 +13,13 @@ from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.rows import Shards
 
-# With more classes than this, half of the rows must share theirs with another.
+# Labels with more distinct values than this, and more than half as many as rows, are no classes.
 _FEW_CLASSES = 20
 
 
 @dataclass(frozen=True)
 class ClassGamma(Gamma):
-    """`H Y Y^T H` of one-hot Y; the fact of a row is the number of its class.
+    """`H Y Y^T H` for one-hot Y. The fact of a row is the number of its class.
 
     Attributes
     ----------
@@ -31,42 +31,42 @@ class ClassGamma(Gamma):
 
     @property
     def breadth(self) -> int:
-        """One for each class."""
+        """One number for each class."""
         return len(self.frequencies)
 
     def absolute_sum(self, shards: Shards) -> float:
-        """Return the sum over classes of what their rows and their means add, squared."""
+        """Return the bound: a sum over classes of squares, for their rows and for their means."""
         return 8.0 * shards.n_rows**2 * float(self.frequencies @ self.frequencies)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the classes."""
+        """Return the number of the class of each row (b,)."""
         return facts[:, 0].astype(np.intp)
 
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return for each row its value of Gamma with a row of each class (c, b)."""
+        """Return the entries of Gamma of each row with a row of each class (c, b)."""
         p, codes = self.frequencies, facts[:, 0]
         columns = p @ p - p[:, None] - p[codes]
-        # Cast last: of a class that nearly all rows have, what is left of 1 is small.
+        # Cast last: for a class of nearly all rows the sum nearly cancels.
         columns[codes, np.arange(len(codes))] += 1
         return columns.astype(dtype, copy=False)
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
-        """Fill the tile by looking classes up: several times faster than the thin product."""
+        """Fill the tile by looking up classes: several times faster than the thin product."""
         return np.take(columns, rows, axis=0, out=out, mode="clip")
 
     @property
     def signs(self) -> Array:
-        """All positive."""
+        """All are +1."""
         return np.ones(len(self.frequencies))
 
     def factor(self, facts: Array) -> Array:
-        """Return the rows of `Y - frequencies`: Y is the V."""
+        """Return the rows of `Y - frequencies`, where Y is V."""
         U = np.tile(-self.frequencies, (len(facts), 1))
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
 
     def part(self, facts: Array) -> tuple[ClassGamma, Array]:
-        """Return that of some rows; a class may have none of them."""
+        """Return the Gamma of some rows, and their facts; a class may have none of these rows."""
         counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
         return ClassGamma(counts / len(facts)), facts
 
@@ -107,7 +107,7 @@ def class_dependence(y: Array) -> Dependence:
 
 
 def check_labels(y: Array) -> None:
-    """Raise a ValueError where labels y (n,) have gaps, or cannot be compared with each other."""
+    """Raise a ValueError if labels y (n,) are missing or cannot be compared with each other."""
     labels = np.asarray(y)
     gaps = np.flatnonzero(is_missing(labels))
     if gaps.size:
@@ -120,7 +120,7 @@ def check_labels(y: Array) -> None:
 
 
 def _distinct(labels: Array) -> tuple[Array, Array, Array]:
-    """Return the distinct labels (c,), the number of each row's (n,), and how many have it (c,)."""
+    """Return the distinct labels (c,), the index of each row's label (n,), and counts (c,)."""
     try:
         return np.unique(labels, return_inverse=True, return_counts=True)
     except TypeError as error:
@@ -135,20 +135,21 @@ def is_missing(values: Array) -> Array:
     if values.dtype.kind in "fmM":
         return np.isnan(values)
     if values.dtype.kind == "O":
-        return np.asarray(np.frompyfunc(_is_gap, 1, 1)(values).astype(bool))
+        return np.asarray(np.frompyfunc(_is_missing_value, 1, 1)(values).astype(bool))
     return np.zeros(values.shape, dtype=bool)
 
 
-def _is_gap(value: Any) -> bool:
+def _is_missing_value(value: Any) -> bool:
     """Return whether a value is None, NaN or the NA of pandas.
 
-    NA is known by its name: pandas is no dependency, and NA neither is itself nor is not.
+    NA is recognised by the name of its type: pandas is not a dependency, and comparing NA with
+    itself yields neither True nor False.
     """
     return value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124
 
 
 def kinds_of(values: Array) -> str:
-    """Return what the values are, for errors."""
+    """Return a description of the types of values, for error messages."""
     if values.dtype.kind != "O":
         return f"dtype {values.dtype}"
     return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))

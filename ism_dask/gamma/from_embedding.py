@@ -1,6 +1,7 @@
-"""What clustering is guided by: each makes a Gamma of an embedding and of what is known of rows.
+"""Embedding guides: ways to build Gamma from a spectral embedding and from knowledge about rows.
 
-`Omega = D^-1/2 U U^T D^-1/2` is what an embedding U says. A guide adds what somebody knows.
+An embedding U contributes `Omega = D^-1/2 U U^T D^-1/2`. A guide adds the scores or labels that the
+user gives.
 """
 
 from __future__ import annotations
@@ -15,32 +16,33 @@ from ism_dask._types import Array
 from ism_dask.gamma.base import ThinGamma
 from ism_dask.rows import LoadedShard, Shards
 
-# What keeps the regression of scores on an embedding defined where few rows have scores.
+# The ridge of the regression of scores on an embedding, as a share of the mean eigenvalue of its
+# Gram matrix. It keeps the regression defined if few rows have scores.
 _RIDGE = 1e-2
 
 
 class EmbeddingGuide(ABC):
-    """A way to build Gamma. Every embedding is told by `Embedding.shards`.
+    """A way to build Gamma from an embedding, which is passed as `Embedding.shards`.
 
     Attributes
     ----------
     steady : bool
-        Whether all Gammas weigh the same, so that J of one round can be held against another's.
+        Whether all Gammas have the same weight, so that J of different rounds can be compared.
     """
 
     steady: ClassVar[bool] = False
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return Gamma, and the shards with what it knows of their rows as the last fact."""
+        """Return Gamma, and the shards with its facts of their rows as the last fact."""
 
     def first(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
-        """Return the Gamma of a W to begin with, None to begin with an embedding of all of X."""
+        """Return the Gamma for an initial W, or None to begin with an embedding of X itself."""
         return None
 
     @property
     def known(self) -> Array | None:
-        """What is known of each row (n, t), None for nothing."""
+        """The given scores or labels of each row (n, t), or None if there are none."""
         return None
 
     def taken(self, order: Array) -> Self:
@@ -49,28 +51,28 @@ class EmbeddingGuide(ABC):
 
 
 class ClusterGuide(EmbeddingGuide):
-    """Nothing is known: `Gamma = U U^T`, U being centred, with columns of length 1."""
+    """`Gamma = U U^T` without given labels. U is centred and its columns have length 1."""
 
     steady = True
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return Gamma and U."""
-        rows = embedded.derive(_embedding).settled()
+        """Return Gamma, and the shards with U."""
+        rows = embedded.derive(_embedding_rows).settled()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreGuide(EmbeddingGuide):
-    """`Gamma = Omega + mu H Y Y^T H` of scores Y, which some rows may lack.
+    """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
 
-    For these they are told by a regression of the others' on the embedding, row by row of unit
-    length: what a cluster's rows are scored its other rows are taken to be.
+    A ridge regression of the given scores on the embedding, with rows scaled to unit length,
+    predicts the missing ones. So the rows of a cluster get the scores of its scored rows.
 
     Attributes
     ----------
     Y : (n, t) array
-        The scores, numbers with deviation 1 or one-hot classes, over the rows that have any with
-        mean 0; NaN for others.
+        The scores: numbers of standard deviation 1 or one-hot classes, with mean 0 over the rows
+        that have scores; NaN for the other rows.
     mu : float
     """
 
@@ -79,7 +81,7 @@ class ScoreGuide(EmbeddingGuide):
 
     @property
     def known(self) -> Array:
-        """The scores, or labels."""
+        """The scores."""
         return self.Y
 
     def taken(self, order: Array) -> Self:
@@ -87,12 +89,12 @@ class ScoreGuide(EmbeddingGuide):
         return replace(self, Y=self.Y[order])
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return Gamma, and `D^-1/2 U` and the centred scores side by side."""
+        """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
         scored = embedded.with_rows(self.Y)
         gram, cross = scored.fold(_regression_sums)
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
-        rows = scored.derive(_completed, weights).settled()
+        rows = scored.derive(_with_predicted_scores, weights).settled()
         mean = rows.fold(_last_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
         return ThinGamma(signs), rows.derive(_centred, mean).settled()
@@ -100,7 +102,7 @@ class ScoreGuide(EmbeddingGuide):
 
 @dataclass(frozen=True, eq=False)
 class AvoidGuide(EmbeddingGuide):
-    """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` of one-hot labels Y to avoid.
+    """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
     Attributes
     ----------
@@ -114,7 +116,7 @@ class AvoidGuide(EmbeddingGuide):
 
     @property
     def known(self) -> Array:
-        """The scores, or labels."""
+        """The labels to avoid."""
         return self.Y
 
     def taken(self, order: Array) -> Self:
@@ -122,80 +124,80 @@ class AvoidGuide(EmbeddingGuide):
         return replace(self, Y=self.Y[order])
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return Gamma, and `D^-1/2 U` and `H Y` side by side."""
-        rows = embedded.with_rows(self.Y).derive(_both).settled()
+        """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
+        rows = embedded.with_rows(self.Y).derive(_omega_and_labels).settled()
         k = _width(embedded)
         squares = rows.fold(_last_squares)
-        # Of length 0 is the embedding of rows that are all apart: it says nothing.
+        # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
         weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
         avoided = self.mu / squares[k:].sum()
         return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
 
     def first(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return the part to stay away from alone.
+        """Return only the part of Gamma with the labels to avoid.
 
-        Begun with the clusters of X, the rounds would stay on the labels that they should leave.
+        If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
         weight = self.mu / float((self.Y**2).sum())
-        rows = embedded.with_rows(self.Y).derive(_last).settled()
+        rows = embedded.with_rows(self.Y).derive(_last_fact).settled()
         return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
 
 
 def _width(embedded: Shards) -> int:
-    """Return k."""
+    """Return k, the number of columns of U."""
     return embedded.pick(np.arange(1)).facts[-1].shape[1] - 1
 
 
-def _embedding(piece: LoadedShard) -> Array:
-    return piece.facts[-1][:, :-1].copy()
+def _embedding_rows(shard: LoadedShard) -> Array:
+    return shard.facts[-1][:, :-1].copy()
 
 
 def _omega(rows: Array) -> Array:
-    """Return `D^-1/2 U` (b, k) of rows of U and `D^-1/2`."""
+    """Return `D^-1/2 U` (b, k) from rows of U with `D^-1/2` as the last column (b, k + 1)."""
     return rows[:, :-1] * rows[:, -1:]
 
 
-def _regression_sums(piece: LoadedShard) -> tuple[Array, Array]:
-    rows, Y = piece.facts[-2:]
-    known = np.isfinite(Y).all(axis=1)
-    sides = _sides(rows[known])
-    return sides.T @ sides, sides.T @ Y[known]
+def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
+    rows, Y = shard.facts[-2:]
+    scored = np.isfinite(Y).all(axis=1)
+    regressors = _regressors(rows[scored])
+    return regressors.T @ regressors, regressors.T @ Y[scored]
 
 
-def _completed(piece: LoadedShard, weights: Array) -> Array:
-    rows, Y = piece.facts[-2:]
-    known = np.isfinite(Y).all(axis=1)[:, None]
-    return np.column_stack([_omega(rows), np.where(known, Y, _sides(rows) @ weights)])
+def _with_predicted_scores(shard: LoadedShard, weights: Array) -> Array:
+    rows, Y = shard.facts[-2:]
+    scored = np.isfinite(Y).all(axis=1)[:, None]
+    return np.column_stack([_omega(rows), np.where(scored, Y, _regressors(rows) @ weights)])
 
 
-def _centred(piece: LoadedShard, mean: Array) -> Array:
-    rows = piece.facts[-1].copy()
+def _centred(shard: LoadedShard, mean: Array) -> Array:
+    rows = shard.facts[-1].copy()
     rows[:, -len(mean) :] -= mean
     return rows
 
 
-def _last_sums(piece: LoadedShard) -> Array:
-    return np.asarray(piece.facts[-1].sum(axis=0))
+def _last_sums(shard: LoadedShard) -> Array:
+    return np.asarray(shard.facts[-1].sum(axis=0))
 
 
-def _last_squares(piece: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", piece.facts[-1], piece.facts[-1])
+def _last_squares(shard: LoadedShard) -> Array:
+    return np.einsum("ij,ij->j", shard.facts[-1], shard.facts[-1])
 
 
-def _both(piece: LoadedShard) -> Array:
-    return np.column_stack([_omega(piece.facts[-2]), piece.facts[-1]])
+def _omega_and_labels(shard: LoadedShard) -> Array:
+    return np.column_stack([_omega(shard.facts[-2]), shard.facts[-1]])
 
 
-def _last(piece: LoadedShard) -> Array:
-    return np.asarray(piece.facts[-1].copy())
+def _last_fact(shard: LoadedShard) -> Array:
+    return np.asarray(shard.facts[-1].copy())
 
 
-def _sides(rows: Array) -> Array:
-    """Return 1 and the row of U, of unit length, for each row of U and `D^-1/2`."""
+def _regressors(rows: Array) -> Array:
+    """Return 1 and U of unit length (b, 1 + k) for rows of U and `D^-1/2` (b, k + 1)."""
     return np.column_stack([np.ones(len(rows)), normalise_rows(rows[:, :-1])])
 
 
 def normalise_rows(U: Array) -> Array:
-    """Return the rows of U (b, k) with length 1, those of zeros as they are."""
+    """Return the rows of U (b, k) scaled to length 1; rows of zeros stay as they are."""
     lengths = np.linalg.norm(U, axis=1, keepdims=True)
     return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)

@@ -1,6 +1,6 @@
-"""What y says of its rows: classes, or numbers under a kernel, as a Gamma with facts.
+"""Gamma from a target y: classes, or numbers under a kernel of y.
 
-A kernel of numbers becomes a thin factor, which every engine serves.
+A kernel of numbers is replaced by a low-rank factor, so that every engine can use it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels.widths import median_distance
 
-# Rows at most that the median distance of y is taken from.
+# The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
-# Whole numbers with more values than this may be classes or numbers.
+# Whole numbers with more distinct values than this may be classes or numbers.
 _CLEARLY_CLASSES = 20
-# Widths of the kernels of y, as shares of its median distance. The wide one sees trends under
-# noise, the narrow ones see details that the wide one smooths away.
+# Widths of the kernels of y, as multiples of its median distance. The wide one detects trends under
+# noise, the narrow ones details that the wide one smooths away.
 _ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
-# A factor of the kernel of y leaves out at most this share of its trace, or has as many columns
-# as it may. One normal number takes 15 columns with one width, 46 with three.
+# A factor of the kernel of y gets columns until it leaves out at most this share of the trace, or
+# until it has the most columns. One normally distributed number takes 15 columns with one width, 46
+# with three.
 _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 
 def linear_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is y standardised."""
+    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is standardised y."""
     U = standardise_target(y)
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
@@ -42,14 +43,14 @@ def gaussian_dependence(y: Array) -> Dependence:
 def multiscale_dependence(y: Array) -> Dependence:
     """Return the Gamma of numbers y under the mean of gaussian kernels of three widths.
 
-    They have the median width, a half and a quarter of it.
+    The widths are the median distance, a half and a quarter of it.
     """
     return _kernel_dependence(y, _THREE_WIDTHS)
 
 
 def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
     points = standardise_target(y)
-    median = median_distance(_thinned(points), "the median width of the kernel of `y`")
+    median = median_distance(_rows_for_median(points), "the median width of the kernel of `y`")
     factor, remainder = _gaussian_factor(points / median, widths)
     factor -= factor.mean(axis=0)
     gamma = ThinGamma(np.ones(factor.shape[1]))
@@ -57,17 +58,17 @@ def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
 
 
 def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, float]:
-    """Return F (n, m) whose `F F^T` is near a kernel of points (n, t), and the share it leaves out.
+    """Return F (n, m) with `F F^T` near a kernel of points (n, t), and the share of trace left out.
 
-    The kernel is the mean of gaussian kernels of these widths. The rows of largest error become
-    landmarks, one after the other (pivoted Cholesky). The share is that of the trace.
+    The kernel is the mean of gaussian kernels of these widths. A pivoted Cholesky factorisation
+    takes the row of largest error as the next landmark.
     """
     n = len(points)
     columns = np.empty((_MOST_COLUMNS, n))
     errors, size = np.ones(n), 0
     while size < min(_MOST_COLUMNS, n) and errors.sum() > _REMAINDER * n:
         pivot = int(errors.argmax())
-        squared = np.einsum("ij,ij->i", apart := points - points[pivot], apart)
+        squared = np.einsum("ij,ij->i", offsets := points - points[pivot], offsets)
         column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)
         column -= columns[:size, pivot] @ columns[:size]
         column /= np.sqrt(errors[pivot])
@@ -78,12 +79,12 @@ def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, f
     return columns[:size].T.copy(), float(errors.sum() / n)
 
 
-def _thinned(U: Array) -> Array:
-    """Return up to 5,000 rows of U (n, t), not all of them equal."""
+def _rows_for_median(U: Array) -> Array:
+    """Return about 5,000 rows of U (n, t) at most, not all of them equal."""
     thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
     if np.ptp(thinned, axis=0).any():
         return thinned
-    # Of a rare event the rows that were left out tell.
+    # All of these rows are equal, and a rare event is among the others: add rows of its extremes.
     return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
 
 
@@ -96,19 +97,20 @@ TARGETS: dict[str, Callable[[Array], Dependence]] = {
 
 
 def target_dependence(y: Array, target: str = "auto") -> Dependence:
-    """Return what y says of its rows under `target`, a name of `TARGETS` or "auto".
+    """Return the dependence on y under `target`, a name in `TARGETS` or "auto".
 
-    "auto" takes labels and few whole numbers as classes, one other number for each row as
-    "multiscale", and several as "gaussian": with several, narrow kernels have no thin factor.
+    "auto" takes labels and whole numbers of few values as classes, one other number for each row as
+    "multiscale", and several as "gaussian": with several, narrow kernels have no low-rank factor.
     """
     name = one_of("`target`", target, ["auto", *TARGETS])
-    return TARGETS[_automatic(y) if name == "auto" else name](y)
+    return TARGETS[_automatic_target(y) if name == "auto" else name](y)
 
 
-def _automatic(y: Array) -> str:
-    """Return the target that y calls for, or raise a ValueError where it could be either."""
+def _automatic_target(y: Array) -> str:
+    """Return the target that suits y, or raise a ValueError if y may be classes or numbers."""
     values = np.asarray(y)
-    # The kind of most labels rules numbers out, and looking at each of them takes a while.
+    # The dtype of most labels rules numbers out; `type_of_target` looks at each label, which takes
+    # time.
     kind = "" if values.dtype.kind in "biuU" else type_of_target(y)
     if kind.startswith("continuous"):
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
@@ -124,17 +126,18 @@ def _automatic(y: Array) -> str:
 
 
 def standardise_target(y: Array) -> Array:
-    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and deviation 1."""
+    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and standard deviation 1."""
     columns = _numbers(y)
     constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
     if constant.size:
         which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
         raise ValueError(f"{which} is constant; there is nothing that X could depend on")
-    # The square of 1e200 overflows, that of 1e-200 vanishes; a power of two rounds nothing.
+    # Scale first: the square of 1e200 overflows and that of 1e-200 underflows. Scaling by a power
+    # of two does not round.
     _, exponents = np.frexp(np.abs(columns).max(axis=0))
     scaled = np.ldexp(columns, -exponents)
-    # Differences of numbers that are close to each other are exact, so that none is lost by a
-    # mean that is far from 0.
+    # Subtract a value near the mean before the mean: differences of numbers that are close to each
+    # other are exact, so that a mean far from 0 costs no digits.
     nearest = np.abs(scaled - scaled.mean(axis=0)).argmin(axis=0)
     scaled -= scaled[nearest, np.arange(scaled.shape[1])]
     scaled -= scaled.mean(axis=0)

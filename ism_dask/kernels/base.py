@@ -1,4 +1,4 @@
-"""What a kernel of the ISM family is: sums of functions f of beta, with slopes."""
+"""Base classes of the ISM family of kernels: functions f of beta with slopes, and conic sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ism_dask.kernels.pairing import Pairing
 
 
 class Kernel(ABC):
-    """A kernel of the ISM family, or a conic sum of such.
+    """A kernel of the ISM family, or a conic sum of such kernels.
 
     Kernels add and scale: `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
     """
@@ -26,31 +26,31 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
-        """The positive weights and pointwise kernels whose sum this is."""
+        """The positive weights and the pointwise kernels that this kernel is the sum of."""
 
     @abstractmethod
     def resolve(self, sample: Array, share: float = 1.0) -> Kernel:
-        """Return the kernel with what depends on the data fixed by `sample` (m, d).
+        """Return the kernel with its data-dependent parameters fixed from `sample` (m, d).
 
-        `share` is q / d: how many of the columns W will leave.
+        `share` is q / d, the share of the columns that W keeps.
         """
 
     @abstractmethod
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> Kernel:
-        """Return the kernel with the rows it keeps, if any, replaced by `lift` of them."""
+        """Return the kernel with the rows that it stores, if any, replaced by `lift` of them."""
 
     def widened(self, factor: float) -> Kernel:
-        """Return the kernel with its width, where it has one for all rows, so many times larger."""
+        """Return the kernel with its width multiplied by `factor`, if all rows share one width."""
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """Multiples of its width that a selection tries; none where the width is given."""
+        """Multiples of the width that model selection tries; none if the width is given."""
         own = {term.multiples for _, term in self.terms}
         return own.pop() if len(own) == 1 else ()
 
     def linearised(self) -> Kernel:
-        """Return the kernel whose slope is the constant that the start uses."""
+        """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return conic_sum([(weight, term.linearised()) for weight, term in self.terms])
 
     def __add__(self, other: object) -> Kernel:
@@ -68,27 +68,27 @@ class Kernel(ABC):
 
 
 class PointwiseKernel(Kernel):
-    """A single f of beta.
+    """A kernel that applies one function f to beta.
 
     Attributes
     ----------
     pairing : Pairing
-        How beta is made.
+        The rule that computes beta.
     per_row_width : bool
         Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
     amplitude : float
-        The constant of `f' = amplitude * shape`, which tiles apply once and not to each entry.
+        The constant of `f' = amplitude * unit_slope`. Tiles apply it once, not to each entry.
     value_by_slope : tuple of float, or None
-        The (a, b) of `f = (a + b beta) f'`, where f is of that form: the objective then comes
-        from the same sums as Phi.
+        The (a, b) of `f = (a + b beta) f'` if f has that form: the objective then comes from
+        the same sums as Phi.
     constant_slope : bool
         Whether f' does not depend on beta, so that Phi does not depend on W.
     slope_is_psd : bool
-        Whether the matrix of `shape` is positive semi-definite on any rows, so that landmarks
-        can stand for it.
+        Whether the matrix of `unit_slope` is positive semi-definite for any rows, so that
+        landmarks can approximate it.
     roundings : int
-        How many roundings a value of f may be off by, beside that of beta: 64 for a few
-        operations and an exponential.
+        Bound on the rounding error of a value of f beside that of beta, in units of rounding:
+        64 for a few operations and an exponential.
     """
 
     pairing: ClassVar[Pairing]
@@ -117,7 +117,7 @@ class PointwiseKernel(Kernel):
         return self.amplitude * self.unit_slope(beta, scale)
 
     def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return f''(beta), elementwise: zeros, where the slope is constant."""
+        """Return f''(beta), elementwise: zeros if the slope is constant."""
         if self.constant_slope:
             return np.zeros_like(beta)
         raise NotImplementedError(
@@ -128,7 +128,7 @@ class PointwiseKernel(Kernel):
     @property
     @abstractmethod
     def slope_at_zero(self) -> float:
-        """f'(0) without `scale`, or the sign of f' beside 0 where f'(0) = 0."""
+        """f'(0) without `scale`, or the sign of f' near 0 if f'(0) = 0."""
 
     @property
     def value_by_slope(self) -> tuple[float, float] | None:
@@ -137,16 +137,16 @@ class PointwiseKernel(Kernel):
 
     @property
     def value_per_unit_slope(self) -> float | None:
-        """The c of `f = c shape`, or None: tiles then need not make f as well."""
+        """The c of `f = c unit_slope`, so that tiles need not compute f as well, or None."""
         constant, rate = self.value_by_slope or (None, None)
         return constant * self.amplitude if constant is not None and rate == 0 else None
 
     @cached_property
     def resolution(self) -> float:
-        """The beta over which f changes by its own size, from beta = 0 on.
+        """The beta at which f, at its initial slope, has changed by its own size.
 
-        Of local kernels it is in units of `s_i s_j`. Errors of beta that are small beside it do
-        not matter.
+        For kernels with per-row widths it is in units of `s_i s_j`. Errors of beta that are
+        small compared with it do not matter.
         """
         zero = np.zeros((1, 1))
         scale = np.ones((1, 1)) if self.per_row_width else None
@@ -160,22 +160,22 @@ class PointwiseKernel(Kernel):
         scale: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return the (a, b) tile of beta of the pairing's operands, as exact as f needs it."""
+        """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it."""
         finest = self.resolution if scale is None else self.resolution / float(scale.max())
         return self.pairing.beta(left, right, out, finest)
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name of the kernel in messages."""
         return type(self).__name__
 
     @property
     def similarity(self) -> PointwiseKernel | None:
-        """A kernel of the same rows that can weigh a graph, None where a gaussian has to do."""
+        """The kernel that weighs a graph in place of this one; None means a gaussian."""
         return None
 
     def features(self, q: int) -> Monomials | None:
-        """Return the map of q columns of Z whose products are `shape`, if a finite one is."""
+        """Return the finite feature map of Z (b, q) for `unit_slope`, or None."""
         return Monomials(q, 0, 1.0) if self.constant_slope and not self.per_row_width else None
 
     @property
@@ -184,34 +184,34 @@ class PointwiseKernel(Kernel):
         return ((1.0, self),)
 
     def resolve(self, sample: Array, share: float = 1.0) -> PointwiseKernel:
-        """Return itself: nothing depends on the data."""
+        """Return the kernel itself: no parameter depends on the data."""
         return self
 
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
-        """Return itself: it keeps no rows."""
+        """Return the kernel itself: it stores no rows."""
         return self
 
     def widened(self, factor: float) -> PointwiseKernel:
-        """Return itself: it has no width."""
+        """Return the kernel itself: it has no width."""
         return self
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """Multiples of its width that a selection tries: none."""
+        """Multiples of the width that model selection tries: none."""
         return ()
 
     def widths(self, rows: Array) -> Array:
-        """Return the (n,) widths of `rows` (n, d); only `local` kernels have any."""
+        """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""
         raise TypeError(f"{type(self).__name__} has one width for all rows")
 
     def linearised(self) -> PointwiseKernel:
-        """Return the kernel with this one's slope at zero everywhere."""
+        """Return the kernel whose slope is `slope_at_zero` everywhere."""
         return self if self.constant_slope else Linearised(self)
 
 
 @dataclass(frozen=True)
 class Linearised(PointwiseKernel):
-    """The first-order Taylor polynomial at beta = 0 of another kernel: the start's kernel."""
+    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
 
     base: PointwiseKernel
 
@@ -221,31 +221,31 @@ class Linearised(PointwiseKernel):
 
     @property
     def pairing(self) -> Pairing:  # type: ignore[override]
-        """That of the base."""
+        """The pairing of the base kernel."""
         return self.base.pairing
 
     @property
     def per_row_width(self) -> bool:  # type: ignore[override]
-        """That of the base."""
+        """Whether the base kernel has a width for each row."""
         return self.base.per_row_width
 
     @property
     def slope_at_zero(self) -> float:
-        """That of the base."""
+        """The slope of the base kernel at zero."""
         return self.base.slope_at_zero
 
     def widths(self, rows: Array) -> Array:
-        """Return the widths of the base."""
+        """Return the widths of the base kernel."""
         return self.base.widths(rows)
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return beta times the slope."""
+        """Return beta times `slope_at_zero`, and times `scale` if there is one."""
         value = np.multiply(beta, self.slope_at_zero, out=out)
         return value if scale is None else np.multiply(value, scale, out=value)
 
     @property
     def amplitude(self) -> float:
-        """The slope."""
+        """The slope at zero."""
         return self.slope_at_zero
 
     def unit_slope(
@@ -263,7 +263,7 @@ class ConicSum(Kernel):
 
     @property
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
-        """The weights and kernels."""
+        """The weights and the pointwise kernels."""
         return self.parts
 
     def resolve(self, sample: Array, share: float = 1.0) -> ConicSum:
@@ -271,17 +271,17 @@ class ConicSum(Kernel):
         return ConicSum(tuple((weight, term.resolve(sample, share)) for weight, term in self.parts))
 
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> ConicSum:
-        """Return the sum of the carried kernels."""
+        """Return the sum with the rows of every kernel mapped."""
         return ConicSum(tuple((weight, term.with_rows_mapped(lift)) for weight, term in self.parts))
 
 
 def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
-    """Return the sum of weighted kernels: the kernel itself where it is one, of weight 1."""
+    """Return the sum of weighted kernels, or the kernel itself if it is one of weight 1."""
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
 
 
 def full_like(beta: Array, number: float | Array, out: Array | None) -> Array:
-    """Return an array like `beta` (`out`, if given) that holds `number`."""
+    """Return an array like `beta`, or `out` if given, filled with `number`."""
     filled = np.empty_like(beta) if out is None else out
     filled[...] = number
     return filled

@@ -1,4 +1,4 @@
-"""Kernels that weigh the edges of a graph: never negative, and positive semi-definite."""
+"""Derive the kernel that weighs the edges of a graph: non-negative and positive semi-definite."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from ism_dask.kernels.library import Gaussian, RelativeGaussian
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.kernels.widths import median_distance
 
-# Of the median distance between the rows of X W. A gaussian as wide as that of all features sees
-# hardly any neighbourhood in the few that are left; from 0.33 to 0.4 all data sets came out best.
-_NEAR = 0.375
+# The width of the gaussian between rows of X W, as a share of their median distance. A gaussian
+# as wide as the one on all features hardly resolves neighbourhoods in the few columns of X W.
+# Shares from 0.33 to 0.4 gave the best result on every data set.
+_WIDTH_SHARE = 0.375
 
 
 @dataclass(frozen=True)
 class Affinity:
-    """What says how near two rows are.
+    """The affinity between two rows: the kernel that weighs the edges of the graph.
 
-    Degrees need values that are not negative, and an embedding a matrix that is positive
-    semi-definite. Of the kernels only the gaussian is both. `-sqrt(beta + c^2)` becomes its
-    exponential, which is positive semi-definite as that of every conditionally definite kernel
-    is (Schoenberg). For all others, and for sums with such, a gaussian of the rows stands; for
-    `-beta` that is the exponential as well, and for a linear kernel that of its distances.
+    Degrees need non-negative values, and a spectral embedding needs a positive semi-definite
+    matrix. Only the gaussian has both. `-sqrt(beta + c^2)` is replaced by its exponential, which
+    is positive semi-definite, like that of every conditionally positive definite kernel
+    (Schoenberg). All other kernels, and sums that contain one, are replaced by a gaussian of the
+    rows. For `-beta` this gaussian is its exponential too; for a linear kernel it is the
+    exponential of the distances that belong to it.
 
     Attributes
     ----------
     whole : Kernel
-        Between rows of X, and of X W too unless `narrow`; nothing is left to resolve.
+        The resolved kernel between rows of X, and between rows of X W unless `narrow`.
     narrow : bool
         Whether rows of X W get a gaussian of their own width.
     """
@@ -40,26 +42,26 @@ class Affinity:
 
     @classmethod
     def of(cls, kernel: Kernel, sample: Array) -> Affinity:
-        """Return that of a kernel, widths being taken from rows of X, `sample` (m, d)."""
-        own = [(weight, term.similarity) for weight, term in kernel.terms]
-        known = [(weight, term) for weight, term in own if term is not None]
-        whole = conic_sum(known) if len(known) == len(own) else Gaussian()
-        gaussians = [isinstance(term, Gaussian | RelativeGaussian) for _, term in kernel.terms]
-        return cls(whole.resolve(sample), all(gaussians))
+        """Return the affinity for a kernel; widths are computed from rows of X, `sample` (m, d)."""
+        weighted = [(weight, term.similarity) for weight, term in kernel.terms]
+        usable = [(weight, term) for weight, term in weighted if term is not None]
+        whole = conic_sum(usable) if len(usable) == len(weighted) else Gaussian()
+        are_gaussian = [isinstance(term, Gaussian | RelativeGaussian) for _, term in kernel.terms]
+        return cls(whole.resolve(sample), all(are_gaussian))
 
     def between(self, projected: Array) -> Kernel:
-        """Return the kernel of rows of X W, widths being taken from `projected` (m, q)."""
-        # Where W leaves nothing of the rows there is no width to take.
+        """Return the kernel between rows of X W; its width is computed from `projected` (m, q)."""
+        # If W maps all rows to one point, no width can be computed.
         if not self.narrow or not np.ptp(projected, axis=0).any():
             return self.whole
-        return Gaussian(_NEAR * median_distance(projected))
+        return Gaussian(_WIDTH_SHARE * median_distance(projected))
 
 
 @dataclass(frozen=True)
 class ValueAsSlope(PointwiseKernel):
-    """A kernel whose slope is the value of another: what sums up slopes then sums up values.
+    """Wrap a kernel so that its values are returned as slopes; engines that sum f' then sum f.
 
-    Its own value is never asked for.
+    No engine needs `value` here, which would be the integral of the base kernel.
     """
 
     base: PointwiseKernel
@@ -71,30 +73,30 @@ class ValueAsSlope(PointwiseKernel):
 
     @classmethod
     def of(cls, kernel: Kernel) -> Kernel:
-        """Return the same for each term of a kernel."""
+        """Return the kernel with each of its terms wrapped."""
         return conic_sum([(weight, cls(term)) for weight, term in kernel.terms])
 
     @property
     def title(self) -> str:
-        """That of the base."""
+        """The title of the base kernel."""
         return self.base.title
 
     @property
     def pairing(self) -> Pairing:  # type: ignore[override]
-        """That of the base."""
+        """The pairing of the base kernel."""
         return self.base.pairing
 
     @property
     def resolution(self) -> float:
-        """That of the base."""
+        """The resolution of the base kernel."""
         return self.base.resolution
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Refuse: an integral of the base is not known."""
+        """Raise TypeError: no integral of the base kernel is available."""
         raise TypeError(f"{type(self.base).__name__} has no integral here")
 
     def unit_slope(
         self, beta: Array, scale: Array | None = None, out: Array | None = None
     ) -> Array:
-        """Return the value of the base."""
+        """Return the value of the base kernel."""
         return self.base.value(beta, scale, out)

@@ -1,4 +1,4 @@
-"""The kernels themselves, and the registry that the tests walk.
+"""The kernels of the ISM family, and the registry of their names, which the tests walk.
 
 A new kernel is one class here and one line in `KERNELS`.
 """
@@ -19,31 +19,32 @@ from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import DISTANCE, INNER
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 
-# An offset that rounds nothing off.
-_TIP = 1e-6
-# The offset of the distance kernel, as a share of the distance between rows.
-_SMALL = 0.02
+# An offset too small to round off the tip of the kernel at beta = 0.
+_NEGLIGIBLE_OFFSET = 1e-6
+# The default offset of the distance kernel, as a share of the distance between rows.
+_DISTANCE_OFFSET = 0.02
 
 
 def root_distance(sample: Array, share: float) -> float:
-    """Return the median distance of rows (m, d) times the root of the share of columns that stay.
+    """Return the median distance of rows (m, d) times the root of the share of columns in use.
 
-    Standardised columns add alike to squared distances: so far apart are rows of q columns.
+    Standardised columns contribute alike to squared distances, so this is the typical distance
+    between rows of q columns.
     """
     return sqrt(share) * median_distance(sample, 'sigma="root"')
 
 
-def _whole_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all columns count
+def _unscaled_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all columns count
     return median_distance(sample)
 
 
-# Multiples of the width "root" that a selection tries.
+# Multiples of the width "root" that model selection tries.
 _MULTIPLES = (2.0, 1.0, 0.5, 0.25)
 
-# Widths that the data give, by name.
+# Rules that compute a width from the data, by name.
 WIDTHS: dict[str, Callable[[Array, float], float]] = {
     "root": root_distance,
-    "median": _whole_distance,
+    "median": _unscaled_distance,
 }
 
 
@@ -73,9 +74,9 @@ class Linear(PointwiseKernel):
 class Squared(PointwiseKernel):
     """`f(beta) = -beta` of squared distances.
 
-    The paper prints it without the minus. That is not positive semi-definite and its maximum is
-    the null space of X; with the minus it is conditionally positive definite, and as Gamma is
-    centred the objective is a true HSIC.
+    The paper prints this kernel without the minus. Without it the kernel is not positive
+    semi-definite, and its maximum is the null space of X. With it the kernel is conditionally
+    positive definite, and since Gamma is centred the objective is a true HSIC.
     """
 
     pairing = DISTANCE
@@ -119,12 +120,12 @@ class Polynomial(PointwiseKernel):
 
     @property
     def slope_at_zero(self) -> float:
-        """`p c^(p-1)`, or 1 where that is 0: f' is positive beside it for even p - 1."""
+        """`p c^(p-1)`, or 1 if that is 0: for even p - 1, f' is positive near 0."""
         return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
 
     @property
     def roundings(self) -> int:  # type: ignore[override]
-        """Some for each factor of a power."""
+        """Four for each factor of the power, and those of the base class."""
         return 4 * self.degree + 64
 
     @property
@@ -153,7 +154,7 @@ class Polynomial(PointwiseKernel):
 
 
 @dataclass(frozen=True)
-class _OneWidth(PointwiseKernel):
+class _SharedWidth(PointwiseKernel):
     """A kernel of squared distances with one width for all rows."""
 
     sigma: float | str = "root"
@@ -174,11 +175,11 @@ class _OneWidth(PointwiseKernel):
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """Several, from wide to narrow, where sigma is the rule of thumb "root"."""
+        """Several multiples, from wide to narrow, if sigma is the rule of thumb "root"."""
         return _MULTIPLES if self.sigma == "root" else ()
 
     def widened(self, factor: float) -> Self:
-        """Return the kernel with a width so many times larger."""
+        """Return the kernel with its width multiplied by `factor`."""
         return replace(self, sigma=factor * self._width)
 
     @property
@@ -190,20 +191,20 @@ class _OneWidth(PointwiseKernel):
 
     @property
     def similarity(self) -> Self:
-        """Itself: it is never negative, and its matrix is definite."""
+        """The kernel itself: it is never negative, and its matrix is positive definite."""
         return self
 
 
 @dataclass(frozen=True)
-class Gaussian(_OneWidth):
+class Gaussian(_SharedWidth):
     """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
 
     Parameters
     ----------
     sigma : float, "root" or "median", default "root"
         The width. "median" is the median distance between the standardised rows, as in the paper.
-        "root" is that times sqrt(q / d): about the distance between rows that q columns leave.
-        Clusterers and `hsic` take all columns: both widths are the same there.
+        "root" is that times sqrt(q / d): about the distance between rows in q columns.
+        Clusterers and `hsic` use all columns, so that both widths are the same there.
     """
 
     @property
@@ -242,11 +243,11 @@ class Gaussian(_OneWidth):
 
 
 @dataclass(frozen=True)
-class Laplacian(_OneWidth):
+class Laplacian(_SharedWidth):
     """`f(beta) = exp(-sqrt(2 (beta + c^2)) / sigma)` of squared distances.
 
-    The exponential of a multiquadric. As a density of distances it has the deviation sigma, as a
-    gaussian of that sigma has.
+    This is the exponential of a multiquadric. As a density of distances its standard deviation
+    is sigma, like that of a gaussian with this sigma.
     """
 
     offset: float = 1.0
@@ -267,7 +268,7 @@ class Laplacian(_OneWidth):
         return self.amplitude * exp(-sqrt(2.0) * self.offset / self._width) / self.offset
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return f."""
+        """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
         root = _root(beta, self.offset, out)
         return _exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
 
@@ -289,7 +290,7 @@ class Laplacian(_OneWidth):
 class Multiquadric(PointwiseKernel):
     """`f(beta) = -sqrt(beta + offset^2)` of squared distances.
 
-    With the minus, for the reason that `Squared` gives.
+    The minus is there for the reason given at `Squared`.
     """
 
     offset: float = 1.0
@@ -331,54 +332,56 @@ class Multiquadric(PointwiseKernel):
 
     @property
     def similarity(self) -> Laplacian:
-        """Its exponential, without the offset: that is there for the sake of the slope alone."""
-        return Laplacian(offset=_TIP)
+        """The exponential of this kernel, without the offset, which only the slope needs."""
+        return Laplacian(offset=_NEGLIGIBLE_OFFSET)
 
 
 @dataclass(frozen=True)
 class DistanceKernel(Multiquadric):
-    """`f(beta) = -sqrt(beta + offset^2)` with an offset that is small beside the distances.
+    """`f(beta) = -sqrt(beta + offset^2)` with an offset much smaller than the distances.
 
-    J is then the distance covariance of X W and y (with the distance of y in place of its kernel,
-    where y are numbers). There is no width to choose.
+    J is then the distance covariance of X W and y; if y are numbers, their distance replaces
+    their kernel. There is no width to choose.
 
     Parameters
     ----------
     offset : float or None, default None
-        None: a fiftieth of the width "root" of a gaussian. It keeps the slope at beta = 0 finite.
+        None means a fiftieth of the width "root" of a gaussian. The offset keeps the slope at
+        beta = 0 finite.
     """
 
     offset: float | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """Check the offset, if there is one."""
+        """Check the offset unless it is None."""
         if self.offset is not None:
             super().__post_init__()
 
     @property
     def multiples(self) -> tuple[float, ...]:
-        """One: it has no width to choose, but several maxima, and starts matter."""
+        """The multiple 1 alone: no width to choose, but J has several maxima, and starts matter."""
         return () if self.offset is not None else (1.0,)
 
     def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:
         """Return the kernel with a number for the offset."""
         if self.offset is not None:
             return self
-        return replace(self, offset=_SMALL * root_distance(sample, share))
+        return replace(self, offset=_DISTANCE_OFFSET * root_distance(sample, share))
 
 
 @dataclass(frozen=True)
 class RelativeGaussian(PointwiseKernel):
-    """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row has the width of its surroundings.
+    """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row i has a width s_i of its own.
 
     Parameters
     ----------
     neighbor : int
         s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors,
-        to the farthest where there are fewer.
+        or to the farthest if there are fewer.
     anchors : (m, d) array, optional
-        The rows to measure against. Taken from the standardised data at fit: all of them up to
-        5,000 rows, a seeded sample above (the widths then grow with the thinning, all alike).
+        The rows to measure distances to. `fit` takes them from the standardised data: all rows
+        up to 5,000, and a seeded sample above. A sample is thinner, which makes all widths
+        larger by about the same factor.
     """
 
     neighbor: int = 7
@@ -394,11 +397,11 @@ class RelativeGaussian(PointwiseKernel):
         whole("`neighbor`", self.neighbor)
 
     def resolve(self, sample: Array, share: float = 1.0) -> RelativeGaussian:
-        """Return the kernel with `sample` as anchors, unless it has some."""
+        """Return the kernel with `sample` as anchors, unless it already has anchors."""
         return self if self.anchors is not None else replace(self, anchors=sample)
 
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
-        """Return the kernel with its anchors lifted."""
+        """Return the kernel with its anchors replaced by `lift(anchors)`."""
         return self if self.anchors is None else replace(self, anchors=lift(self.anchors))
 
     def widths(self, rows: Array) -> Array:
@@ -414,7 +417,7 @@ class RelativeGaussian(PointwiseKernel):
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `exp(-beta scale / 2)`."""
-        exponent = np.multiply(beta, _given(scale), out=out)
+        exponent = np.multiply(beta, _require_scale(scale), out=out)
         return _exponential(np.multiply(exponent, -0.5, out=exponent))
 
     def unit_slope(
@@ -422,11 +425,11 @@ class RelativeGaussian(PointwiseKernel):
     ) -> Array:
         """Return `f scale`."""
         value = self.value(beta, scale, out)
-        return np.multiply(value, _given(scale), out=value)
+        return np.multiply(value, _require_scale(scale), out=value)
 
     def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
         """Return `f scale^2 / 4`."""
-        return 0.25 * self.value(beta, scale) * _given(scale) ** 2
+        return 0.25 * self.value(beta, scale) * _require_scale(scale) ** 2
 
 
 KERNELS: dict[str, type[PointwiseKernel]] = {
@@ -441,7 +444,7 @@ KERNELS: dict[str, type[PointwiseKernel]] = {
 
 
 def as_kernel(kernel: str | Kernel) -> Kernel:
-    """Return the kernel that a name of `KERNELS`, or a kernel, stands for."""
+    """Return the kernel with this name in `KERNELS`, or the kernel itself."""
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str) and kernel in KERNELS:
@@ -451,7 +454,7 @@ def as_kernel(kernel: str | Kernel) -> Kernel:
     )
 
 
-def _given(scale: Array | None) -> Array:
+def _require_scale(scale: Array | None) -> Array:
     if scale is None:
         raise TypeError("a local kernel needs the tile of 1 / (s_i s_j) as `scale`")
     return scale
@@ -459,24 +462,24 @@ def _given(scale: Array | None) -> Array:
 
 def _root(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
-    # Rounding can leave beta below zero, by more than c^2 where c is small.
+    # Rounding can make beta negative, by more than c^2 if c is small.
     root = np.maximum(beta, 0.0, out=out)
     np.add(root, offset**2, out=root)
     return np.sqrt(root, out=root)
 
 
 def _exponential(exponent: Array) -> Array:
-    """Return exp in place, at most 1: rounding can leave an exponent far above 0.
+    """Compute exp in place, clipped to at most 1: rounding can make an exponent far above 0.
 
-    It is at least 1e-26 (1e-260 in double precision), next to 1 nothing: numbers below the normal
-    range make every product with them a hundred times slower.
+    It is at least 1e-26 (1e-260 in double precision), which is negligible beside 1: subnormal
+    numbers would make every product with them a hundred times slower.
     """
     np.clip(exponent, -600.0 if exponent.dtype == np.float64 else -60.0, 0.0, out=exponent)
     return np.exp(exponent, out=exponent)
 
 
 def _power(base: Array, exponent: int) -> Array:
-    # Repeated products: NumPy's general power is some thirty times slower than these.
+    # Repeated products are some thirty times faster than NumPy's general power.
     if exponent == 0:
         return full_like(base, 1.0, base)
     factor = base.copy() if exponent > 1 else base

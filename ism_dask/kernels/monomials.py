@@ -1,4 +1,4 @@
-"""Finite maps phi with `shape(beta_ij) = phi(z_i) . phi(z_j)`, where a kernel has one."""
+"""Finite feature maps phi with `unit_slope(beta_ij) = phi(z_i) . phi(z_j)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ism_dask._types import Array
 
 @dataclass(frozen=True)
 class Monomials:
-    """The map of `(z_i . z_j + offset)^degree`: all monomials of z (q,) up to that degree.
+    """The feature map of `(z_i . z_j + offset)^degree`: all monomials of z (q,) up to `degree`.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Monomials:
         Columns of Z.
     degree : int
     offset : float
-        0 leaves only the monomials of exactly that degree.
+        With 0 only the monomials of exactly `degree` remain.
     """
 
     q: int
@@ -31,12 +31,12 @@ class Monomials:
 
     @property
     def size(self) -> int:
-        """How many monomials there are."""
+        """The number of monomials."""
         free = self.q if self.offset else self.q - 1
         return comb(free + self.degree, self.degree)
 
     def __call__(self, Z: Array) -> Array:
-        """Return the (b, size) values at the rows of Z (b, q)."""
+        """Return the (b, size) values of the monomials at the rows of Z (b, q)."""
         table = _table(self)
         columns = np.empty((len(Z), table.width), Z.dtype)
         columns[:, 0] = 1
@@ -50,7 +50,7 @@ class Monomials:
 
 @dataclass(frozen=True)
 class _Product:
-    """Monomials `into` are monomials `of`, of a degree less, times column `feature` of Z."""
+    """Monomials `into` are monomials `of`, one degree lower, times column `feature` of Z."""
 
     into: slice
     of: slice
@@ -59,7 +59,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Table:
-    """How all `width` monomials up to a degree are made, and the factors of the last ones."""
+    """The recipe for all `width` monomials up to a degree, and the factors of the last ones."""
 
     width: int
     products: tuple[_Product, ...]
@@ -67,29 +67,34 @@ class _Table:
 
 
 @lru_cache(maxsize=8)
-def _table(of: Monomials) -> _Table:
-    """Return what makes the monomials, and the (size,) factors that go with them.
+def _table(monomials: Monomials) -> _Table:
+    """Return the products that make the monomials, and the (size,) factors that scale them.
 
-    These are square roots of multinomial coefficients times powers of the offset. An iteration
-    needs them anew, and on few rows making them takes longer than using them.
+    The factors are square roots of multinomial coefficients times powers of the offset. The
+    table is cached: every iteration needs it, and with few rows building it takes longer
+    than using it.
     """
-    unit = np.eye(of.q, dtype=int)
-    powers = [np.zeros((1, of.q), int), unit][: of.degree + 1]
+    unit = np.eye(monomials.q, dtype=int)
+    powers = [np.zeros((1, monomials.q), int), unit][: monomials.degree + 1]
     width, products = sum(map(len, powers)), []
-    # Where those of one degree less begin that have no column before the first, the second ...
-    begins = [*range(1, 1 + of.q)]
-    for _ in range(2, of.degree + 1):
-        end, following, longer = width, [], []
+    # begins[f]: the first monomial, one degree lower, that contains no column before column f.
+    begins = [*range(1, 1 + monomials.q)]
+    for _ in range(2, monomials.degree + 1):
+        end, next_begins, exponents_of_degree = width, [], []
         for feature, begin in enumerate(begins):
-            following.append(width)
+            next_begins.append(width)
             into = slice(width, width + end - begin)
             products.append(_Product(into, slice(begin, end), feature))
-            longer.append(powers[-1][begin - end :] + unit[feature])
+            exponents_of_degree.append(powers[-1][begin - end :] + unit[feature])
             width = into.stop
-        begins = following
-        powers.append(np.concatenate(longer))
-    exponents = np.concatenate(powers)[-of.size :]
-    rest = of.degree - exponents.sum(axis=1)
-    ways = gammaln(of.degree + 1) - gammaln(exponents + 1).sum(axis=1) - gammaln(rest + 1)
-    scales = np.sqrt(np.round(np.exp(ways)) * of.offset**rest)
+        begins = next_begins
+        powers.append(np.concatenate(exponents_of_degree))
+    exponents = np.concatenate(powers)[-monomials.size :]
+    rest_degree = monomials.degree - exponents.sum(axis=1)
+    log_coefficients = (
+        gammaln(monomials.degree + 1)
+        - gammaln(exponents + 1).sum(axis=1)
+        - gammaln(rest_degree + 1)
+    )
+    scales = np.sqrt(np.round(np.exp(log_coefficients)) * monomials.offset**rest_degree)
     return _Table(width, tuple(products), scales)

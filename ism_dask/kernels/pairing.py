@@ -1,4 +1,4 @@
-"""How two projected rows become beta, and what that makes of Phi."""
+"""Pairings compute beta from two projected rows, and determine the form of Phi."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from ism_dask._types import Array
 
-# A squared distance from squared lengths is off by some roundings of the lengths. As long as these
-# are no more than so many roundings of what the kernel can resolve, nothing is lost.
+# A squared distance computed from squared lengths has an error of some roundings of the lengths.
+# It does no harm up to this many roundings of the smallest beta that the kernel can resolve.
 HARMLESS = 512.0
-# Otherwise pairs that are nearer than this share of their squared lengths are computed again, from
-# the differences of their rows.
+# Beyond that, squared distances below this share of the squared lengths are computed again, from
+# the differences of the rows.
 SHORT = 0.05
 
 
 class Moving(NamedTuple):
-    """Projected rows P (n, k), and Q (n, k), by which they move as W does along a direction."""
+    """Projected rows P (n, k), and their derivative Q (n, k) as W moves along a direction."""
 
     P: Array
     Q: Array
 
 
 class Pairing(ABC):
-    """How beta is made of two rows, and what that makes of Phi.
+    """A rule that computes beta from two rows, with the two constants that it brings to Phi.
 
     `Phi = X^T (coupling * Psi + degree * diag(Psi 1)) X` for `Psi = Gamma o f'(beta)`.
     """
@@ -39,11 +39,11 @@ class Pairing(ABC):
 
     @abstractmethod
     def own(self, Z: Array) -> Array:
-        """Return the (n,) betas of each row of Z (n, k) with itself."""
+        """Return the (n,) beta of each row of Z (n, k) with itself."""
 
     @abstractmethod
     def change(self, left: Moving, right: Moving) -> Array:
-        """Return the (a, b) tile of what beta changes by, to first order, as the rows move."""
+        """Return the (a, b) tile of the first-order change of beta as the rows move."""
 
     def beta(
         self,
@@ -52,7 +52,7 @@ class Pairing(ABC):
         out: Array | None = None,
         resolution: float = np.inf,
     ) -> Array:
-        """Return the (a, b) tile of beta of operands `left` (a, k) and `right` (b, k).
+        """Return the (a, b) tile of beta from operands `left` (a, k) and `right` (b, k).
 
         `resolution` is the beta at which the kernel begins to differ from its value at 0.
         """
@@ -70,7 +70,7 @@ class Inner(Pairing):
         return Z, Z
 
     def own(self, Z: Array) -> Array:
-        """Return squared lengths."""
+        """Return the squared lengths of the rows."""
         return np.einsum("ij,ij->i", Z, Z)
 
     def change(self, left: Moving, right: Moving) -> Array:
@@ -85,9 +85,9 @@ class Distance(Pairing):
     degree = 2.0
 
     def operands(self, Z: Array) -> tuple[Array, Array]:
-        """Return Z with the squared lengths beside it, so that one product gives distances.
+        """Return Z with its squared lengths as columns, so that one product gives distances.
 
-        Cancellation may leave beta a little below zero; kernels take it as zero.
+        Cancellation can make beta slightly negative; kernels treat such a beta as zero.
         """
         lengths = INNER.own(Z)[:, None]
         ones = np.ones_like(lengths)
@@ -100,19 +100,19 @@ class Distance(Pairing):
         out: Array | None = None,
         resolution: float = np.inf,
     ) -> Array:
-        """Return squared distances (a, b), from differences where lengths would cancel."""
+        """Return squared distances (a, b), by differences of rows if lengths would cancel."""
         beta = np.matmul(left, right.T, out=out)
         lengths, others = left[:, -2], right[:, -1]
         reach = lengths.max(initial=0.0) + others.max(initial=0.0)
         if left.shape[1] * reach > HARMLESS * resolution:
-            # Of a flat array the few that are True are found several times as fast.
+            # On a flat array `flatnonzero` is several times faster than `nonzero` on two axes.
             short = np.flatnonzero(beta < SHORT * np.add.outer(lengths, others))
             rows, columns = np.divmod(short, beta.shape[1])
             beta[rows, columns] = _squared_differences(left, right, rows, columns)
         return beta
 
     def own(self, Z: Array) -> Array:
-        """Return zeros."""
+        """Return zeros: a row has no distance from itself."""
         return np.zeros(len(Z))
 
     def change(self, left: Moving, right: Moving) -> Array:
@@ -122,7 +122,7 @@ class Distance(Pairing):
 
 
 def _squared_differences(left: Array, right: Array, rows: Array, columns: Array) -> Array:
-    """Return the squared distances (p,) of p pairs of `Distance.operands`."""
+    """Return the squared distances (p,) of p pairs of rows, given the operands of `Distance`."""
     squared = np.zeros(len(rows), left.dtype)
     for z, other in zip(left.T[:-2], right.T, strict=False):
         # The left operand is -2 Z: halving is exact.

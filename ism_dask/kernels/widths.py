@@ -1,4 +1,4 @@
-"""Widths that come from the data: the median distance, the distance to a neighbour."""
+"""Compute kernel widths from the data: the median distance, the distance to a neighbour."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.kernels.pairing import DISTANCE, INNER
 
-# Rows at a time where all pairs are looked at, and the pairs among them that count.
+# Rows of a batch, and the pairs within a batch that lie above the diagonal.
 _BATCH = 256
 _ABOVE = ~np.tri(_BATCH, dtype=bool)
-# Products of numbers that are multiplied sooner than threads are started.
-_QUICK = 5 * 10**6
-# A median of squared distances below this share of the squared lengths is computed once more,
-# with care.
-_UNSAFE = 0.01
-# Beyond this, and below its inverse, lengths are not squared as they are.
-_LARGE = 1e120
-# Rows nearer to each other than this share of their lengths are copies: they differ by no more
-# than rounding to single precision.
+# Below this number of multiplications, one thread is done before a pool would have started.
+_SINGLE_THREAD_PRODUCTS = 5 * 10**6
+# A median of squared distances below this share of the squared lengths has lost digits to
+# cancellation: it is computed again, from differences of rows.
+_CANCELLED_SHARE = 0.01
+# Numbers above this, or below its inverse, are rescaled before they are squared.
+_LARGEST_LENGTH = 1e120
+# Rows closer to each other than this share of their lengths count as copies: they differ by no
+# more than rounding to single precision.
 _SAME_POINT = 3e-7
 
 
@@ -36,31 +36,31 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
     if m < 2:
         raise ValueError(f"{what} needs two rows or more; got {m}")
     centred = _centred(rows, rows)
-    size = float(np.abs(centred).max())
-    if size and not 1 / _LARGE < size < _LARGE:
-        # By a power of two, which rounds nothing: squares are to be numbers.
-        unit = float(np.ldexp(1.0, np.frexp(size)[1] - 1))
+    largest = float(np.abs(centred).max())
+    if largest and not 1 / _LARGEST_LENGTH < largest < _LARGEST_LENGTH:
+        # A power of two rescales without rounding, and the squares stay finite.
+        unit = float(np.ldexp(1.0, np.frexp(largest)[1] - 1))
         return unit * median_distance(centred / unit, what)
     centred = centred.astype(_precision(rows))
     squared = _pairwise(centred, _expanded)
-    middle = _middle(squared)
-    if middle**2 > _UNSAFE * float(INNER.own(centred).mean(dtype=np.float64)):
+    middle = _median_root(squared)
+    if middle**2 > _CANCELLED_SHARE * float(INNER.own(centred).mean(dtype=np.float64)):
         return middle
     squared = _pairwise(_centred(rows, rows), _squared)
-    middle = _middle(squared)
+    middle = _median_root(squared)
     if middle > 0:
         return middle
-    # More than half of the pairs are copies: the others still have a scale.
-    apart = squared[squared > 0]
-    if apart.size == 0:
+    # More than half of the pairs are copies: the median of the others still is a scale.
+    positive = squared[squared > 0]
+    if positive.size == 0:
         raise ValueError(f"{what} is 0: all rows are equal; give `sigma` a number")
-    return _middle(apart)
+    return _median_root(positive)
 
 
 def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:
     """Return the (n,) distances of `rows` (n, d) to their `neighbor`-th nearest distinct anchor.
 
-    Where there are fewer the farthest counts, and 1 where there is none.
+    With fewer distinct anchors it is the distance to the farthest one, and 1 without any.
     """
     squared = _squared(_centred(rows, anchors), _centred(anchors, anchors))
     # The row itself, and exact copies of it, say nothing about its surroundings.
@@ -72,22 +72,22 @@ def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:
 
 
 def _centred(rows: Array, origin: Array) -> Array:
-    """Return `rows` in float64, seen from the mean of `origin`."""
+    """Return `rows` in float64, less the mean of `origin`."""
     return np.asarray(rows, dtype=np.float64) - np.mean(origin, axis=0, dtype=np.float64)
 
 
 def _precision(rows: Array) -> np.dtype[Any]:
-    """Return that of `rows`, if they are floats: the median is no better than its rows."""
+    """Return float32 for float32 rows, whose median is no more precise, and float64 for others."""
     return rows.dtype if rows.dtype == np.float32 else np.dtype(np.float64)
 
 
 def _expanded(left: Array, right: Array) -> Array:
-    """Return squared distances (a, b) by one product; short ones lose digits."""
+    """Return squared distances (a, b) by one product; short distances lose digits."""
     return DISTANCE.beta(DISTANCE.operands(left)[0], DISTANCE.operands(right)[1])
 
 
 def _squared(left: Array, right: Array) -> Array:
-    """Return squared distances (a, b), exactly 0 between copies."""
+    """Return accurate squared distances (a, b), exactly 0 between copies."""
     operands, others = DISTANCE.operands(left)[0], DISTANCE.operands(right)[1]
     squared = DISTANCE.beta(operands, others, resolution=0.0)
     squared[squared <= _SAME_POINT**2 * np.add.outer(operands[:, -2], others[:, -1])] = 0.0
@@ -95,21 +95,21 @@ def _squared(left: Array, right: Array) -> Array:
 
 
 def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
-    """Return the m (m - 1) / 2 squared distances between `rows` (m, d), and no m x m matrix."""
+    """Return the m (m - 1) / 2 squared distances of `rows` (m, d) without an m x m matrix."""
     m = len(rows)
     squared = np.empty(m * (m - 1) // 2, rows.dtype)
 
     def fill(batch: slice) -> None:
         above = distances(rows[batch], rows[batch.start :])
         own, others = np.split(above, [len(above)], axis=1)
-        # Rows before this batch have told of all their pairs.
+        # The pairs of all rows before this batch come first.
         first = batch.start * (2 * m - batch.start - 1) // 2
         for pairs in (own[_ABOVE[: len(above), : len(above)]], others.ravel()):
             squared[first : first + pairs.size] = pairs
             first += pairs.size
 
     batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
-    if m * m * rows.shape[1] <= _QUICK:
+    if m * m * rows.shape[1] <= _SINGLE_THREAD_PRODUCTS:
         for batch in batches:
             fill(batch)
         return squared
@@ -118,7 +118,7 @@ def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
     return squared
 
 
-def _middle(squared: Array) -> float:
+def _median_root(squared: Array) -> float:
     # The two middle distances are averaged as distances, not as squares.
     half = squared.size // 2
     middle = (half,) if squared.size % 2 else (half - 1, half)

@@ -1,1 +1,1 @@
-"""Linear algebra of subspaces: leading eigenvectors, and directions that rows leave out."""
+"""Linear algebra of subspaces: leading eigenpairs, and directions in a null space."""

@@ -1,4 +1,4 @@
-"""Leading eigenpairs of a symmetric matrix, told in one way only."""
+"""Leading eigenpairs of a symmetric matrix, made unique by rules for signs and null space."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.linalg.row_space import RowSpace
 
-# Up to here LAPACK's partial spectrum beats Lanczos started from nothing (measured: 1 s at 2,000).
+# Up to this size LAPACK's partial spectrum is faster than Lanczos from a random start (measured:
+# 1 s at 2,000).
 _DENSE_LIMIT = 2000
-# Residual of the leading eigenvectors of larger ones, relative to the largest eigenvalue.
+# For larger matrices, the residual at which Lanczos ends, relative to the largest eigenvalue.
 _KRYLOV_TOL = 1e-12
-# How far a matrix is off, as a share of its norm, where nothing else is said.
+# The default for the error of a matrix, as a share of its norm.
 _NOISE = 1e-13
-# Entries that differ by less, relatively, are equal: rounding decides which of them is larger.
+# Entries whose relative difference is smaller are equal: rounding decides which one is larger.
 _TIE = 1e-6
-# Vectors beside those asked for, and blocks kept at most: ten or so are needed.
+# Extra vectors in a block of Lanczos, and the most blocks in its basis. It needs about ten.
 _SPARE, _MOST_BLOCKS = 6, 24
-# Of a matrix in memory fewer are tried: where eigenvalues lie close LAPACK is faster.
-_TRIED_BLOCKS = 10
+# The most blocks for a matrix in memory: if its eigenvalues are close together LAPACK is faster.
+_MOST_DENSE_BLOCKS = 10
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class Spectrum:
     Attributes
     ----------
     values : (q,) array
-        The largest eigenvalues, falling.
+        The largest eigenvalues, in decreasing order.
     vectors : (d, q) array
-        Their orthonormal eigenvectors, the largest entry of each positive.
+        Their orthonormal eigenvectors, each with its largest entry positive.
     following : float
         The next eigenvalue; `values[-1] - following` is the eigengap.
     null : (q,) boolean array
-        Which of the values are zero up to rounding.
+        True for values that are zero up to rounding.
     """
 
     values: Array
@@ -48,26 +49,26 @@ class Spectrum:
 
     @property
     def gap(self) -> float:
-        """The smallest chosen eigenvalue minus the largest not chosen."""
+        """The eigengap: the smallest of `values` minus the next eigenvalue."""
         return float(self.values[-1]) - self.following
 
     @property
     def determined(self) -> Array:
-        """The (d, k) vectors that belong to values other than zero."""
+        """The (d, k) vectors whose eigenvalues are not zero."""
         return self.vectors[:, ~self.null]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Leading eigenpairs by products.
+    """Leading eigenpairs by block Lanczos.
 
     Attributes
     ----------
     values : (k,) array
-        Falling.
+        The eigenvalues, in decreasing order.
     vectors : (n, k) array
     residual : float
-        The largest, relative to the largest eigenvalue.
+        The largest residual of a pair, relative to the largest eigenvalue.
     """
 
     values: Array
@@ -85,25 +86,25 @@ def leading_eigenpairs(
 ) -> Spectrum:
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
 
-    Eigenvectors of zero are rounding noise, different on every machine. `space` says what
-    takes their place.
+    Eigenvectors of the eigenvalue zero are rounding noise, different on every machine. Directions
+    that `space` chooses replace them.
 
     Parameters
     ----------
     matrix : (d, d) array
     q : int
     guess : (d, k) array, optional
-        Vectors near the answer, for the Krylov method that large matrices get.
+        Vectors near the leading eigenvectors, from which Lanczos starts if the matrix is large.
     noise : float
-        How far the matrix is off, as a share of its norm.
-    space : Space, optional
-        Default: all coordinates are features that vary.
+        The error of the matrix, as a share of its norm.
+    space : RowSpace, optional
+        By default every coordinate is a feature that varies.
     """
     d = len(matrix)
     if not 1 <= q < d:
         raise ValueError(f"q must be from 1 to {d - 1} for a {d} x {d} matrix; got {q}")
     values, vectors = largest_pairs(matrix, q + 1, guess)
-    zero = _zero(matrix, values, noise)
+    zero = _zero_threshold(matrix, values, noise)
     if (np.abs(values[:q]) <= zero).any():
         values, vectors = _with_fixed_null_space(matrix, q, zero, space or RowSpace(d))
     null = np.abs(values[:q]) <= zero
@@ -111,22 +112,22 @@ def leading_eigenpairs(
 
 
 def determined_eigenvectors(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Array]:
-    """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of those that are not 0.
+    """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of the nonzero ones.
 
     Parameters
     ----------
     matrix, q, noise
-        As in `leading`.
+        As in `leading_eigenpairs`.
 
     Returns
     -------
     values : (q,) array
-        Falling.
+        The eigenvalues, in decreasing order.
     vectors : (d, k) array
-        k is at most q.
+        The eigenvectors; k is at most q.
     """
     values, vectors = largest_pairs(matrix, q)
-    null = np.abs(values) <= _zero(matrix, values, noise)
+    null = np.abs(values) <= _zero_threshold(matrix, values, noise)
     return values, canonical_signs(vectors[:, ~null])
 
 
@@ -140,22 +141,23 @@ def leading_eigenpairs_by_products(
     guess: Array | None = None,
     most: int = _MOST_BLOCKS,
 ) -> Pairs:
-    """Return the k largest eigenpairs of a symmetric operator told by its products with blocks.
+    """Return the k largest eigenpairs of a symmetric operator, given by its products with blocks.
 
-    Block Lanczos with every block kept: passes over tiles are dear, tall vectors are not.
+    This is block Lanczos without restarts: all blocks stay in memory, because passes over tiles are
+    expensive and tall vectors are not.
 
     Parameters
     ----------
     apply : callable
-        Takes (n, b) to (n, b).
+        Multiplies the operator by a block: (n, b) to (n, b).
     n, k : int
     tol : float
-        What residual to stop at.
+        The residual at which to stop.
     seed : int
     guess : (n, g) array, optional
-        Vectors near the answer, to begin with beside random ones.
+        Vectors near the leading eigenvectors. The first block consists of them and random vectors.
     most : int
-        After so many passes it is over in any case.
+        The most blocks in the basis, that is, the most passes.
     """
     width = min(n, k + _SPARE)
     block = np.random.default_rng(seed).normal(size=(n, width))
@@ -168,13 +170,13 @@ def leading_eigenpairs_by_products(
         values, mix = scipy.linalg.eigh(basis.T @ images)
         values, mix = values[::-1][:k], mix[:, ::-1][:, :k]
         vectors = basis @ mix
-        off = float(np.linalg.norm(images @ mix - vectors * values, axis=0).max())
-        residual = off / abs(values[0]) if values[0] else 0.0
+        error = float(np.linalg.norm(images @ mix - vectors * values, axis=0).max())
+        residual = error / abs(values[0]) if values[0] else 0.0
         room = n - basis.shape[1]
         if residual <= tol or room < 1 or basis.shape[1] >= most * width:
             return Pairs(values, vectors, residual)
         block = images[:, -width:][:, :room]
-        for _ in range(2):  # once more, for the rounding of the first time
+        for _ in range(2):  # the second time removes the rounding of the first
             block = block - basis @ (basis.T @ block)
             block = np.linalg.qr(block)[0]
         basis, images = np.hstack([basis, block]), np.hstack([images, apply(block)])
@@ -183,7 +185,7 @@ def leading_eigenpairs_by_products(
 def canonical_signs(vectors: Array) -> Array:
     """Return `vectors` (d, q) with the largest entry of each column positive.
 
-    Of entries that are equal but for rounding the first one counts.
+    Among entries that are equal up to rounding, the first one decides.
     """
     sizes = np.abs(vectors)
     peak = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=0), axis=0)
@@ -192,7 +194,7 @@ def canonical_signs(vectors: Array) -> Array:
 
 
 def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
-    """Return W (d, q) turned so that `W^T Phi W` is diagonal, its diagonal, and Phi W alike.
+    """Return W (d, q) rotated so that `W^T Phi W` is diagonal, that diagonal, and Phi W.
 
     Parameters
     ----------
@@ -204,34 +206,35 @@ def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
     Returns
     -------
     W : (d, q) array
-        With canonical signs.
+        The rotated W, with canonical signs.
     values : (q,) array
-        Falling.
+        The diagonal of `W^T Phi W`, in decreasing order.
     product : (d, q) array
+        Phi times the rotated W.
     """
     inner = W.T @ product
-    values, turn = scipy.linalg.eigh((inner + inner.T) / 2)
-    turned = W @ turn[:, ::-1]
-    signed = canonical_signs(turned)
-    signs = np.sign(np.einsum("ij,ij->j", signed, turned))
-    return signed, values[::-1], product @ turn[:, ::-1] * signs
+    values, rotation = scipy.linalg.eigh((inner + inner.T) / 2)
+    rotated = W @ rotation[:, ::-1]
+    signed = canonical_signs(rotated)
+    signs = np.sign(np.einsum("ij,ij->j", signed, rotated))
+    return signed, values[::-1], product @ rotation[:, ::-1] * signs
 
 
 def largest_eigenvalue_outside(matrix: Array, W: Array) -> float:
-    """Return the largest eigenvalue of `matrix` (d, d) outside of the columns of W (d, q)."""
-    # In a basis of what is outside: none of W's own eigenvalues is to be taken for one of these.
-    outside = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-    last = outside.shape[1] - 1
+    """Return the largest eigenvalue of `matrix` (d, d) on the orthogonal complement of W (d, q)."""
+    # In a basis of the complement no eigenvalue of W itself can be mistaken for one outside.
+    complement = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
+    last = complement.shape[1] - 1
     values = scipy.linalg.eigh(
-        outside.T @ matrix @ outside, eigvals_only=True, subset_by_index=[last, last]
+        complement.T @ matrix @ complement, eigvals_only=True, subset_by_index=[last, last]
     )
     return float(values[0])
 
 
 def whitening_transform(covariance: Array, ridge: float) -> Array:
-    """Return the (d, d) matrix A with `A^T covariance A = I`, but for a ridge.
+    """Return the (d, d) matrix A with `A^T (covariance + ridge) A = I`.
 
-    The ridge is a share of the mean eigenvalue, and added to all of them.
+    `ridge` is given as a share of the mean eigenvalue, and added to all eigenvalues.
     """
     values, vectors = scipy.linalg.eigh(covariance)
     roots = np.sqrt(np.maximum(values, 0.0) + ridge * float(values.mean()))
@@ -247,31 +250,31 @@ def nearest_orthonormal(W: Array) -> Array:
 def subspace_sine(V: Array, W: Array) -> float:
     """Return the sine of the largest principal angle between the spans of V and W (d, q).
 
-    1 where the spans differ in dimension.
+    It is 1 if the spans differ in dimension.
     """
     if V.shape != W.shape:
         return 1.0
-    # ||(I - V V^T) W|| keeps the digits of small angles that a cosine would lose.
+    # ||(I - V V^T) W|| resolves small angles, whose digits a cosine would lose.
     return min(1.0, float(np.linalg.svd(W - V @ (V.T @ W), compute_uv=False).max(initial=0.0)))
 
 
 def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Array, Array]:
-    """Return the k largest eigenvalues of `matrix` (d, d), falling, and their vectors (d, k)."""
+    """Return the k largest eigenvalues of `matrix` (d, d), decreasing, and their vectors (d, k)."""
     d = len(matrix)
     if d > _DENSE_LIMIT and k < d // 20:
-        # Blocks, for a single vector misses copies of an eigenvalue.
-        apply, most = matrix.__matmul__, _TRIED_BLOCKS
+        # Lanczos with blocks, because a single vector misses copies of a multiple eigenvalue.
+        apply, most = matrix.__matmul__, _MOST_DENSE_BLOCKS
         pairs = leading_eigenpairs_by_products(apply, d, k, _KRYLOV_TOL, guess=guess, most=most)
         if pairs.residual <= _KRYLOV_TOL:
             return pairs.values, pairs.vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
-    if len(values) < k:  # LAPACK's partial spectrum may lose copies of an eigenvalue
+    if len(values) < k:  # LAPACK's partial spectrum may lose copies of a multiple eigenvalue
         values, vectors = (part[..., d - k :] for part in scipy.linalg.eigh(matrix))
     return values[::-1], vectors[:, ::-1].copy()
 
 
-def _zero(matrix: Array, values: Array, noise: float) -> float:
-    """Return the size below which eigenvalues of `matrix` are zero up to rounding."""
+def _zero_threshold(matrix: Array, values: Array, noise: float) -> float:
+    """Return the absolute value below which eigenvalues of `matrix` are zero up to rounding."""
     share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
     return share * max(float(np.abs(values).max()), _norm_lower_bound(matrix))
 
@@ -283,9 +286,10 @@ def _norm_lower_bound(matrix: Array) -> float:
 def _with_fixed_null_space(
     matrix: Array, q: int, zero: float, space: RowSpace
 ) -> tuple[Array, Array]:
-    """Return q + 1 or more eigenvalues, falling, and q vectors (d, q), those of 0 by one rule.
+    """Return all eigenvalues, decreasing, and q vectors (d, q), with `space` choosing those of 0.
 
-    All come from one decomposition, so that they are orthonormal whatever is close to what.
+    All vectors come from one decomposition, so that they are orthonormal even if eigenvalues are
+    close to each other.
     """
     values, vectors = scipy.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]

@@ -1,4 +1,4 @@
-"""Directions that carry nothing: one rule for which of them fill W where no other raises J."""
+"""Null-space directions: one rule chooses those that fill W when no other direction raises J."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from ism_dask._types import Array
 
-# Lengths that differ by less, relatively, are equal: rounding decides which of them is larger.
+# Lengths whose relative difference is smaller are equal: rounding decides which one is larger.
 _TIE = 1e-6
-# Of an axis, what is left in a space that it is outside of is rounding.
-_NOTHING = 1e-6
+# A projection of an axis that is shorter than this is rounding: the axis is outside of the space.
+_NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True)
 class RowSpace:
     """The coordinates of W: first those in which the rows vary, then some in which they do not.
 
-    Where W needs a direction that Phi says nothing about, it takes what the null space of Phi
-    holds of whole features: of the one that it holds most of, of the first among equals. It
-    begins with features that vary; then come the coordinates in which the rows are constant, in
-    their order. So the answer does not depend on the machine, nor on the order of the rows.
+    If W needs a direction in the null space of Phi, it takes the projection of a single feature
+    onto that null space: the longest projection, and the first among equally long ones. Features
+    that vary come first, and then, in their order, the coordinates in which the rows are constant.
+    So W depends neither on the machine nor on the order of the rows.
 
     Attributes
     ----------
     n_varying, n_constant : int
         r and s; W is (r + s, q).
     basis : (d, r) array or None
-        The first r coordinates in terms of features, where they are not features themselves.
+        The first r coordinates in terms of features; None if they are the features themselves.
     """
 
     n_varying: int
@@ -37,15 +37,15 @@ class RowSpace:
 
     @property
     def size(self) -> int:
-        """Rows of W."""
+        """The number of rows of W."""
         return self.n_varying + self.n_constant
 
     def limited(self, n_constant: int) -> RowSpace:
-        """Return the space with at most so many coordinates in which the rows are constant."""
+        """Return the space with at most `n_constant` coordinates in which the rows are constant."""
         return replace(self, n_constant=min(self.n_constant, n_constant))
 
     def fill(self, null_space: Array, count: int) -> Array:
-        """Return `count` orthonormal directions (r + s, count) of a null space (r + s, m)."""
+        """Return up to `count` orthonormal directions of a null space (r + s, m), as columns."""
         varying, constant = np.split(null_space, [self.n_varying])
         features = varying if self.basis is None else self.basis @ varying
         chosen = np.zeros((null_space.shape[1], 0))
@@ -55,33 +55,36 @@ class RowSpace:
 
 
 def _with_longest(axes: Array, chosen: Array, count: int) -> Array:
-    """Return `chosen` (m, c) with the longest of the rows of `axes` (k, m), up to `count`."""
-    left = axes - (axes @ chosen) @ chosen.T
+    """Return `chosen` (m, c) extended by the longest rows of `axes` (k, m) to `count` columns.
+
+    There are fewer columns if the rows span fewer dimensions.
+    """
+    remainder = axes - (axes @ chosen) @ chosen.T
     while chosen.shape[1] < count:
-        lengths = np.einsum("ij,ij->i", left, left)
-        if not lengths.max(initial=0.0) > _NOTHING**2:
+        lengths = np.einsum("ij,ij->i", remainder, remainder)
+        if not lengths.max(initial=0.0) > _NEGLIGIBLE**2:
             break
-        direction = _outside(left[_first_longest(lengths)], chosen)
+        direction = _orthogonalised(remainder[_first_longest(lengths)], chosen)
         chosen = np.column_stack([chosen, direction])
-        left -= np.outer(left @ direction, direction)
+        remainder -= np.outer(remainder @ direction, direction)
     return chosen
 
 
 def axes_outside(basis: Array, count: int) -> Array:
-    """Return orthonormal directions (d, count) at right angles to an orthonormal `basis` (d, r).
+    """Return `count` orthonormal directions (d, count), orthogonal to a `basis` (d, r).
 
-    Each is what is left of the axis that is furthest outside.
+    Each is the projection of the coordinate axis that is furthest from the span so far.
     """
-    inside = basis
+    span = basis
     for _ in range(count):
-        index = _first_longest(1.0 - np.einsum("ij,ij->i", inside, inside))
-        inside = np.column_stack([inside, _outside(np.eye(1, len(basis), index)[0], inside)])
-    return inside[:, basis.shape[1] :]
+        index = _first_longest(1.0 - np.einsum("ij,ij->i", span, span))
+        span = np.column_stack([span, _orthogonalised(np.eye(1, len(basis), index)[0], span)])
+    return span[:, basis.shape[1] :]
 
 
-def _outside(direction: Array, basis: Array) -> Array:
-    """Return the unit vector (d,) that is left of `direction` (d,) outside of a basis (d, r)."""
-    for _ in range(2):  # once more, for the rounding of the first time
+def _orthogonalised(direction: Array, basis: Array) -> Array:
+    """Return `direction` (d,) made orthogonal to a basis (d, r), with length 1."""
+    for _ in range(2):  # the second time removes the rounding of the first
         direction = direction - basis @ (basis.T @ direction)
     return np.asarray(direction / np.linalg.norm(direction))
 

@@ -1,4 +1,4 @@
-"""Watch the fits of a block of code, without a callback for each estimator."""
+"""Events of the fits in a block of code, for a watcher, without a callback for each estimator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
+if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.checkpoint import Round
     from ism_dask.records.iteration import State
     from ism_dask.records.stopping import Stopping
@@ -16,16 +16,16 @@ if TYPE_CHECKING:  # a bar is imported by those who do not compute, too
 
 @dataclass(frozen=True)
 class FitPlan:
-    """A fit that begins.
+    """The stopping rules of a fit that begins.
 
     Attributes
     ----------
     estimator : str
-        The name of its class.
+        The name of the estimator's class.
     iterations : Stopping
-        When its iterations end, of each round where it goes in rounds.
+        The stopping rule of the iterations, in each round if the fit has rounds.
     rounds : Stopping or None
-        When its rounds end.
+        The stopping rule of the rounds; None for a fit without rounds.
     """
 
     estimator: str
@@ -34,31 +34,31 @@ class FitPlan:
 
 
 class FitWatcher:
-    """Whoever wants to know how fits come along; as it is, nobody.
+    """Receives the events of fits. This base class ignores them all.
 
     Attributes
     ----------
     tells_endings : bool
-        Whether it says itself how fits end and what their features are worth, so that fits warn
-        of nothing.
+        Whether the watcher itself reports how fits end and what their features are worth, so that
+        fits issue no warnings.
     """
 
     tells_endings: ClassVar[bool] = False
 
     def begun(self, plan: FitPlan) -> None:
-        """Take note of a fit that begins."""
+        """Handle the beginning of a fit."""
 
     def on_selection(self, done: int, total: int) -> None:
-        """Take note that `done` of `total` widths were tried on a sample of the rows."""
+        """Handle a step of a selection: `done` of `total` widths were tried on a sample of rows."""
 
     def on_iteration(self, state: State) -> None:
-        """Take note of an iteration that has ended."""
+        """Handle the end of an iteration."""
 
     def on_round(self, done: Round) -> None:
-        """Take note of a round that has ended."""
+        """Handle the end of a round."""
 
     def ended(self) -> None:
-        """Take note that the fit has ended, without an error."""
+        """Handle the end of the fit, if it ends without an error."""
 
 
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
@@ -66,9 +66,9 @@ _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher(
 
 @contextmanager
 def watching_fits(watcher: FitWatcher) -> Iterator[None]:
-    """Tell `watcher` of every fit in the block, within pipelines and searches too.
+    """Send the events of every fit in the block to `watcher`, within pipelines and searches too.
 
-    Fits that run in other processes or threads than the block tell nothing.
+    Fits that run in other processes or threads than the block send no events.
     """
     token = _WATCHER.set(watcher)
     try:
@@ -78,7 +78,7 @@ def watching_fits(watcher: FitWatcher) -> Iterator[None]:
 
 
 def fit_watcher() -> FitWatcher:
-    """Return whoever watches."""
+    """Return the watcher of the current block."""
     return _WATCHER.get()
 
 

@@ -1,4 +1,4 @@
-"""How far a fit and its passes over the shards are, for whoever watches: both can take minutes."""
+"""Progress of a fit and of its passes over the shards, each of which can take minutes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OnTask = Callable[[int, int], None]
 _WATCHER: ContextVar[OnTask | None] = ContextVar("watcher", default=None)
 
 
-class _Count:
-    """The tasks of one pass that are done, counted by whichever thread hears of them."""
+class _PassCounter:
+    """Counts the finished tasks of one pass, from any thread that learns of one."""
 
     def __init__(self, total: int, on_task: OnTask) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class _Count:
             self._on_task(self._done, self._total)
 
 
-_COUNTS: dict[str, _Count] = {}
+_COUNTERS: dict[str, _PassCounter] = {}
 
 
 @contextmanager
@@ -50,29 +50,32 @@ def watching_passes(on_task: OnTask) -> Iterator[None]:
 
 @contextmanager
 def count_tasks(total: int) -> Iterator[str | None]:
-    """Count `total` tasks in the block; yield what they tell `done` of, None if nobody watches."""
+    """Count `total` tasks in the block, and yield the pass's identifier for `task_done`.
+
+    Yield None if nobody watches.
+    """
     on_task = _WATCHER.get()
     if on_task is None:
         yield None
         return
     number = uuid4().hex
-    _COUNTS[number] = _Count(total, on_task)
+    _COUNTERS[number] = _PassCounter(total, on_task)
     try:
         yield number
     finally:
-        del _COUNTS[number]
+        del _COUNTERS[number]
 
 
 def task_done(number: str) -> bool:
-    """Count one task of the pass called `number`; say whether it is counted in this process."""
-    count = _COUNTS.get(number)
-    if count is not None:
-        count.one_more()
-    return count is not None
+    """Count one task of the pass `number`, and return whether this process counts that pass."""
+    counter = _COUNTERS.get(number)
+    if counter is not None:
+        counter.one_more()
+    return counter is not None
 
 
 def converged_share(state: State, stopping: Stopping) -> float:
-    """Return how much of the iterations is done, 0 to 1."""
+    """Return the estimated share of the iterations that is done, from 0 to 1."""
     if stopping.reached(state.history[-1]):
         return 1.0
     measured = [stopping.measured(record) for record in state.history]
@@ -83,7 +86,7 @@ def converged_share(state: State, stopping: Stopping) -> float:
 
 
 def log_progress(values: Sequence[float], tol: float) -> float:
-    """Return how much of the way to `tol` is done: what has to get small shrinks geometrically."""
-    # The smallest so far: a value that grows for once takes nothing back.
+    """Return the share of the way to `tol` on a log scale, for values that shrink geometrically."""
+    # The minimum so far, so that a value that grows for once does not lower the progress.
     first, last = values[0], min(values)
     return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

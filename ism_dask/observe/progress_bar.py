@@ -1,4 +1,4 @@
-"""A bar for fits in a terminal or a notebook: `with progress_bar(): model.fit(X, y)`."""
+"""A progress bar for fits in a terminal or a notebook: `with progress_bar(): model.fit(X, y)`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from ism_dask.records.iteration import Record, State
     from ism_dask.records.stopping import Stopping
 
-# A pass of fewer seconds is over before anybody has read of it.
+# A pass of fewer seconds is not shown: it is over before anybody can read of it.
 _LONG = 1.0
-# How much of a fit its iterations or rounds are; the check of the answer, or k-means, is the rest.
+# The share of a fit that its iterations or rounds take. The rest is the check of the solution, or
+# k-means.
 _ITERATIONS = 0.8
-# How much of the rounds are at most done before the last.
+# The largest share of the rounds that is shown as done before the last one ends.
 _ALMOST = 0.9
-# One alone says nothing of how many there will be, and two may differ by what the start is worth.
-_TELLING = 3
-# Seconds between two pictures of the bar in a notebook: each is a message to the browser.
-_EVERY = 0.2
+# Iterations or rounds from which the time left is estimated. One does not show how many there will
+# be, and the first of two may differ because of the start.
+_ENOUGH = 3
+# Seconds between two updates of the bar in a notebook: each is a message to the browser.
+_INTERVAL = 0.2
 
 
 @contextmanager
@@ -46,9 +48,9 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
     Parameters
     ----------
     description : str
-        What stands before all that is told.
+        A text that stands before all others on the line.
     console : rich.console.Console, optional
-        Where to; the error stream unless given.
+        The console to write to; by default standard error.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
     >>> with progress_bar("Wine"):
     ...     fitted = SupervisedIKDR(2).fit(X, y)
     """
-    # FORCE_COLOR makes every stream a terminal to rich: logs of CI would have a line a picture.
+    # With FORCE_COLOR rich takes every stream for a terminal: a CI log would get a line per update.
     console = console or Console(stderr=True, force_terminal=sys.stderr.isatty())
     if not (console.is_terminal or console.is_jupyter):
         yield
@@ -71,11 +73,11 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
 
 
 def bar_columns(width: int, clock: ProgressColumn) -> list[ProgressColumn]:
-    """Return what a bar consists of on a terminal of that width, with `clock` at its end."""
+    """Return the columns of a bar on a terminal of `width` characters, with `clock` at the end."""
     fixed = Column(no_wrap=True)
     return [
-        # Alone to give way.
-        _Said("{task.description}", markup=False, table_column=Column()),
+        # The only column that shrinks if the line is too long.
+        _Description("{task.description}", markup=False, table_column=Column()),
         BarColumn(min(40, width // 8), table_column=fixed),
         TaskProgressColumn(table_column=fixed.copy()),
         clock,
@@ -83,7 +85,7 @@ def bar_columns(width: int, clock: ProgressColumn) -> list[ProgressColumn]:
 
 
 class _Line:
-    """The line that the bar is, which rich keeps up to date in a terminal by itself."""
+    """The line of the bar in a terminal, which rich refreshes by itself."""
 
     def __init__(self, console: Console) -> None:
         clock = _Clock(table_column=Column(no_wrap=True))
@@ -91,49 +93,51 @@ class _Line:
         self._task = self._progress.add_task("", total=1.0, visible=False, began=None, ends=None)
 
     def shown(self) -> AbstractContextManager[object]:
-        """Show it while the block lasts, and leave it as it is in the end."""
+        """Return a context in which the line is shown; it stays on the screen at the end."""
         return self._progress
 
     def update(self, text: str, **fields: Any) -> None:
-        """Change the text, and others of its fields."""
+        """Change the text, and the given fields of the task."""
         self._progress.update(self._task, description=text, visible=True, **fields)
 
 
 class _Cell(_Line):
-    """The line in the output of a notebook's cell.
+    """The line of the bar in the output of a notebook cell.
 
-    It is displayed anew in its own place; what rich does in notebooks by itself needs widgets.
+    Each update is displayed in the place of the last one, because the live display of rich needs
+    widgets in notebooks.
     """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._place: Any = None
-        self._next = 0.0
+        self._handle: Any = None
+        self._next_update = 0.0
 
     def shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def update(self, text: str, **fields: Any) -> None:
         super().update(text, **fields)
-        # What moves the bar is seldom; tasks may be thousands.
-        if not fields and time.monotonic() < self._next:
+        # Updates with fields move the bar and are rare. Tasks, whose updates have none, may be
+        # thousands: they are shown at most once per interval.
+        if not fields and time.monotonic() < self._next_update:
             return
-        self._next = time.monotonic() + _EVERY
-        if self._place is None:
+        self._next_update = time.monotonic() + _INTERVAL
+        if self._handle is None:
             display = import_module("IPython.display").display
-            self._place = display(self._progress, display_id=True)
+            self._handle = display(self._progress, display_id=True)
         else:
-            self._place.update(self._progress)
+            self._handle.update(self._progress)
 
 
 class _Bar(FitWatcher):
-    """What is told of fits, put on a line.
+    """Shows the events of fits on a line.
 
     Parameters
     ----------
     line : _Line
     description : str
-        What stands before all that is told.
+        A text that stands before all others on the line.
     """
 
     def __init__(self, line: _Line, description: str) -> None:
@@ -144,63 +148,63 @@ class _Bar(FitWatcher):
         self._fits += 1
         self._plan, self._outer = plan, plan.rounds or plan.iterations
         self._changes: list[float] = []
-        self._stage, self._told = "preparing", "preparing"
+        self._stage, self._text = "preparing", "preparing"
         self._pass_began = time.monotonic()
-        self._tell(self._told, completed=0.0, began=self._began, ends=None)
+        self._show(self._text, completed=0.0, began=self._began, ends=None)
 
     def on_selection(self, done: int, total: int) -> None:
-        self._tell(f"choosing the width, {done} of {total} tried")
+        self._show(f"choosing the width, {done} of {total} tried")
 
     def on_iteration(self, state: State) -> None:
         record, stopping = state.history[-1], self._plan.iterations
         number = record.iteration
-        told = f"iteration {number}, {_account(record, stopping)}"
+        text = f"iteration {number}, {_measures(record, stopping)}"
         self._stage = "checking" if stopping.reached(record) else f"iteration {number + 1}"
         if self._plan.rounds is None:
-            self._move(told, converged_share(state, stopping), number, record.seconds)
+            self._advance(text, converged_share(state, stopping), number, record.seconds)
         else:
             within = f"round {len(self._changes) + 1}, "
             self._stage = within + self._stage
-            self._tell(within + told)
+            self._show(within + text)
 
     def on_round(self, done: Round) -> None:
         self._changes.append(done.change)
         share = max(
             done.number / self._outer.max_iter, log_progress(self._changes, self._outer.limit)
         )
-        # Once the embedding stays, W is solved for to the end.
+        # When the embedding has converged, W is still solved fully: the bar waits for that.
         share = 1.0 if done.last else min(share, _ALMOST)
         self._stage = "clusters" if done.last else f"round {done.number + 1}"
-        told = f"round {done.number}, {_account(done, self._outer)}"
-        self._move(told, share, done.number, done.seconds)
+        text = f"round {done.number}, {_measures(done, self._outer)}"
+        self._advance(text, share, done.number, done.seconds)
 
     def on_task(self, done: int, total: int) -> None:
-        """Take note, in a thread that computes, of a task of a pass; passes follow each other."""
+        """Show the progress of the current pass; computing threads call this after each task."""
         now = time.monotonic()
         if done == 1:
             self._pass_began = now
         if now - self._pass_began > _LONG:
-            self._tell(f"{self._stage}, rows {100 * done / total:.0f}%")
+            self._show(f"{self._stage}, rows {100 * done / total:.0f}%")
 
     def ended(self) -> None:
-        self._tell(self._told, completed=1.0, ends=None)
+        self._show(self._text, completed=1.0, ends=None)
 
-    def _move(self, told: str, share: float, number: int, seconds: float) -> None:
-        """Tell how far the fit is after `number` iterations or rounds in so many seconds."""
-        self._told = told
+    def _advance(self, text: str, share: float, number: int, seconds: float) -> None:
+        """Move the bar after `number` iterations or rounds, which took so many seconds."""
+        self._text = text
         share *= _ITERATIONS
-        known = number >= _TELLING and share < _ITERATIONS
-        ends = time.monotonic() + seconds * (1.0 / share - 1.0) if known else None
-        self._tell(told, completed=share, ends=ends)
+        can_estimate = number >= _ENOUGH and share < _ITERATIONS
+        ends = time.monotonic() + seconds * (1.0 / share - 1.0) if can_estimate else None
+        self._show(text, completed=share, ends=ends)
 
-    def _tell(self, told: str, **fields: Any) -> None:
+    def _show(self, text: str, **fields: Any) -> None:
         number = f"fit {self._fits}" if self._fits > 1 else ""
-        text = ", ".join(filter(None, (self._description, number, told)))
+        text = ", ".join(filter(None, (self._description, number, text)))
         self._line.update(text, **fields)
 
 
-class _Said(TextColumn):
-    """The text, on one line: what the line has no room for is left out."""
+class _Description(TextColumn):
+    """The text, cut off with an ellipsis if the line has no room for all of it."""
 
     def render(self, task: Task) -> Text:
         text = super().render(task)
@@ -209,23 +213,23 @@ class _Said(TextColumn):
 
 
 class _Clock(ProgressColumn):
-    """Time since the block began, and what is left of the fit where that can be told."""
+    """Time since the block began, and the time left of the fit if that can be estimated."""
 
     def render(self, task: Task) -> Text:
         now = time.monotonic()
         spent = _clock(now - task.fields["began"])
         ends = task.fields["ends"]
-        left = f", {_clock(max(ends - now, 1.0))} left" if ends is not None else ""
-        return Text(spent + left, style="progress.elapsed")
+        remaining = f", {_clock(max(ends - now, 1.0))} left" if ends is not None else ""
+        return Text(spent + remaining, style="progress.elapsed")
 
 
-def _account(done: Record | Round, stopping: Stopping) -> str:
-    """Return what is told of an iteration or a round: how far it is from being the last."""
+def _measures(done: Record | Round, stopping: Stopping) -> str:
+    """Return a text with the objective and the convergence of an iteration or a round."""
     measured, limit = stopping.measured(done), stopping.limit
     sign = "<" if measured < limit else ">"
     return f"objective {done.objective:.5g}, {stopping.measure} {measured:.2g} {sign} {limit:g}"
 
 
 def _clock(seconds: float) -> str:
-    """Return such as 01:05, or 1:01:05."""
+    """Return seconds as mm:ss or h:mm:ss."""
     return str(timedelta(seconds=round(seconds))).removeprefix("0:")

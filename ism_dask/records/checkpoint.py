@@ -19,25 +19,25 @@ from ism_dask.records.iteration import Solution, State
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of W and the embedding, of a fit that goes in rounds.
+    """One round of a fit that alternates between W and the embedding.
 
     Attributes
     ----------
     number : int
     objective : float
-        J of W, under the embedding that it was fitted to.
+        J of W under the embedding that W was fitted to.
     affinity : float
-        What the embedding of X W maximises: the sum of its eigenvalues.
+        The sum of the eigenvalues of the embedding of X W, which that embedding maximises.
     eigenvalues : tuple of float
-        Those, falling.
+        The eigenvalues of the embedding of X W, in decreasing order.
     change : float
-        The largest of an eigenvalue, relative to itself, against the round before.
+        The largest change of an eigenvalue since the previous round, relative to the eigenvalue.
     iterations : int
-        What it took to find W.
+        Iterations that the solver took to W.
     seconds : float
-        Since the beginning.
+        Time since the fit began.
     last : bool
-        Whether no other follows.
+        Whether this is the last round.
     """
 
     number: int
@@ -52,19 +52,22 @@ class Round:
 
 @dataclass(frozen=True)
 class OuterState:
-    """All that rounds need to go on from here; embeddings are made of W again, to the same bits.
+    """All that an alternating fit needs to continue after a whole round.
+
+    The embedding is not saved: it is computed from W again, to the same bits.
 
     Attributes
     ----------
     rounds : tuple of Round
     last : Solution
-        Of the last round.
+        The solution of the last round.
     best : Solution
-        What would be returned if no later round were better.
+        The solution that the fit returns unless a later round is better.
     before : Solution or None
-        Of the round before the best, from which that began; None where it is the first.
+        The solution of the round before the best, from which the best round started; None if the
+        best round is the first.
     fully : bool
-        Whether the best was solved for until it was stationary.
+        Whether the best round was solved until W was stationary.
     """
 
     rounds: tuple[Round, ...]
@@ -74,18 +77,18 @@ class OuterState:
     fully: bool = False
 
 
-# One run of a solver: its solution, its latest state, or None where it cannot continue.
+# One run of a solver: its solution, its latest state, or None if it cannot continue from a state.
 SolverRun = State | Solution | None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a fit has come.
+    """The saved progress of a fit.
 
     Attributes
     ----------
     outer : OuterState or None
-        After the last whole round, for a fit that goes in rounds.
+        The state after the last whole round; None for a fit without rounds or in its first round.
     runs : tuple of SolverRun
         The solver runs since then, in order.
     """
@@ -95,7 +98,7 @@ class Checkpoint:
 
     @property
     def progress(self) -> str:
-        """Words for how far the fit is, such as "round 2, iteration 7"."""
+        """A text for the progress of the fit, such as "round 2, iteration 7"."""
         rounds = 0 if self.outer is None else len(self.outer.rounds)
         last = self.runs[-1] if self.runs else None
         done = 0 if last is None else len(last.history)
@@ -112,92 +115,96 @@ class CheckpointedFit:
     Parameters
     ----------
     known : Checkpoint, optional
-        Of an interrupted fit with the same rows and parameters.
+        The checkpoint of an interrupted fit with the same rows and parameters.
     keep : callable, optional
-        Called with the checkpoint whenever it has grown.
+        Called with the new checkpoint whenever there is one, to save it.
 
     Attributes
     ----------
     checkpoint : Checkpoint
-        How far the fit is.
+        The latest checkpoint.
     """
 
     def __init__(
         self, known: Checkpoint | None = None, keep: Callable[[Checkpoint], None] | None = None
     ) -> None:
         self.checkpoint = Checkpoint() if known is None else known
-        self._keep = keep
-        self._next = 0
+        self._save = keep
+        self._next_run = 0
         self._earlier = 0.0 if self.outer is None else self.outer.rounds[-1].seconds
         self._began = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """How long the fit has taken, with the time before it was cut off."""
+        """Seconds that the fit has taken, including those before it was interrupted."""
         return self._earlier + time.perf_counter() - self._began
 
     @property
     def outer(self) -> OuterState | None:
-        """The state after the last whole round, for a fit that goes in rounds."""
+        """The state after the last whole round, or None if there is none."""
         return self.checkpoint.outer
 
     def run_or_restore(self, run: RunSolver, counted: float = 0.0) -> Solution:
-        """Return the solution of the next solver run, restored where the checkpoint holds it.
+        """Return the solution of the next solver run, restored if the checkpoint contains it.
 
         Parameters
         ----------
         run : callable
-            Takes the state at which it was cut off, or None, and a callback for each state from
-            which it could continue.
+            Runs the solver. It takes the state at which the run was interrupted, or None, and a
+            callback, which it calls with each state from which it could continue.
         counted : float
-            Seconds that the history of its first state already has, spent by earlier runs.
+            Seconds in the history of the run's first state that earlier runs have spent.
         """
-        number, self._next = self._next, self._next + 1
+        number, self._next_run = self._next_run, self._next_run + 1
         runs = self.checkpoint.runs
-        known = runs[number] if number < len(runs) else None
-        if isinstance(known, Solution):
-            self._earlier += _seconds(known) - counted
-            return known
-        solution = run(known, partial(self._note, number))
-        self._earlier += 0.0 if known is None else _seconds(known) - counted
-        self._note(number, solution)
+        saved = runs[number] if number < len(runs) else None
+        if isinstance(saved, Solution):
+            self._earlier += _seconds(saved) - counted
+            return saved
+        solution = run(saved, partial(self._record, number))
+        self._earlier += 0.0 if saved is None else _seconds(saved) - counted
+        self._record(number, solution)
         return solution
 
     def commit_outer(self, outer: OuterState) -> None:
         """Save the state after a whole round and drop the solver runs of that round."""
-        self._next = 0
-        self._write(Checkpoint(outer))
+        self._next_run = 0
+        self._update(Checkpoint(outer))
 
-    def _note(self, number: int, run: State | Solution) -> None:
+    def _record(self, number: int, run: State | Solution) -> None:
         runs: list[SolverRun] = [*self.checkpoint.runs]
-        # Some solvers cannot continue from a state: None holds their place.
+        # Some solvers cannot continue from a state. None stands for their runs, so that the
+        # numbers of the runs stay right.
         runs += [None] * (number + 1 - len(runs))
         runs[number] = run
-        self._write(replace(self.checkpoint, runs=tuple(runs)))
+        self._update(replace(self.checkpoint, runs=tuple(runs)))
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _update(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        if self._keep is not None:
-            self._keep(checkpoint)
+        if self._save is not None:
+            self._save(checkpoint)
 
 
-_HANDED: ContextVar[list[CheckpointedFit]] = ContextVar("checkpointed_fit", default=[])  # noqa: B039
+_NEXT: ContextVar[list[CheckpointedFit]] = ContextVar("checkpointed_fit", default=[])  # noqa: B039
 
 
 @contextmanager
 def saving_checkpoints(saved_fit: CheckpointedFit) -> Iterator[None]:
-    """Let the first fit that begins in the block use `saved_fit`; later fits do not."""
-    token = _HANDED.set([saved_fit])
+    """Make the first fit that begins in the block use `saved_fit`; later fits do not."""
+    token = _NEXT.set([saved_fit])
     try:
         yield
     finally:
-        _HANDED.reset(token)
+        _NEXT.reset(token)
 
 
 def current_fit() -> CheckpointedFit:
-    """Return the `CheckpointedFit` handed to the fit that begins, or an empty one."""
-    handed = _HANDED.get()
-    return handed.pop() if handed else CheckpointedFit()
+    """Return the `CheckpointedFit` for the fit that begins now, or an empty one.
+
+    The first call in a block of `saving_checkpoints` returns that block's.
+    """
+    waiting = _NEXT.get()
+    return waiting.pop() if waiting else CheckpointedFit()
 
 
 def _seconds(run: State | Solution) -> float:

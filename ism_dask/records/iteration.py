@@ -1,4 +1,4 @@
-"""What an iteration is told, notes and leaves: when to stop, where it is, what came out."""
+"""Records of an iteration: its history, its states and its solution."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from ism_dask.status import Status
 
 @dataclass(frozen=True)
 class Record:
-    """One line of the history, of the W that the iteration came to.
+    """One line of the history: the W of one iteration.
 
     Attributes
     ----------
     iteration : int
     objective : float
     eigenvalues : tuple of float
-    change, angle : float
-        Against the W before.
+    change : float
+        The relative change of the eigenvalues since the previous W.
+    angle : float
+        The sine of the largest principal angle to the previous W.
     residual : float
-        Of W, under the engine's own Phi: `||Phi W - W (W^T Phi W)|| / ||Phi W||`.
+        The residual of W under the engine's own Phi: `||Phi W - W (W^T Phi W)|| / ||Phi W||`.
     seconds : float
-        Since the beginning.
+        Time since the run began, including that before an interruption.
     ascent : bool
-        Whether J is as large as before, as far as an approximation can tell.
+        Whether J is at least as large as before, up to the error of an approximation.
     settled : bool
-        Whether it was the last because the rules that are in force were met.
+        Whether this iteration was the last because it met the stopping rule.
     """
 
     iteration: int
@@ -44,15 +46,15 @@ class Record:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A subspace with what is known of it.
+    """A subspace with its eigenvalues and its J.
 
     Attributes
     ----------
     W : (d, q) array
     eigenvalues : (q,) array
-        Of the Phi whose eigenvectors they are.
+        The eigenvalues that belong to W, of the Phi whose eigenvectors W has.
     following : float
-        The largest other eigenvalue of that Phi; NaN where that is not known.
+        The largest other eigenvalue of that Phi; NaN if it is unknown.
     objective : float
         J.
     """
@@ -65,10 +67,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class State:
-    """All that the iteration needs to go on from here: the current W and the best so far.
+    """All that the iteration needs to continue: the current W and the best so far.
 
-    `peak` is the largest J of a W with all columns, of which the best may fall short by what an
-    approximation cannot tell.
+    `peak` is the largest J of any W with all q columns. J of the best W may be lower by the error
+    of an approximation.
     """
 
     iteration: int
@@ -79,22 +81,22 @@ class State:
 
     @classmethod
     def begun(cls, start: Candidate) -> State:
-        """Return the state that begins with a candidate."""
+        """Return the state before the first iteration, which starts at a candidate."""
         return cls(iteration=0, current=start, best=start, history=())
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What came out.
+    """The solution of a solver run.
 
     Attributes
     ----------
     W : (d, q) array
-        Orthonormal columns, the best seen by the objective.
+        Orthonormal columns: of all W in the run, the one of largest J.
     eigenvalues : (q,) array
-        Of `W^T Phi W`, which is diagonal, falling.
+        The diagonal of `W^T Phi W`, which is a diagonal matrix, in decreasing order.
     eigengap : float
-        The smallest chosen eigenvalue minus the largest not chosen.
+        The smallest of these eigenvalues minus the largest outside of W.
     objective : float
         J(W).
     error : float
@@ -102,13 +104,15 @@ class Solution:
     product : (d, q) array
         Phi(W) W.
     residual : float
-        Of W, under the true kernel as far as that was affordable.
+        The residual of W, under the true kernel as far as that was affordable.
     residual_rows : int
-        How many rows were held against all rows for it, or against how many each row was.
+        The number of rows that the residual compares with all rows; if it comes from random
+        blocks, the number of rows that each row is compared with.
     in_double : bool
         Whether the objective and the product are of double precision.
     standard_error : float
-        Of the objective, as a share of it, where it is an estimate by some pairs of rows; else 0.
+        The standard error of the objective, relative to it, if it is an estimate from some pairs
+        of rows; else 0.
     """
 
     W: Array
@@ -127,6 +131,6 @@ class Solution:
 
 
 def relative_change(values: Array, before: Array) -> float:
-    """Return `||values - before|| / ||values||`, or 0 where values (q,) are."""
+    """Return `||values - before|| / ||values||`, or 0 if all values (q,) are 0."""
     norm = float(np.linalg.norm(values))
     return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Rules that end an iteration, and the limits that `converged` claims."""
+"""Stopping rules of an iteration, and the limits that the status `converged` guarantees."""
 
 from __future__ import annotations
 
@@ -19,40 +19,43 @@ from ism_dask._types import Array
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
 
-# What `converged` claims. The residual of W is at most this ...
+# `converged` guarantees three things. The residual of W is at most RESIDUAL ...
 RESIDUAL = 1e-4
-# ... the sine of the angle by which the next step would turn it is at most this ...
+# ... the sine of the angle by which the next spectral step would turn W is at most ANGLE ...
 ANGLE = 0.01
-# ... and so many more steps would raise J by no more than this share of it.
+# ... and HORIZON more steps would raise J by at most the share GAIN of it.
 HORIZON, GAIN = 50, 1e-3
-# The share of that gain which the last step may promise: steps may grow.
+# The share of that gain that the first-order estimate may predict. It is below 1 because later
+# steps may be larger.
 _CAUTION = 0.1
-# Eigenvalues that change by less stay, where no tolerance says otherwise.
-_STAYS = 1e-5
-# Two iterations apart, eigenvalues closer than this share of the tolerance are a cycle of two.
+# Eigenvalues are unchanged if their relative change is below this and there is no `tol`.
+_UNCHANGED = 1e-5
+# Two iterations apart, eigenvalues closer than this fraction of `tol` are a cycle of length two.
 _CYCLE = 0.1
-# An iteration crawls whose residual has not fallen to the first share within so many steps, while
-# J has changed by less than the second. One that goes up and down may find a higher maximum by it,
-# and is given more steps.
+# The iteration is slow if within _PATIENCE steps the residual has not fallen to the share _FALL
+# and J has varied by at most the share _SPREAD. A larger variation of J may lead to a higher
+# maximum, so such an iteration gets _MORE_PATIENCE steps.
 _FALL, _SPREAD, _PATIENCE, _MORE_PATIENCE = 0.5, 3e-3, 20, 100
-# Steps in whose mean J has to change, unless it stands still.
+# J has reached a plateau by its mean change over this many steps.
 STEPS = 5
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop.
+    """The stopping rule of an iteration.
 
     Attributes
     ----------
     tol : float or None
-        The published rule: stop where the eigenvalues change by less, as a share. None: where W
-        is stationary.
+        The published rule: stop when the relative change of the eigenvalues is below `tol`. None
+        means to stop when W is stationary.
     angle_tol : float, optional
-        With `tol`, stop only where the sine of the largest angle between successive subspaces
-        is below this, too.
+        With `tol`, stop only when the sine of the largest principal angle between successive
+        subspaces is below this, too.
     max_iter : int
+        The largest number of iterations.
     max_seconds : float, optional
+        The time limit.
     """
 
     tol: float | None = 0.01
@@ -61,42 +64,42 @@ class Stopping:
     max_seconds: float | None = None
 
     def tol_is_met(self, change: float, angle: float) -> bool:
-        """Return whether the published rule, if it is in force, ends the iteration."""
+        """Return whether the published rule applies and ends the iteration."""
         if self.tol is None or change >= self.tol:
             return False
         return self.angle_tol is None or angle < self.angle_tol
 
     @property
     def limit(self) -> float:
-        """The tolerance that is in force: of the eigenvalues' change, or of the residual."""
+        """The tolerance that applies, of the change of the eigenvalues or of the residual."""
         return RESIDUAL if self.tol is None else self.tol
 
     @property
     def measure(self) -> str:
-        """What has to fall below that tolerance: the name of a field of `Record`."""
+        """The field of `Record` that has to fall below `limit`."""
         return "residual" if self.tol is None else "change"
 
     def measured(self, record: Record | Round) -> float:
-        """Return what has to fall below the tolerance."""
+        """Return the value of `record` that has to fall below `limit`."""
         return float(getattr(record, self.measure))
 
     @property
     def claims_convergence(self) -> bool:
-        """Whether what ends by these rules may be said to have converged."""
+        """Whether an iteration that ends by this rule may be called converged."""
         return self.tol is None or self.tol <= RESIDUAL
 
     def after(self, seconds: float) -> Stopping:
-        """Return when to stop what begins so many seconds later."""
+        """Return the rule for a run that begins `seconds` later, under the same time limit."""
         if self.max_seconds is None:
             return self
         return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
 
     def time_is_up(self, seconds: float) -> bool:
-        """Return whether the time is up."""
+        """Return whether the time limit is reached after `seconds`."""
         return self.max_seconds is not None and seconds >= self.max_seconds
 
     def is_spent(self, iteration: int, seconds: float) -> bool:
-        """Return whether there may be no iteration after this one."""
+        """Return whether the limit of iterations or of time allows no further iteration."""
         return iteration >= self.max_iter or self.time_is_up(seconds)
 
     def reached(self, record: Record) -> bool:
@@ -104,11 +107,11 @@ class Stopping:
         return record.settled or self.is_spent(record.iteration, record.seconds)
 
     def is_stuck(self, history: Sequence[Record]) -> bool:
-        """Return whether the spectral iteration is not the way to an end: others may be."""
-        return self._cycles(history) or (self.tol is None and self._crawls(history))
+        """Return whether the spectral iteration will not converge, but another solver may."""
+        return self._cycles(history) or (self.tol is None and self._is_slow(history))
 
-    def _crawls(self, history: Sequence[Record]) -> bool:
-        """Return whether the residual hardly falls any more, and J hardly changes."""
+    def _is_slow(self, history: Sequence[Record]) -> bool:
+        """Return whether residual and J hardly change any more, or the steps are too many."""
         if len(history) >= _MORE_PATIENCE:
             return True
         if len(history) <= _PATIENCE:
@@ -120,35 +123,36 @@ class Stopping:
         return not falls and spread <= _SPREAD * abs(objectives[-1])
 
     def _cycles(self, history: Sequence[Record]) -> bool:
-        """Return whether eigenvalues repeat every second iteration, and so it will stay.
+        """Return whether the iteration alternates between two subspaces and will not stop doing so.
 
-        Of two subspaces each may lead to the other: whatever is left to do is done twice.
+        Its eigenvalues then repeat every second iteration.
         """
         values = [np.array(record.eigenvalues) for record in history[-4:]]
         if len(values) < 4 or not all(self._moves(record) for record in history[-2:]):
             return False
-        again, before = (
-            relative_change(values[i], values[i - 2]) < _CYCLE * self._least for i in (-1, -2)
+        repeats_now, repeated_before = (
+            relative_change(values[i], values[i - 2]) < _CYCLE * self._smallest_change
+            for i in (-1, -2)
         )
-        # Slow damping looks alike, but ends.
-        turns = [record.angle if self.tol is None else record.change for record in history[-3:]]
-        damping = min(1.0, turns[-1] / turns[-3]) if turns[-3] > 0 else 1.0
-        turns_left = (self.max_iter - len(history)) / 2
+        # A slowly damped oscillation looks the same, but ends: extrapolate its damping.
+        sizes = [record.angle if self.tol is None else record.change for record in history[-3:]]
+        damping = min(1.0, sizes[-1] / sizes[-3]) if sizes[-3] > 0 else 1.0
+        cycles_to_come = (self.max_iter - len(history)) / 2
         smallest = ANGLE if self.tol is None else self.tol
-        return again and before and turns[-1] * damping**turns_left >= smallest
+        return repeats_now and repeated_before and sizes[-1] * damping**cycles_to_come >= smallest
 
     @property
-    def _least(self) -> float:
-        """The change of eigenvalues below which they stay."""
-        return _STAYS if self.tol is None else self.tol
+    def _smallest_change(self) -> float:
+        """The relative change below which eigenvalues count as unchanged."""
+        return _UNCHANGED if self.tol is None else self.tol
 
     def _moves(self, record: Record) -> bool:
-        turning = self.tol is None and record.angle >= ANGLE
-        return turning or record.change >= self._least
+        rotates = self.tol is None and record.angle >= ANGLE
+        return rotates or record.change >= self._smallest_change
 
 
 def is_stationary(residual: float, angle: float, product: float, objective: float) -> bool:
-    """Return whether a W is all that `converged` claims of it, as far as one step tells.
+    """Return whether W meets what `converged` guarantees, to first order.
 
     Parameters
     ----------
@@ -156,15 +160,15 @@ def is_stationary(residual: float, angle: float, product: float, objective: floa
     angle : float
         The sine of the angle by which the next step would turn W.
     product : float
-        The norm of Phi W, half of the slope of J.
+        The norm of Phi W, which is half of the gradient of J.
     objective : float
     """
     if residual > RESIDUAL or angle > ANGLE:
         return False
-    promised = HORIZON * 2.0 * residual * product * angle
-    return promised <= _CAUTION * GAIN * abs(objective)
+    predicted = HORIZON * 2.0 * residual * product * angle
+    return predicted <= _CAUTION * GAIN * abs(objective)
 
 
 def has_plateaued(changes: Array, objective: float, share: float) -> bool:
-    """Return whether the mean of the last changes of J is at most a share of it."""
+    """Return whether the mean of the last `STEPS` changes of J is at most a share of J."""
     return len(changes) == STEPS and bool(changes.mean() <= share * abs(objective))

@@ -1,4 +1,4 @@
-"""Where tasks run: on Dask's threads, or on the cluster whose client is active."""
+"""Run tasks on Dask's threads, or on the Dask cluster whose client is active."""
 
 from __future__ import annotations
 
@@ -25,70 +25,71 @@ from ism_dask.observe.pass_progress import count_tasks, task_done
 
 _Result = TypeVar("_Result")
 
-# Where workers say that a task is done, and the clients that listen.
+# The topic on which workers report a finished task, and the clients that listen to it.
 _TOPIC = "ism-dask-progress"
 _LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
-# Bytes that each task may bring along.
-_LIGHT = 2 * 2**20
-# Seconds that a cluster without workers is given to get one.
+# Bytes up to which an argument is sent with every task.
+_SMALL_ARGUMENT = 2 * 2**20
+# Seconds to wait for the first worker of a cluster.
 _WORKER_WAIT = 60
-# Of the memory that is free here: other programs live here, too.
-_OURS = 0.7
-# Rows from which on threads save more time than they take.
-_THREADS_FROM = 500
-# Of a worker's memory: at 0.8 Dask pauses it. Python and the libraries take their part of that.
-_BEFORE_PAUSE = 0.8
-_LIBRARIES = 200 * 2**20
-# Whether tasks run in this process, whatever cluster is active.
-_HERE: ContextVar[bool] = ContextVar("on_this_machine", default=False)
-# Of each process that has computed: a child of a fork inherits those of its parent.
+# Share of the free memory of this machine that tasks may use: other programs run here, too.
+_MEMORY_SHARE = 0.7
+# From this number of rows on, threads save more time than they cost.
+_ROWS_FOR_THREADS = 500
+# Share of a worker's memory limit at which Dask pauses it, and the bytes of it that Python and the
+# libraries take.
+_PAUSE_SHARE = 0.8
+_LIBRARY_BYTES = 200 * 2**20
+# Whether tasks run in this process even if a cluster is active.
+_IN_PROCESS: ContextVar[bool] = ContextVar("on_this_machine", default=False)
+# Thread pools by process id: a forked child inherits its parent's pool, without the threads.
 _THREADS: dict[int, ThreadPoolExecutor] = {}
 
 
 def task_budget() -> int:
-    """Return the bytes that one task may take, where the tasks will run."""
+    """Return the bytes that one task may take on the machines that will run the tasks."""
     client = cluster()
     if client is None:
-        return _free(int(time.monotonic()))
+        return _free_bytes(int(time.monotonic()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    rooms = [
-        max(0.0, _BEFORE_PAUSE * w["memory_limit"] - _LIBRARIES) / w["nthreads"]
+    budgets = [
+        max(0.0, _PAUSE_SHARE * w["memory_limit"] - _LIBRARY_BYTES) / w["nthreads"]
         for w in workers
         if w["memory_limit"]
     ]
-    return int(min(rooms)) if rooms else sys.maxsize
+    return int(min(budgets)) if budgets else sys.maxsize
 
 
 @lru_cache(maxsize=1)
-def _free(second: int) -> int:  # noqa: ARG001
-    """Return what is free here for one task, asked for once a second: small fits take less."""
+def _free_bytes(second: int) -> int:  # noqa: ARG001
+    """Return the free memory for one task, measured once a second: small fits are shorter."""
     cores = psutil.cpu_count(logical=True) or 1
-    return int(psutil.virtual_memory().available * _OURS / cores)
+    return int(psutil.virtual_memory().available * _MEMORY_SHARE / cores)
 
 
 def is_dask(X: Any) -> bool:
-    """Say whether X is a Dask array."""
+    """Return whether X is a Dask array."""
     return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
 
 
 @contextmanager
 def on_this_machine() -> Iterator[None]:
-    """Compute in this process for a while, also where a cluster is active.
+    """Run tasks in this process in the block, even if a cluster is active.
 
-    Few rows are done here before a cluster has heard of them.
+    For few rows, that is faster than to send tasks to a cluster.
     """
-    token = _HERE.set(True)
+    token = _IN_PROCESS.set(True)
     try:
         yield
     finally:
-        _HERE.reset(token)
+        _IN_PROCESS.reset(token)
 
 
 def cluster() -> Any:
-    """Return the active distributed client, or None; nothing is imported to find out."""
-    if _HERE.get():
+    """Return the active distributed client, or None; does not import distributed to find out."""
+    if _IN_PROCESS.get():
         return None
-    # Another thread may be half way through the import: then there is no client yet.
+    # Another thread may be in the middle of the import: then there is no client yet.
     default_client = getattr(sys.modules.get("distributed"), "default_client", None)
     if default_client is None:
         return None
@@ -99,16 +100,17 @@ def cluster() -> Any:
 
 
 def side_by_side(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_Result]:
-    """Return what each of some calls returns, in threads of this process where rows are many."""
-    if n_rows < _THREADS_FROM:
+    """Return the results of the calls, made in threads of this process if there are many rows."""
+    if n_rows < _ROWS_FOR_THREADS:
         return [call() for call in calls]
-    with ThreadPoolExecutor(CPU_COUNT) as pool:  # calls may wait for tasks in the other threads
+    # A pool of their own, since the calls may wait for tasks in Dask's threads.
+    with ThreadPoolExecutor(CPU_COUNT) as pool:
         running = [pool.submit(copy_context().run, call) for call in calls]
         return [each.result() for each in running]
 
 
 def wait_for_a_worker() -> None:
-    """Wait until the active cluster, if any, has a worker: without one nothing would move."""
+    """Wait until the active cluster, if any, has a worker; raise a RuntimeError if none comes."""
     client = cluster()
     if client is None or client.scheduler_info(n_workers=1)["workers"]:
         return
@@ -121,17 +123,17 @@ def wait_for_a_worker() -> None:
         ) from error
 
 
-def _where() -> dict[str, Any]:
+def _dask_options() -> dict[str, Any]:
     if cluster() is not None:
         return {}
-    told = any(dask.config.get(name, None) for name in ("pool", "num_workers"))
-    return {"scheduler": "threads"} | ({} if told else {"pool": _threads()})
+    user_chose = any(dask.config.get(name, None) for name in ("pool", "num_workers"))
+    return {"scheduler": "threads"} | ({} if user_chose else {"pool": _thread_pool()})
 
 
-def _threads() -> ThreadPoolExecutor:
-    """Return the threads of this process, for those of its parent are not in it.
+def _thread_pool() -> ThreadPoolExecutor:
+    """Return the thread pool of this process; the threads of a parent do not survive a fork.
 
-    Dask's own are remembered across a fork, where waiting for them would never end.
+    Dask's own pool is inherited in a fork, and waiting for its threads would never end.
     """
     pid = os.getpid()
     if pid not in _THREADS:
@@ -140,63 +142,64 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def placed(slices: list[Any]) -> list[Any]:
-    """Return `slices` where tasks find them: here, or as tasks of the cluster that remake them."""
+    """Return `slices` unchanged or, on a cluster, as tasks that the cluster can run again."""
     client = cluster()
     if client is None:
         return slices
-    # These go to the scheduler once, inside the tasks, for `scatter` could not remake them.
+    # The data go to the scheduler once, inside the tasks: scattered data could not be remade.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-        return list(client.persist([delayed(_itself, pure=False)(item) for item in slices]))
+        return list(client.persist([delayed(_identity, pure=False)(item) for item in slices]))
 
 
 def once_for_each_worker(item: Any) -> Any:
     """Return `item` such that, on a cluster, it travels once to each worker, not with each task.
 
-    What is light goes with the tasks: one that they all wait for would draw them to its worker.
+    A small item travels with the tasks: one that they all depend on would draw them to the worker
+    that holds it.
     """
-    if cluster() is None or len(cloudpickle.dumps(item)) < _LIGHT:
+    if cluster() is None or len(cloudpickle.dumps(item)) < _SMALL_ARGUMENT:
         return item
-    return delayed(_itself, pure=False)(item)
+    return delayed(_identity, pure=False)(item)
 
 
-def _itself(item: Any) -> Any:
+def _identity(item: Any) -> Any:
     return item
 
 
 def settle(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return `rows` with the tasks among their fields computed, or kept on the cluster."""
+    """Return `rows` with the tasks among their fields computed, or persisted on the cluster."""
     if not any(isinstance(field, Delayed) for row in rows for field in row):
         return rows
     with single_threaded_blas():
         run: Callable[..., Any] = dask.base.compute if cluster() is None else dask.base.persist
-        (kept,) = run(rows, **_where())
-    return list(kept)
+        (results,) = run(rows, **_dask_options())
+    return list(results)
 
 
 def computed(calls: list[Any]) -> list[Any]:
-    """Return what `calls` give: they may be tasks, or results already."""
+    """Return the results of `calls`, which may be Dask tasks, or results already."""
     if not any(isinstance(call, Delayed) for call in calls):
         return calls
     with single_threaded_blas():
-        return list(dask.base.compute(*calls, **_where()))
+        return list(dask.base.compute(*calls, **_dask_options()))
 
 
 @contextmanager
 def heard(total: int) -> Iterator[str | None]:
-    """Yield what tasks name when they are done, here or on a cluster; None if nobody watches."""
+    """Count the tasks of a pass, here or on a cluster; yield the pass's name, None if unwatched."""
     with count_tasks(total) as number:
         client = cluster()
         if number is not None and client is not None and client not in _LISTENING:
-            # Once for each client: the scheduler keeps every topic that it was ever told of.
+            # Once for each client: the scheduler keeps every topic for good.
             _LISTENING.add(client)
-            client.subscribe_topic(_TOPIC, _noted)
+            client.subscribe_topic(_TOPIC, _count_task)
         yield number
 
 
 def tell(number: str) -> None:
-    """Let the driver know, from a worker, that a task of the pass called `number` is done."""
+    """Report from a worker to the driver that a task of the pass called `number` is done."""
     sys.modules["distributed"].get_worker().log_event(_TOPIC, number)
 
 
-def _noted(event: tuple[float, str]) -> None:
+def _count_task(event: tuple[float, str]) -> None:
     task_done(event[1])

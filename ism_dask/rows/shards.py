@@ -1,4 +1,4 @@
-"""Rows cut into shards, with what is known of them; folds over shards and over pairs of them."""
+"""Rows cut into shards with attached facts; folds over shards and over pairs of shards."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
 
-# A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay near the core.
+# A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
-# Wide data gets fewer rows, so that a standardised shard stays about this large.
+# Shards of wide data have fewer rows, so that a standardised shard has at most this size.
 _SHARD_BYTES = 64 * 2**20
-# Tasks of a fold at most: each brings a partial sum, which may be large and has to be added.
+# Maximum number of tasks of a fold: each returns a partial sum, which may be large, to add up.
 _RUNS = 64
-# Rows, or bytes of them, that a task of a fold sees: with fewer a cluster would spend more time on
-# the task than in it; but so many tasks there should be.
+# Rows of a task of a fold, or their bytes: with fewer, a cluster would spend more time on the task
+# than in it. A fold that would then have less than the minimum number of tasks has smaller tasks.
 _RUN_ROWS, _RUN_BYTES = 8192, 24 * 2**20
-_LEAST_RUNS = 6
-# Whole shards that a task is handed at once take up to this many bytes. Not what the workers
-# happen to have: the sums, and so the last bits, would change with it.
+_MIN_RUNS = 6
+# Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
+# the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _HANDED_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Rows cut into shards, with what is known of them.
+    """Rows cut into shards, with the facts attached to them.
 
-    Make one with `cut`. Functions given to the methods must be importable by a worker, must not
-    change what they get, return arrays of their own, and see X as float32 or float64.
+    Make one with `cut`. Facts are arrays with one entry for each row, cut like the rows. Functions
+    passed to the methods must be importable by a worker, must not change their arguments, must
+    return new arrays, and get X as float32 or float64.
     """
 
     parts: tuple[ShardRef, ...]
@@ -62,7 +63,7 @@ class Shards:
     def in_double(self) -> Shards:
         """Return the same rows in double precision, with the same facts.
 
-        Rows that were standardised in single precision come from their `source` again.
+        Rows that were standardised in single precision are made again from their `source`.
         """
         if self.dtype == np.float64:
             return self
@@ -75,37 +76,37 @@ class Shards:
         )
 
     def backed_by(self, source: Shards) -> Shards:
-        """Return the shards with what they were made from, cut alike, for `in_double`."""
+        """Return the shards with the shards they were made from, cut alike, for `in_double`."""
         return replace(self, source=source)
 
     @cached_property
     def n_columns(self) -> int:
-        """Columns that functions see."""
+        """Number of columns that functions get."""
         return int(self.affine.kept.sum()) if self.affine else self.n_raw_columns
 
     @cached_property
     def bounds(self) -> tuple[int, ...]:
-        """The first row of each shard, and the number of rows."""
+        """The index of the first row of each shard, then the number of rows."""
         return (*(part.start for part in self.parts), self.n_rows)
 
     @cached_property
     def largest(self) -> int:
-        """Rows of the largest shard."""
+        """Number of rows of the largest shard."""
         return max(stop - start for start, stop in pairwise(self.bounds))
 
     @property
     def raw_bytes(self) -> int:
-        """What the largest shard takes before it is cast and standardised."""
+        """Size of the largest shard before it is cast and standardised."""
         return self.largest * self.n_raw_columns * self.raw_itemsize
 
     @property
     def handed(self) -> int | None:
-        """How many shards a task may be handed at once; None where it reads them one by one."""
+        """Maximum number of shards passed to one task; None if tasks read shards one by one."""
         read = all(isinstance(part.raw, RowRange) for part in self.parts)
         return None if read else max(1, _HANDED_BYTES // self.raw_bytes)
 
     def some(self, numbers: Sequence[int]) -> Shards:
-        """Return the shards with these numbers, as all there are."""
+        """Return only the shards with these indices, as if there were no others."""
         parts = [self.parts[number] for number in numbers]
         sizes = [self.bounds[number + 1] - self.bounds[number] for number in numbers]
         starts = [0, *np.cumsum(sizes).tolist()]
@@ -114,28 +115,28 @@ class Shards:
         return replace(self, parts=moved, n_rows=starts[-1], source=source)
 
     def standardised(self, affine: Standardisation) -> Shards:
-        """Return the shards seen through `affine`."""
+        """Return the shards with rows standardised by `affine` when they are loaded."""
         return replace(self, affine=affine)
 
     def with_rows(self, values: Array) -> Shards:
-        """Return the shards with `values` (n, ...) attached, cut alike."""
+        """Return the shards with `values` (n, ...) attached as a fact, cut alike."""
         slices = [values[a:b] for a, b in pairwise(self.bounds)]
         return self._attach(placed(slices))
 
     def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
-        """Return the shards with `function(piece, *args)` of each attached, computed once."""
+        """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
         return self._attach(self._map(function, args, self.parts))
 
     def settled(self) -> Shards:
-        """Return the shards with what `derive` attached computed now, for use in many folds."""
+        """Return the shards with their facts computed now, for use in many folds."""
         facts = settle([part.facts for part in self.parts])
         parts = zip(self.parts, facts, strict=True)
         return replace(self, parts=tuple(replace(p, facts=tuple(row)) for p, row in parts))
 
     def through(self, width: int, fact: int = -1) -> Shards:
-        """Return the shards whose rows are one of their facts (b, width): folds do not read X.
+        """Return shards whose rows are one of their facts (b, width), so that folds do not read X.
 
-        It is the last one where nothing else is said.
+        `fact` is its index, by default the last one.
         """
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
@@ -144,19 +145,19 @@ class Shards:
         )
 
     def times(self, matrix: Array) -> Shards:
-        """Return the shards with rows times `matrix` (d, k), computed now, without any facts."""
+        """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
         products = self.derive(_times, matrix).settled().through(matrix.shape[1])
         parts = tuple(replace(part, facts=()) for part in products.parts)
         return replace(products, parts=parts)
 
     def joined(self, other: Shards) -> Shards:
-        """Return the shards with the last fact of `other`, which is cut alike, as one more."""
+        """Return the shards with the last fact of `other`, which is cut alike, as one more fact."""
         return self._attach([part.facts[-1] for part in other.parts])
 
     def sharing(self, other: Shards) -> Shards:
-        """Return the shards with the last fact of `other`, which is cut alike, as their only one.
+        """Return the shards with the last fact of `other`, which is cut alike, as their only fact.
 
-        Other facts stay behind: a Gamma and its rows go together.
+        The other facts are dropped: a Gamma and its rows go together.
         """
         parts = zip(self.parts, other.parts, strict=True)
         return replace(self, parts=tuple(replace(p, facts=o.facts[-1:]) for p, o in parts))
@@ -167,38 +168,39 @@ class Shards:
         *args: Any,
         finish: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Return the sum over shards of `function(piece, *args)`: arrays, or tuples of such.
+        """Return the sum over shards of `function(piece, *args)`: an array, or a tuple of arrays.
 
-        Several shards may share a task, which then sees them one after the other. `finish` is
-        called with the sum where that lies, for what it makes may be smaller.
+        Several shards may share a task, which loads them one after the other. `finish` is applied
+        to the sum on the worker that has it, since its result may be smaller.
         """
-        work = self._work(function, *args)
+        task = self._make_task(function, *args)
         if self._inline:
             with single_threaded_blas():
-                total = work.on_piece(self.parts[0].fields)
+                total = task.on_piece(self.parts[0].fields)
             return total if finish is None else finish(total)
-        task = self._task(Task.on_run, work)
+        call = self._caller(Task.on_run, task)
         fields = [part.fields for part in self.parts]
-        return work.summed([task(fields[run]) for run in self._runs], finish)
+        return task.summed([call(fields[run]) for run in self._runs], finish)
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
 
-        `head` is a piece, `tail` an iterator over pieces, the head itself among them once: each
-        pair of shards is seen once, by some `calls` for each head, more where `handed` is few.
+        `head` is a loaded shard, `tail` an iterator over loaded shards, with the head itself once.
+        Each pair of shards occurs once. The tail of a head is split over `calls` calls, or over
+        more if `handed` is small.
         """
         bundles = [part.bundle for part in self.parts]
-        work = self._work(function, *args)
-        stripe = self._task(Task.on_stripe, work)
+        task = self._make_task(function, *args)
+        call = self._caller(Task.on_stripe, task)
         tasks = []
         for index, head in enumerate(bundles):
-            # Each head takes the next half of the circle: tasks of one size keep workers even,
-            # where the rows of a triangle would not.
-            tail = (bundles[index:] + bundles[:index])[: _share(index, len(bundles))]
-            # Parts of them, for workers that would wait for the last of an odd number of heads.
+            # Each head is paired with the next half of the circle of shards: tasks of one size keep
+            # workers equally busy, which the rows of a triangle would not.
+            tail = (bundles[index:] + bundles[:index])[: _n_partners(index, len(bundles))]
+            # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.handed or len(tail))
-            tasks += [stripe(head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return work.summed(tasks)
+            tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
+        return task.summed(tasks)
 
     def fold_some_pairs(
         self,
@@ -209,19 +211,19 @@ class Shards:
     ) -> Any:
         """Return the sum over shards of `function(head, tail, *args)`.
 
-        `head` is a piece, `tail` an iterator over the pieces of `tails`, which are cut alike, that
-        `chosen` lists for it by number. A head sees them in several calls where they are more
-        than `handed`.
+        `head` is a loaded shard. `tail` is an iterator over those loaded shards of `tails`, cut
+        alike, whose indices `chosen` lists for this head. If there are more of them than `handed`,
+        several calls share the tail.
         """
-        work, loader = self._work(function, *args), tails._work(_itself)
-        stripe = self._task(Task.on_some_pairs, work)
+        task, loader = self._make_task(function, *args), tails._make_task(_identity)
+        call = self._caller(Task.on_some_pairs, task)
         bundles = [part.bundle for part in tails.parts]
         tasks = []
         for part, numbers in zip(self.parts, chosen, strict=True):
             head, tail = part.bundle, [bundles[number] for number in numbers]
             size = tails.handed or max(1, len(tail))
-            tasks += [stripe(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return work.summed(tasks)
+            tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
+        return task.summed(tasks)
 
     def gathered(self) -> Array:
         """Return the last fact of all rows (n, ...)."""
@@ -229,13 +231,13 @@ class Shards:
         return np.concatenate(facts)
 
     def rows(self, indices: Array) -> Array:
-        """Return the rows numbered `indices` (m,), rising, as functions see them."""
+        """Return the rows with ascending `indices` (m,), as functions get them."""
         return self.pick(indices).X
 
     def pick(self, indices: Array) -> LoadedShard:
-        """Return the rows numbered `indices` (m,), rising, with their facts, as one piece."""
+        """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._task(Task.on_picked, self._work(_itself))
+        take = self._caller(Task.on_picked, self._make_task(_identity))
         calls = [
             take(part.fields, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
@@ -255,12 +257,15 @@ class Shards:
 
     @property
     def runs(self) -> int:
-        """How many tasks a fold has, each with a partial sum."""
+        """Number of tasks of a fold, each of which returns a partial sum."""
         return len(self._runs)
 
     @property
     def _runs(self) -> list[slice]:
-        """Which shards share a task of a fold; the last ones do not, so that all workers end."""
+        """The shards of each task of a fold, as slices.
+
+        The last tasks have one shard each, so that all workers finish at about the same time.
+        """
         count, size = len(self.parts), self._run_length
         edges = [*range(0, count - size, size), *range(max(0, count - size), count + 1)]
         return [slice(*pair) for pair in pairwise(edges)]
@@ -269,8 +274,8 @@ class Shards:
     def _run_length(self) -> int:
         tile = self.largest * self.n_columns * self.dtype.itemsize
         count = len(self.parts)
-        light = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _LEAST_RUNS)
-        size = max(1, light, -(-count // _RUNS))
+        affordable = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _MIN_RUNS)
+        size = max(1, affordable, -(-count // _RUNS))
         return min(size, self.handed or size)
 
     @property
@@ -282,14 +287,14 @@ class Shards:
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[ShardRef]
     ) -> list[Any]:
-        task = self._task(Task.on_piece, self._work(function, *args))
-        return [task(part.fields) for part in parts]
+        call = self._caller(Task.on_piece, self._make_task(function, *args))
+        return [call(part.fields) for part in parts]
 
-    def _work(self, function: Callable[..., Any], *args: Any) -> Task:
+    def _make_task(self, function: Callable[..., Any], *args: Any) -> Task:
         return Task(self.dtype, self.affine, function, args)
 
-    def _task(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
-        """Return what calls `method` of `work` here and now, or makes a Dask task of it."""
+    def _caller(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
+        """Return a function that calls `method` of `work` at once or makes a Dask task of it."""
         if not self._inline:
             shared, task = once_for_each_worker(work), delayed(method, pure=False)
             return lambda *args: task(shared, *args, dask_key_name=work.next_key())
@@ -302,7 +307,7 @@ class Shards:
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
-    """Return `Shards` of a NumPy array, a Dask array of any row chunking, or a `RowSource`.
+    """Return the `Shards` of a NumPy array, a Dask array with any row chunks, or a `RowSource`.
 
     Parameters
     ----------
@@ -325,12 +330,15 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
         raws = placed([X[start : start + rows] for start in starts])
     parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
     shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
-    _refuse_beyond_memory(shards)
+    _check_memory(shards)
     return shards
 
 
-def _refuse_beyond_memory(shards: Shards) -> None:
-    """Refuse shards that no task could hold: as stored, cast, and once more to work with."""
+def _check_memory(shards: Shards) -> None:
+    """Raise a MemoryError if a shard does not fit into the memory of a task.
+
+    A task needs the shard as stored, its cast copy, and one more copy to work with.
+    """
     needed = shards.raw_bytes + 2 * shards.largest * shards.n_columns * shards.dtype.itemsize
     budget = task_budget()
     if needed > budget:
@@ -344,22 +352,22 @@ def _refuse_beyond_memory(shards: Shards) -> None:
 def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
     rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
     if is_row_source(X):
-        # Half a chunk costs as much to read as a whole one.
+        # To read half a chunk costs as much as to read all of it.
         return X.chunk_rows * max(1, rows // X.chunk_rows)
     if n <= rows:
         return n
-    # Four shards or more, all of one size and even in number, make tasks of one size.
+    # Four or more shards of one size, even in number, make tasks of one size.
     count = max(4, 2 * -(-n // (2 * rows)))
     return -(-n // count)
 
 
-def _share(index: int, count: int) -> int:
-    """Return how many of `count` on a circle number `index` takes, from itself on."""
-    # With an even count the two ends of a diameter would both see it: the first one does.
+def _n_partners(index: int, count: int) -> int:
+    """Return how many of `count` shards on a circle shard `index` takes, from itself on."""
+    # With an even count both ends of a diameter would take the pair: only the first does.
     return count // 2 + (count % 2 or 2 * index < count)
 
 
-def _itself(piece: LoadedShard) -> LoadedShard:
+def _identity(piece: LoadedShard) -> LoadedShard:
     return piece
 
 

@@ -1,4 +1,4 @@
-"""Where rows come from, and what is done to them before the mathematics sees them."""
+"""Sources of rows: data sets that any process can read, and ranges of their rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class RowSource(Protocol):
 
 
 def is_row_source(X: Any) -> TypeGuard[RowSource]:
-    """Return whether X is a `RowSource`; of an array no attribute is looked up."""
+    """Return whether X is a `RowSource`; an array is not, and none of its attributes is read."""
     return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
 
 
 class RowRange:
-    """Rows of a `RowSource`, read where they are needed.
+    """A range of rows of a `RowSource`, read only when a task loads it.
 
-    Not a dataclass: Dask would look through every field of one for collections, each time.
+    It is not a dataclass, since Dask would search every field of a dataclass for collections, each
+    time.
     """
 
     def __init__(self, source: RowSource, start: int, stop: int) -> None:
         self.source, self.start, self.stop = source, start, stop
 
     def load(self) -> Array:
-        """Read them."""
+        """Read the rows."""
         return self.source.read(self.start, self.stop)

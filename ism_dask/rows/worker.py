@@ -1,4 +1,4 @@
-"""Set up a process once: memory stays, and a worker has one BLAS thread."""
+"""Set up a process once: freed memory is reused, and BLAS has one thread in a worker."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import numpy as np
 from ism_dask.blas_threads import pin_process
 
 # Names and values of glibc: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
-_TRIM, _MAP = -1, -3
-# What glibc itself goes up to in a process where nobody has fixed these ...
-_LARGEST_MAPPED, _KEPT_FREE = 32 * 2**20, 64 * 2**20
-# ... as Dask's nannies do, unless they are told otherwise.
-_FIXED = ("MALLOC_TRIM_THRESHOLD_", "65536")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# The values that glibc itself raises these thresholds to, unless the environment fixes them ...
+_LARGEST_MAPPED, _MAX_FREE = 32 * 2**20, 64 * 2**20
+# ... as Dask's nannies do by default.
+_NANNY_SETTING = ("MALLOC_TRIM_THRESHOLD_", "65536")
 
 
 @cache
 def reuse_pages() -> None:
-    """Let malloc use again what this process frees, unless its environment says otherwise.
+    """Let malloc reuse the memory that this process frees, unless its environment says otherwise.
 
-    glibc returns arrays to the system that are larger than any it has seen freed, or twice as
-    large at the end of the heap; the system then clears pages anew for the next tile. That took
-    a third of a fit of 700 rows, in a process that had never held a larger array.
+    glibc returns an array to the system if it is larger than any that was freed before, or twice as
+    large at the end of the heap; the system then clears new pages for the next tile. That took a
+    third of the time of a fit of 700 rows, in a process that had never held a larger array.
     """
-    np.empty(_LARGEST_MAPPED - 2**16, np.uint8)  # freed at once, and never touched
+    np.empty(_LARGEST_MAPPED - 2**16, np.uint8)  # freed at once, without a write
 
 
 @cache
 def prepare_worker() -> None:
-    """Make this process, a worker's, fit for tasks."""
+    """Prepare a worker's process for tasks: one BLAS thread, and reuse of freed memory."""
     pin_process()
-    name, value = _FIXED
+    name, value = _NANNY_SETTING
     if sys.platform == "linux" and os.environ.get(name) == value:
-        _keep_pages()
+        _raise_thresholds()
 
 
-def _keep_pages() -> None:
-    """Let malloc use again what was freed, up to some tens of megabytes.
+def _raise_thresholds() -> None:
+    """Let malloc reuse freed memory up to some tens of megabytes.
 
-    Under the thresholds of Dask every array comes as fresh pages from the kernel, and clearing
-    those took a third of the time of a fit.
+    With the thresholds that Dask sets, every array gets new pages from the system, and clearing
+    them took a third of the time of a fit.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # other C libraries have none
-        mallopt(_MAP, _LARGEST_MAPPED)
-        mallopt(_TRIM, _KEPT_FREE)
+    if mallopt is not None:  # other C libraries have no mallopt
+        mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)
+        mallopt(_TRIM_THRESHOLD, _MAX_FREE)

@@ -1,6 +1,6 @@
-"""Solvers: the spectral iteration, and those that it is measured against.
+"""Registry of solvers: the Iterative Spectral Method, and those that it is compared with.
 
-All of them see the same engine, start at the same W and report alike.
+All solvers use the same engine, start at the same W and return the same kind of solution.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ __all__ = ["APPROACH", "CLIMB", "SOLVERS", "Solver", "as_solver"]
 
 @dataclass(frozen=True)
 class Solver:
-    """A way to the W of largest J.
+    """A solver with its default limits and its properties.
 
     Attributes
     ----------
     solve : callable
-        As `ism_dask.solvers.ism.solve`.
+        A function with the signature of `ism_dask.solvers.ism.solve`.
     max_iter : int
-        After how many iterations to give up where nothing else is said.
+        The default for the largest number of iterations.
     about : str
+        A short description for users.
     by_change : bool
-        Whether it ends by what the eigenvalues change by. With small steps that is little from
-        the first: the others end by the residual.
+        Whether the solver may end by the change of the eigenvalues. With small steps that change is
+        small from the first step on, so the other solvers end by the residual.
     resumes : bool
-        Whether it goes on from any of its states as if it had never been cut off.
+        Whether the solver can continue from any of its states as if it had not been interrupted.
     """
 
     solve: Callable[..., Solution]
@@ -47,7 +48,7 @@ class Solver:
         max_iter: int | None = None,
         max_seconds: float | None = None,
     ) -> Stopping:
-        """Return when to stop."""
+        """Return the stopping rule for these limits, with the defaults of this solver."""
         most = self.max_iter if max_iter is None else max_iter
         if self.by_change:
             return Stopping(tol, angle_tol, most, max_seconds)
@@ -61,9 +62,9 @@ SOLVERS: dict[str, Solver] = {
     "dimension-growth": Solver(dimension_growth.solve, 1000, "one column at a time"),
 }
 
-# What takes over where the spectral iteration comes to no end.
+# Gradient ascent, which takes over if the spectral iteration does not converge.
 CLIMB = Solver(stiefel.solve_fully, 300, "steps along the slope of J")
-# What goes before it where tiles are in single precision.
+# The same to a loose tolerance, which precedes it if tiles are in single precision.
 APPROACH = Solver(stiefel.solve_roughly, 300, "the first steps along the slope of J")
 
 

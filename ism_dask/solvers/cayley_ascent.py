@@ -1,4 +1,4 @@
-"""Steps along orthonormal columns: Cayley curves, lengths by Barzilai and Borwein.
+"""Gradient ascent on the Stiefel manifold along Cayley curves, with Barzilai-Borwein steps.
 
 After Wen and Yin, "A feasible method for optimization with orthogonality constraints" (2013).
 """
@@ -13,19 +13,19 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation
 from ism_dask.linalg.eigen import nearest_orthonormal
 
-# J may fall below the last one, but not below a mean of those before, each of which counts this
-# share of the next.
+# The line search is nonmonotone: J may fall below its last value, but not below a weighted mean of
+# all values so far, in which each value has this share of the weight of the next.
 _MEMORY = 0.85
-# What a step has to gain of what its slope promises.
+# The share of the gain predicted by the gradient that a step has to reach.
 _GAIN = 1e-4
-# A step too long is cut to this share, so many times at most.
+# The line search multiplies a step length by _CUT, at most _CUTS times.
 _CUT, _CUTS = 0.2, 8
 # The first step turns the columns by about this angle.
 _FIRST = 0.1
-# Steps are no longer than this over the size of the slope: half a turn and more.
+# The largest step length times the norm of the gradient: half a turn and more.
 _LONGEST = 1e3
 _TINY = float(np.finfo(np.float64).tiny)
-# Rounding that columns may gather before they are made orthonormal once more.
+# The deviation from orthonormality, by rounding, above which columns are made orthonormal again.
 _ROUNDING = 1e-13
 
 
@@ -35,58 +35,58 @@ def cayley_ascent(
     W: Array,
     now: Evaluation,
 ) -> Iterator[tuple[Array, Evaluation]]:
-    """Yield points (d, k) with orthonormal columns, J growing from one to the next but for some.
+    """Yield points (d, k) with orthonormal columns, at which J grows apart from few exceptions.
 
     Parameters
     ----------
     evaluate : callable
-        Returns J and what belongs to it at a point.
+        Returns J at a point, with the matrix that `slope` needs.
     slope : callable
-        Returns half of the gradient of J (d, k) out of that.
+        Returns half of the gradient of J (d, k) from an evaluation.
     W : (d, k) array
-        Where to begin.
+        The first point, which is not yielded.
     now : Evaluation
-        What `evaluate` returns there.
+        The evaluation at W.
     """
     P = slope(now)
-    uphill = _tangent(W, P)
-    length = _bounded(_FIRST / max(float(np.linalg.norm(uphill, 2)), _TINY), P)
-    level, weight, steps = now.objective, 1.0, 0
+    direction = _tangent(W, P)
+    length = _bounded(_FIRST / max(float(np.linalg.norm(direction, 2)), _TINY), P)
+    reference, weight, steps = now.objective, 1.0, 0
     while True:
-        curve = _curve(W, P)
+        curve = _cayley_curve(W, P)
         # Along the curve J rises at first by twice this for each unit of length.
-        rise = float(np.sum(uphill * P))
+        rise = float(np.sum(direction * P))
         for _ in range(_CUTS):
-            following = curve(length)
-            found = evaluate(following)
-            if found.objective >= level + _GAIN * length * rise:
+            point = curve(length)
+            evaluation = evaluate(point)
+            if evaluation.objective >= reference + _GAIN * length * rise:
                 break
             length *= _CUT
-        W_before, uphill_before = W, uphill
-        W, now = following, found
+        previous_W, previous_direction = W, direction
+        W, now = point, evaluation
         P = slope(now)
-        uphill = _tangent(W, P)
+        direction = _tangent(W, P)
         steps += 1
         longer = steps % 2 == 1
-        length = _next_length(W - W_before, uphill - uphill_before, length, longer=longer)
+        length = _next_length(W - previous_W, direction - previous_direction, length, longer=longer)
         length = _bounded(length, P)
-        weight, before = _MEMORY * weight + 1.0, weight
-        level = (_MEMORY * before * level + now.objective) / weight
+        weight, previous_weight = _MEMORY * weight + 1.0, weight
+        reference = (_MEMORY * previous_weight * reference + now.objective) / weight
         yield W, now
 
 
 def _bounded(length: float, P: Array) -> float:
-    """Return a length at which the curve can be told from rounding."""
+    """Return `length`, limited so that rounding does not dominate the point on the curve."""
     return min(length, _LONGEST / max(float(np.linalg.norm(P)), _TINY))
 
 
 def _tangent(W: Array, P: Array) -> Array:
-    """Return the direction (d, k) in which the Cayley curve leaves W: P less what turns W back."""
+    """Return the tangent (d, k) of the Cayley curve at W, for half of the gradient P (d, k)."""
     return P - W @ (P.T @ W)
 
 
-def _curve(W: Array, P: Array) -> Callable[[float], Array]:
-    """Return the curve of (d, k) points through W that leaves it uphill, for the slope P (d, k)."""
+def _cayley_curve(W: Array, P: Array) -> Callable[[float], Array]:
+    """Return the curve of (d, k) points that leaves W uphill, for half of the gradient P (d, k)."""
     U, V = np.hstack([P, W]), np.hstack([W, -P])
     inner, across = V.T @ U, V.T @ W
 
@@ -101,7 +101,7 @@ def _curve(W: Array, P: Array) -> Callable[[float], Array]:
 
 
 def _next_length(step: Array, change: Array, length: float, *, longer: bool) -> float:
-    """Return one of the two lengths of Barzilai and Borwein, which take turns."""
+    """Return the longer or the shorter Barzilai-Borwein step length, or `length` if undefined."""
     along = abs(float(np.sum(step * change)))
     over, under = (float(np.sum(step**2)), along) if longer else (along, float(np.sum(change**2)))
     return over / under if over > 0 and under > 0 else length

@@ -1,4 +1,4 @@
-"""DG: one column after the other, each climbing outside those before, which stay as they are."""
+"""DG, dimension growth: W column by column, each climbing in the complement of those before."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ def solve(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Grow W by a column at a time; `max_iter` counts the steps of each."""
-    trace = SolverLog(operator, q, stopping, on_iteration, state)
-    # What it grew, and not the start, which may be better. Each column is best beside those
-    # before it; all together need not be stationary.
-    return trace.ended(_grown(trace, q, stopping), last=True, otherwise=Status.COLUMN_BY_COLUMN)
+    """Return a W that grows by one column at a time; `max_iter` counts the steps of each column."""
+    log = SolverLog(operator, q, stopping, on_iteration, state)
+    # Return the W that has grown and not the best one, which may be the start. Each column is
+    # optimal beside those before it; all together need not be stationary.
+    return log.ended(_grow(log, q, stopping), last=True, otherwise=Status.COLUMN_BY_COLUMN)
 
 
-def _grown(trace: SolverLog, q: int, stopping: Stopping) -> Status:
+def _grow(log: SolverLog, q: int, stopping: Stopping) -> Status:
     status = Status.CONVERGED
-    W = trace.start[:, :0]
+    W = log.start[:, :0]
     try:
         for _ in range(q):
-            W, settled = _with_column(trace, W, stopping)
-            status = status if settled else Status.MAX_ITER
+            W, converged = _with_new_column(log, W, stopping)
+            status = status if converged else Status.MAX_ITER
     except TimeIsUpError:
         return Status.OVER_CAP
     return status
 
 
-def _with_column(trace: SolverLog, fixed: Array, stopping: Stopping) -> tuple[Array, bool]:
-    """Return W (d, k + 1) made of `fixed` (d, k) and a column, and whether that has settled.
+def _with_new_column(log: SolverLog, fixed: Array, stopping: Stopping) -> tuple[Array, bool]:
+    """Return W (d, k + 1), `fixed` (d, k) with a new column, and whether that column converged.
 
-    The column is looked for in coordinates of what is outside of `fixed`, so that no rounding
-    can lead it back.
+    The climb uses coordinates of the orthogonal complement of `fixed`, so that rounding cannot lead
+    the column back into the span of `fixed`.
     """
-    trace.begin_anew()
-    outside = np.linalg.qr(fixed, mode="complete")[0][:, fixed.shape[1] :]
-    first = np.linalg.svd(outside.T @ trace.start, full_matrices=False)[0][:, :1]
+    log.begin_anew()
+    complement = np.linalg.qr(fixed, mode="complete")[0][:, fixed.shape[1] :]
+    first = np.linalg.svd(complement.T @ log.start, full_matrices=False)[0][:, :1]
 
     def whole(column: Array) -> Array:
-        return np.hstack([fixed, outside @ column])
+        return np.hstack([fixed, complement @ column])
 
     def slope(evaluation: Evaluation) -> Array:
-        return np.asarray(outside.T @ evaluation.matrix[:, -1:])
+        return np.asarray(complement.T @ evaluation.matrix[:, -1:])
 
-    now = trace.evaluate(whole(first))
-    if trace.settled(slope(now), first):
-        trace.note(whole(first), now)
+    now = log.evaluate(whole(first))
+    if log.settled(slope(now), first):
+        log.note(whole(first), now)
         return whole(first), True
-    climb = cayley_ascent(lambda column: trace.evaluate(whole(column)), slope, first, now)
+    climb = cayley_ascent(lambda column: log.evaluate(whole(column)), slope, first, now)
     for steps, (column, evaluation) in enumerate(climb, start=1):
-        trace.note(whole(column), evaluation)
-        settled = trace.settled(slope(evaluation), column)
-        if settled or steps >= stopping.max_iter:
-            return whole(column), settled
+        log.note(whole(column), evaluation)
+        converged = log.settled(slope(evaluation), column)
+        if converged or steps >= stopping.max_iter:
+            return whole(column), converged
     raise RuntimeError("a climb has no end of its own")

@@ -1,4 +1,4 @@
-"""GM: a trust region on the Grassmann manifold, with exact second derivatives; by pymanopt."""
+"""GM: the trust-region solver of pymanopt on the Grassmann manifold, with exact Hessians."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
 
-# Of the gradient, by the size of Phi W at the start. The trace looks at the residual before.
+# The norm of the gradient at which pymanopt ends, relative to Phi W at the start. The `SolverLog`
+# ends the run earlier, by the residual.
 _LEAST_GRADIENT = 1e-10
 
 
@@ -27,7 +28,7 @@ def solve(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Climb by models of the second order; `max_iter` counts the models."""
+    """Return the solution of trust-region steps; `max_iter` counts the quadratic models."""
     try:
         from pymanopt.optimizers import TrustRegions  # noqa: PLC0415
     except ImportError as error:
@@ -35,43 +36,46 @@ def solve(
             "`solver`='grassmann' needs pymanopt, which is not installed: "
             "pip install 'ism-dask[rivals]'"
         ) from error
-    trace = SolverLog(operator, q, stopping, on_iteration, state)
-    if trace.at_rest:
-        return trace.ended(Status.CONVERGED)
+    log = SolverLog(operator, q, stopping, on_iteration, state)
+    if log.at_rest:
+        return log.ended(Status.CONVERGED)
     search = TrustRegions(
         max_iterations=stopping.max_iter,
-        max_time=np.inf,  # the trace knows, and looks between iterations too
+        max_time=np.inf,  # the log checks the time limit, also within iterations
         min_gradient_norm=_LEAST_GRADIENT,
         verbosity=0,
     )
-    return trace.ended(_searched(_Posed(trace), search))
+    return log.ended(_run(_PymanoptProblem(log), search))
 
 
-def _searched(posed: _Posed, search: Any) -> Status:
+def _run(posed: _PymanoptProblem, search: Any) -> Status:
     try:
         search.run(posed.problem(), initial_point=posed.trace.start)
     except TimeIsUpError:
         return Status.OVER_CAP
-    except _Settled:
+    except _Converged:
         return Status.CONVERGED
-    # Models that led nowhere count, too.
+    # Models without a step count as iterations, too: W may be stationary at the limit.
     return Status.CONVERGED if posed.trace.at_rest else Status.MAX_ITER
 
 
-class _Settled(Exception):  # noqa: N818 - nothing went wrong
-    """There is nothing more to gain: pymanopt knows of gradients only, which rounding leaves."""
+class _Converged(Exception):  # noqa: N818 - nothing went wrong
+    """Ends the search at a stationary W.
+
+    Pymanopt's own criterion is the norm of the gradient, which rounding may keep above its limit.
+    """
 
 
-class _Posed:
-    """The problem as pymanopt asks it: minus J, its derivatives, all of about the size of 1."""
+class _PymanoptProblem:
+    """The problem as pymanopt poses it: minimise -J, scaled so that all values are about 1."""
 
     def __init__(self, trace: SolverLog) -> None:
         self.trace = trace
-        self._at, self._evaluation = trace.start, trace.evaluation
-        self._unit = max(float(np.linalg.norm(trace.evaluation.matrix)), np.finfo(float).tiny)
+        self._point, self._evaluation = trace.start, trace.evaluation
+        self._scale = max(float(np.linalg.norm(trace.evaluation.matrix)), np.finfo(float).tiny)
 
     def problem(self) -> Any:
-        """Return it."""
+        """Return the problem as an object of pymanopt."""
         from pymanopt import Problem, function  # noqa: PLC0415
         from pymanopt.manifolds import Grassmann  # noqa: PLC0415
 
@@ -85,26 +89,26 @@ class _Posed:
         )
 
     def _cost(self, W: Array) -> float:
-        return -0.5 * self._found(W).objective / self._unit
+        return -0.5 * self._evaluate(W).objective / self._scale
 
     def _gradient(self, W: Array) -> Array:
-        found = self._found(W)
-        self._note(W, found)
-        return np.asarray(-found.matrix / self._unit)
+        evaluation = self._evaluate(W)
+        self._note(W, evaluation)
+        return np.asarray(-evaluation.matrix / self._scale)
 
     def _hessian(self, W: Array, Z: Array) -> Array:
-        return np.asarray(-self.trace.curvature(W, Z) / self._unit)
+        return np.asarray(-self.trace.curvature(W, Z) / self._scale)
 
-    def _found(self, W: Array) -> Evaluation:
-        # The cost is asked for where the gradient is, one after the other.
-        if self._at is not W and not np.array_equal(self._at, W):
-            self._at, self._evaluation = W, self.trace.evaluate(W)
+    def _evaluate(self, W: Array) -> Evaluation:
+        # Pymanopt computes the cost and then the gradient at the same point: evaluate it once.
+        if self._point is not W and not np.array_equal(self._point, W):
+            self._point, self._evaluation = W, self.trace.evaluate(W)
         return self._evaluation
 
-    def _note(self, W: Array, found: Evaluation) -> None:
-        """Take note of a step: the gradient is asked for at points that were accepted, once."""
+    def _note(self, W: Array, evaluation: Evaluation) -> None:
+        """Record a step: pymanopt computes the gradient once at each point that it accepts."""
         if np.array_equal(W, self.trace.state.current.W):
             return
-        self.trace.note(W, found)
-        if self.trace.settled(found.matrix, W):
-            raise _Settled
+        self.trace.note(W, evaluation)
+        if self.trace.settled(evaluation.matrix, W):
+            raise _Converged

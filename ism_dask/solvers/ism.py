@@ -1,7 +1,7 @@
-"""The Iterative Spectral Method: W becomes the leading eigenvectors of Phi(W) until it stays.
+"""The Iterative Spectral Method: W becomes the leading eigenvectors of Phi(W) until it converges.
 
-The solver knows neither Dask nor storage. What it iterates on is an `Operator`; who watches or
-keeps the iterations is a callback.
+The solver knows neither Dask nor storage. It iterates on an `Operator`, and a callback watches or
+saves the iterations.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from ism_dask.records.iteration import Candidate, Record, Solution, State, relat
 from ism_dask.records.stopping import RESIDUAL, Stopping, is_stationary
 from ism_dask.status import Status
 
-# Two J of an approximation are equal where they are closer than a quarter of the bound on their
-# error, and than this share. Errors vary from one W to the next by a tenth of the bound to a
-# thousandth; where the bound is wide it says nothing of that.
+# Two values of J by an approximation are equal if they differ by less than a quarter of the bound
+# on their error and by less than this share. From one W to the next the error varies by a tenth to
+# a thousandth of the bound. A wide bound is no measure of that variation, hence the share.
 _TIE = 1e-4
 # The residual at which other solvers than ISM end.
 SOLVER_TOLERANCE = 1e-6
-# The size of Phi W, as a share of J, below which J does not depend on W but for rounding.
+# If Phi W is a smaller share of J than this, J does not depend on W except by rounding.
 _FLAT = 1e-9
-# The residual at which W is a stationary point whatever ended the iteration.
-_AT_POINT = 1e-10
+# At this residual W is stationary, whichever rule ended the iteration.
+_STATIONARY = 1e-10
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A W with J and Phi there, or Phi W alone."""
+    """A W with its J and either Phi or only Phi W."""
 
     W: Array
     evaluation: Evaluation
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of Phi is known."""
+        """Whether all of Phi was computed, and not only Phi W."""
         return self.evaluation.matrix.shape != self.W.shape
 
     @property
@@ -65,7 +65,7 @@ class _Point:
 
     @property
     def residual(self) -> float:
-        """How far W is from a stationary point, 0 to 1."""
+        """The residual of W, from 0 at a stationary point to 1."""
         return relative_residual(self.W, self.product)
 
 
@@ -77,7 +77,7 @@ def solve(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Iterate from the spectral start, or from `state`, until `stopping` is met.
+    """Return the solution of the iteration from the spectral start, or from `state`.
 
     Parameters
     ----------
@@ -85,14 +85,15 @@ def solve(
     q : int
         Columns of W.
     stopping : Stopping
+        The rule that ends the iteration.
     on_iteration : callable, optional
         Called with the `State` after every iteration.
     state : State, optional
-        Where an earlier run was; the answer is then the same, bit for bit.
+        The state of an interrupted run, which continues to the same solution, bit for bit.
     """
     run = _Run(operator, q, stopping)
     state = spectral_state(operator, q) if state is None else state
-    # The time before a run was cut off counts.
+    # The time before an interruption counts.
     earlier = state.history[-1].seconds if state.history else 0.0
     started = time.perf_counter() - earlier
     if state.history and run.is_over(state):
@@ -106,7 +107,7 @@ def solve(
         change = relative_change(spectrum.values, state.current.eigenvalues)
         angle = subspace_sine(state.current.W, spectrum.vectors)
         met = stopping.tol_is_met(change, angle)
-        # The last W needs no d x d matrix: J and the residual come from a cheaper pass.
+        # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
         last = met or stopping.is_spent(iteration, seconds)
         evaluate = operator.gradient if last else operator.phi
         tried = _Point(spectrum.vectors, evaluate(spectrum.vectors))
@@ -124,7 +125,7 @@ def solve(
         )
         if not last and run.stays(tried):
             record = replace(record, settled=True)
-        state = _advanced(state, spectrum, record, slack)
+        state = _next_state(state, spectrum, record, slack)
         if on_iteration is not None:
             on_iteration(state)
         if run.is_over(state):
@@ -134,14 +135,14 @@ def solve(
 
 @dataclass(frozen=True)
 class _Run:
-    """What stays the same in all iterations of a run."""
+    """The operator and the rules of a run, which are the same in all its iterations."""
 
     operator: Operator
     q: int
     stopping: Stopping
 
     def step(self, point: _Point) -> Spectrum:
-        """Return the eigenpairs that W becomes."""
+        """Return the leading eigenpairs of Phi, whose vectors are the next W."""
         return leading_eigenpairs(
             check_finite(point.evaluation.matrix),
             self.q,
@@ -151,7 +152,7 @@ class _Run:
         )
 
     def stays(self, point: _Point) -> bool:
-        """Return whether W is stationary, where that is what ends the iteration."""
+        """Return whether W is stationary and that ends the iteration, because there is no `tol`."""
         if self.stopping.tol is not None or point.residual > RESIDUAL:
             return False
         return is_stationary(
@@ -162,24 +163,25 @@ class _Run:
         )
 
     def is_over(self, state: State) -> bool:
-        """Return whether no iteration follows."""
+        """Return whether the iteration ends at `state`."""
         reached = self.stopping.reached(state.history[-1])
         return reached or self.stopping.is_stuck(state.history)
 
     def solution(self, state: State, tried: _Point | None = None) -> Solution:
-        """Return the best W; `tried` is the last one, if that is known."""
+        """Return the solution with the best W; `tried` is the point of the last W, if available."""
         best = state.best
         published = self.stopping.tol is not None
         point = tried if tried is not None and tried.W is best.W else None
-        # By the published rule W has the eigengap of the Phi that it was made of, else of its own.
-        # In either case all comes from one kind of pass: a run that was cut off has the same bits.
+        # By the published rule the eigengap is that of the Phi whose eigenvectors W has, otherwise
+        # that of Phi(W). In either case one kind of pass computes all numbers, so that a run that
+        # was interrupted comes to the same bits.
         if point is None or point.is_whole == published:
             evaluate = self.operator.gradient if published else self.operator.phi
             point = _Point(best.W, evaluate(best.W))
         W, values, product = rayleigh_ritz(best.W, point.product)
         following = best.following
         if not published or not np.isfinite(following):
-            following = self._following(point)
+            following = self._next_eigenvalue(point)
         return Solution(
             W=W,
             eigenvalues=values,
@@ -193,7 +195,7 @@ class _Run:
             in_double=point.evaluation.noise <= DOUBLE_NOISE,
         )
 
-    def _following(self, point: _Point) -> float:
+    def _next_eigenvalue(self, point: _Point) -> float:
         """Return the largest eigenvalue of Phi outside of W."""
         evaluation = point.evaluation if point.is_whole else self.operator.phi(point.W)
         return largest_eigenvalue_outside(evaluation.matrix, point.W)
@@ -204,8 +206,10 @@ class _Run:
             return Status.FLAT
         published = self.stopping.tol is not None
         if record.settled and (published or state.best is state.current):
-            near = point.residual <= (RESIDUAL if self.stopping.claims_convergence else _AT_POINT)
-            return Status.CONVERGED if near else Status.TOLERANCE
+            converged = point.residual <= (
+                RESIDUAL if self.stopping.claims_convergence else _STATIONARY
+            )
+            return Status.CONVERGED if converged else Status.TOLERANCE
         if self.stopping.is_spent(record.iteration, record.seconds):
             spent = record.iteration >= self.stopping.max_iter
             return Status.MAX_ITER if spent else Status.OVER_CAP
@@ -213,10 +217,10 @@ class _Run:
 
 
 def one_step_agrees(operator: Operator, solution: Solution) -> bool:
-    """Return whether one spectral step tells nothing against a claim that W is stationary.
+    """Return whether one spectral step does not refute that W is stationary.
 
-    Where the step would leave W, because Phi has a larger eigenvalue outside of W than within, it
-    tells nothing at all: `verify` looks further ahead there.
+    If the step would leave W, because Phi has a larger eigenvalue outside of W than within, it
+    decides nothing: `verify_maximum` then takes more steps.
     """
     if relative_residual(solution.W, solution.product) > RESIDUAL:
         return False
@@ -229,8 +233,8 @@ def one_step_agrees(operator: Operator, solution: Solution) -> bool:
 def spectral_state(operator: Operator, q: int) -> State:
     """Return the state before the first iteration: the leading eigenvectors of Phi0.
 
-    Where Phi0 determines fewer than q of them (c classes give it rank c - 1), only those are
-    taken: the others would be rounding noise, and the first iteration finds q in any case.
+    If Phi0 determines fewer than q of them (with c classes its rank is c - 1), W has only those:
+    others would be rounding noise, and the first iteration computes q in any case.
     """
     phi0 = check_finite(operator.phi0())
     values, W = determined_eigenvectors(phi0, q)
@@ -245,17 +249,17 @@ def spectral_start(operator: Operator, q: int) -> Array:
 
 
 def state_at(W: Array) -> State:
-    """Return the state that begins with W (d, q), of which nothing is known."""
+    """Return the state before the first iteration that starts at W (d, q)."""
     return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
 
 
 def restart_from(solution: Solution) -> State:
-    """Return the state that begins with the W of a solution of a problem that has changed."""
+    """Return the state before the first iteration that starts at the W of another problem."""
     return State.begun(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
 
 
 def continue_from(solution: Solution, W: Array | None = None) -> State:
-    """Return the state that goes on from a solution, or from another W (d, q) in its place."""
+    """Return the state that continues the history of a solution, from its W or another (d, q)."""
     W = solution.W if W is None else W
     start = Candidate(W, solution.eigenvalues, np.nan, -np.inf)
     last = replace(solution.history[-1], settled=False)
@@ -263,28 +267,28 @@ def continue_from(solution: Solution, W: Array | None = None) -> State:
 
 
 def _with_objective(state: State, objective: float) -> State:
-    """Return a state that begins, with J at its W."""
+    """Return the state before the first iteration with J at its W."""
     current = replace(state.current, objective=objective)
-    # The start is a candidate for the best only where it has all q columns.
+    # The start may be the best W only if it has all q columns.
     if current.W.shape[1] < len(current.eigenvalues):
         return replace(state, current=current)
     return replace(state, current=current, best=current, peak=objective)
 
 
-def _advanced(state: State, spectrum: Spectrum, record: Record, slack: float) -> State:
+def _next_state(state: State, spectrum: Spectrum, record: Record, slack: float) -> State:
     tried = Candidate(spectrum.vectors, spectrum.values, spectrum.following, record.objective)
-    # Of what an approximation cannot tell apart the later is the better: it is nearer the end.
+    # If an approximation cannot distinguish two W, prefer the later one: it is nearer convergence.
     best = tried if tried.objective >= state.peak - slack else state.best
     history = (*state.history, record)
     return State(record.iteration, tried, best, history, max(state.peak, record.objective))
 
 
 def _slack(evaluation: Evaluation) -> float:
-    """Return by how much J may be lower and yet be told to be as large."""
+    """Return the decrease of J that approximation and rounding may cause."""
     share = min(evaluation.error / 4, _TIE) if evaluation.approximate else 0.0
     return (share + evaluation.noise) * abs(evaluation.objective)
 
 
 def meets_solver_tolerance(W: Array, product: Array) -> bool:
-    """Return whether W (d, k), with Phi W (d, k), is stationary enough for a solver to end."""
+    """Return whether the residual of W (d, k), with Phi W (d, k), lets the other solvers end."""
     return relative_residual(W, product) <= SOLVER_TOLERANCE

@@ -1,7 +1,7 @@
-"""Uphill on the subspaces by L-BFGS: curvature from the last steps makes the next ones longer.
+"""Riemannian L-BFGS on the Grassmann manifold: J rises in every step.
 
-J rises in every step. Directions are tangents Z (d, k) of W with `W^T Z = 0`; those of earlier
-steps are projected onto the tangents of the present W.
+Directions are tangents Z (d, k) at W, with `W^T Z = 0`. The steps and changes of the slope in
+memory are projected onto the tangent space of the current W. The slope is half of the gradient.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation
 from ism_dask.linalg.eigen import nearest_orthonormal
 
-# Steps whose curvature is remembered.
+# Steps whose curvature is in memory.
 _MEMORY = 20
-# What a step has to gain of what its slope promises.
+# The share of the gain predicted by the slope that a step has to reach.
 _GAIN = 1e-4
-# A step that is too long is cut to this share; and the most cuts.
+# The line search multiplies a step by _CUT, at most _CUTS times.
 _CUT, _CUTS = 0.4, 12
-# The sine by which the first step turns W, and the tangent that no step goes beyond.
+# The spectral norms of the first step and of the longest one. The norm of a step is the tangent of
+# the angle by which it turns W.
 _FIRST, _LONGEST = 0.1, 0.5
-# Curvature that is a smaller share of what its step and change allow is rounding.
+# The curvature along a step is rounding if it is a smaller share of |step| |change of slope|.
 _ROUNDING = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -38,19 +39,19 @@ def lbfgs_ascent(
 ) -> Iterator[tuple[Array, Evaluation]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
-    It ends where no step along the slope raises J any more.
+    The iterator ends when no step along the slope raises J any more.
 
     Parameters
     ----------
     evaluate : callable
         Returns J and Phi W (d, k) at a point.
     W : (d, k) array
-        Where to begin.
+        The first point, which is not yielded.
     now : Evaluation
-        What `evaluate` returns there.
+        The evaluation at W.
     precondition : callable, optional
-        Multiplies a slope (d, k) by a guess of the inverse curvature, up to a factor: a positive
-        definite matrix.
+        Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
+        factor but must be positive definite.
     """
     guess = _identity if precondition is None else precondition
     memory: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
@@ -60,38 +61,38 @@ def lbfgs_ascent(
         if not np.sum(direction * uphill) > 0:
             memory.clear()
             direction = _tangent(W, _direction(uphill, memory, guess))
-        found = _searched(evaluate, W, now, direction, float(np.sum(direction * uphill)))
-        if found is None:
+        move = _line_search(evaluate, W, now, direction, float(np.sum(direction * uphill)))
+        if move is None:
             if not memory:
                 return
-            memory.clear()  # curvature that is out of date; the slope itself may still lead up
+            memory.clear()  # its curvature may be out of date: try the slope itself
             continue
-        step, W, now = found
+        step, W, now = move
         before, uphill = _tangent(W, uphill), _tangent(W, now.matrix)
-        earlier = [(_tangent(W, each), _tangent(W, change)) for each, change in memory]
+        pairs = [(_tangent(W, each), _tangent(W, change)) for each, change in memory]
         memory.clear()
-        memory.extend((each, change) for each, change in earlier if _curved(each, change))
+        memory.extend((each, change) for each, change in pairs if _is_concave(each, change))
         pair = _tangent(W, step), before - uphill
-        if _curved(*pair):
+        if _is_concave(*pair):
             memory.append(pair)
         yield W, now
 
 
-def _searched(
+def _line_search(
     evaluate: Callable[[Array], Evaluation],
     W: Array,
     now: Evaluation,
     direction: Array,
     slope: float,
 ) -> tuple[Array, Array, Evaluation] | None:
-    """Return a step, the point that it leads to and J there, or None where J does not rise."""
+    """Return a step, its end point and the evaluation there, or None if no length raises J."""
     share = min(1.0, _LONGEST / max(float(np.linalg.norm(direction, 2)), _TINY))
     for _ in range(_CUTS):
         point = nearest_orthonormal(W + share * direction)
-        there = evaluate(point)
-        # Along the direction J rises at first by twice the slope.
-        if there.objective > now.objective + _GAIN * share * slope:
-            return share * direction, point, there
+        evaluation = evaluate(point)
+        # The slope is half of the gradient, so J rises at first by twice this.
+        if evaluation.objective > now.objective + _GAIN * share * slope:
+            return share * direction, point, evaluation
         share *= _CUT
     return None
 
@@ -101,20 +102,20 @@ def _identity(Z: Array) -> Array:
 
 
 def _direction(uphill: Array, memory: deque[tuple[Array, Array]], guess: Precondition) -> Array:
-    """Return the slope times the inverse curvature: a guess that the memory corrects."""
+    """Return the slope times the inverse curvature, by the two-loop recursion of L-BFGS."""
     if not memory:
         direction = guess(uphill)
         return direction * (_FIRST / max(float(np.linalg.norm(direction, 2)), _TINY))
-    direction, shares = uphill, []
+    direction, coefficients = uphill, []
     for step, change in reversed(memory):
-        share = float(np.sum(step * direction) / np.sum(step * change))
-        direction = direction - share * change
-        shares.append(share)
+        coefficient = float(np.sum(step * direction) / np.sum(step * change))
+        direction = direction - coefficient * change
+        coefficients.append(coefficient)
     step, change = memory[-1]
     direction = guess(direction) * float(np.sum(step * change) / np.sum(change * guess(change)))
-    for (step, change), share in zip(memory, reversed(shares), strict=True):
-        back = float(np.sum(change * direction) / np.sum(step * change))
-        direction = direction + step * (share - back)
+    for (step, change), coefficient in zip(memory, reversed(coefficients), strict=True):
+        correction = float(np.sum(change * direction) / np.sum(step * change))
+        direction = direction + step * (coefficient - correction)
     return direction
 
 
@@ -122,7 +123,7 @@ def _tangent(W: Array, Z: Array) -> Array:
     return Z - W @ (W.T @ Z)
 
 
-def _curved(step: Array, change: Array) -> bool:
-    """Return whether J bends down along a step, so that its curvature can be used."""
+def _is_concave(step: Array, change: Array) -> bool:
+    """Return whether J is concave along a step, so that L-BFGS can use its curvature."""
     size = float(np.linalg.norm(step) * np.linalg.norm(change))
     return float(np.sum(step * change)) > _ROUNDING * size > 0

@@ -1,7 +1,8 @@
-"""What a claim of convergence asks beside a small residual: that no way up leads on from W.
+"""Second-order check of a converged W: that neither an ascent nor spectral steps lead further up.
 
-A W can be stationary and yet not stay: at a saddle of J, or at a maximum that the spectral step
-leaves because Phi has larger eigenvalues outside of W than within. Both are found out by trying.
+A stationary W need not be the end of the iteration. It may be a saddle point of J, or a maximum
+that the spectral step leaves because Phi has larger eigenvalues outside of W than within. The check
+tries both ways to leave W.
 """
 
 from __future__ import annotations
@@ -18,37 +19,38 @@ from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping import GAIN, HORIZON
 from ism_dask.solvers.time_limit import TimeLimited
 
-# Products with the second derivative of J: extreme eigenvalues show within so many.
+# Steps of Lanczos, each with one product with the second derivative of J: enough to estimate its
+# extreme eigenvalues.
 _PRODUCTS = 12
-# The step of a finite difference, for exact engines and for those whose answers vary a little.
+# The step of a finite difference, for exact and for approximate engines, whose error varies with W.
 _STEP, _COARSE_STEP = 1e-5, 0.03
-# Differences of eigenvalues below this share of the largest are taken to be that large.
+# Differences of eigenvalues are taken to be at least this share of the largest difference.
 _LEAST_GAP = 1e-3
-# An eigenvalue of the step's derivative beyond 1 by no more than this grows by little in so many
-# steps as the claim looks ahead.
+# An eigenvalue of the derivative of the spectral step may exceed 1 in size by this much: within the
+# `HORIZON` of `converged` the growth stays small.
 _GROWTH = 0.05
-# How far W is moved along a direction in which J rises, as angles.
+# The angles by which W is moved along a direction in which J rises.
 _MOVES = (0.5, 0.2, 0.05)
-# The share of what the claim allows that is worth going on for.
+# The share of the gain that `converged` tolerates from which the search continues.
 _CAUTION = 0.3
-# What is left of a vector is rounding where it is a smaller share.
-_NOTHING = 1e-6
-# How far W is moved where the spectral step would leave it by itself, in many small steps.
+# The remainder of an orthogonalised vector is rounding if it is a smaller share of the vector.
+_NEGLIGIBLE = 1e-6
+# The displacement of W if the spectral step would leave it by itself, but in many small steps.
 _NUDGE = 0.03
-# Subspaces nearer than this are the same one again.
+# Subspaces with a smaller sine between them are equal.
 _SAME = 1e-3
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What trying to leave W came to.
+    """The result of trying to leave W.
 
     Attributes
     ----------
     better : (d, q) array or None
-        A W from which J rises above that of the solution, if one was found.
+        A W with a larger J than the solution, or None.
     certain : bool
-        Whether what was tried came to an end, so that nothing better lies further on.
+        Whether the spectral steps came to an end, so that more of them lead to nothing better.
     objective : float
         J of the better W.
     """
@@ -59,34 +61,34 @@ class Verdict:
 
 
 def verify_maximum(operator: TimeLimited, solution: Solution, horizon: int = HORIZON) -> Verdict:
-    """Try to leave the W of a solution uphill, and by up to `horizon` spectral steps.
+    """Return whether an ascent, or up to `horizon` spectral steps, lead from W to a larger J.
 
     Raises
     ------
     TimeIsUpError
-        When the time is up before the verdict is known.
+        When the time limit is reached before the verdict.
     """
-    local = _SecondOrderModel.of(operator, solution)
-    ends = local.extremes()
-    if ends.largest > _GROWTH:
-        moved = _highest(operator, solution, ends.upward)
+    model = _SecondOrderModel.of(operator, solution)
+    extremes = model.extremes()
+    if extremes.largest > _GROWTH:
+        moved = _best_along(operator, solution, extremes.upward)
         if moved is not None:
             return Verdict(moved)
-    if local.leaves:
-        return _looked_ahead(operator, solution, solution.W, horizon)
-    if ends.least > -2.0 - _GROWTH:
+    if model.leaves:
+        return _after_spectral_steps(operator, solution, solution.W, horizon)
+    if extremes.least > -2.0 - _GROWTH:
         return Verdict()
-    # The step turns W over, further each time: to either side it may come to another end.
-    unit = ends.across / np.linalg.norm(ends.across, 2)
+    # The spectral step overshoots W, further each time: on either side it may converge elsewhere.
+    unit = extremes.across / np.linalg.norm(extremes.across, 2)
     sides = (nearest_orthonormal(solution.W + side * unit) for side in (_NUDGE, -_NUDGE))
-    verdicts = [_looked_ahead(operator, solution, side, horizon) for side in sides]
+    verdicts = [_after_spectral_steps(operator, solution, side, horizon) for side in sides]
     best = max(verdicts, key=lambda verdict: verdict.objective)
     return replace(best, certain=all(verdict.certain for verdict in verdicts))
 
 
 @dataclass(frozen=True)
 class _Extremes:
-    """The least and the largest eigenvalue of a scaled second derivative, and their directions."""
+    """The smallest and largest eigenvalue of a scaled second derivative, and their directions."""
 
     least: float
     largest: float
@@ -96,11 +98,11 @@ class _Extremes:
 
 @dataclass(frozen=True)
 class _SecondOrderModel:
-    """J near a stationary W, to the second order.
+    """J near a stationary W, to second order.
 
-    Directions Z (d, q) with `W^T Z = 0` are told in eigenvectors of Phi, and scaled so that the
-    spectral step's own pull back to W is 1: the derivative of that step then has the eigenvalues
-    of the second derivative of J, plus 1.
+    Directions Z (d, q) with `W^T Z = 0` are written in eigenvectors of Phi, and scaled so that the
+    spectral step by itself would return to W at rate 1. The eigenvalues of the derivative of the
+    step are then those of the second derivative of J, plus 1.
     """
 
     operator: Operator
@@ -111,14 +113,14 @@ class _SecondOrderModel:
 
     @classmethod
     def of(cls, operator: TimeLimited, solution: Solution) -> _SecondOrderModel:
-        """Look at Phi at W."""
+        """Return the model at the W of a solution; this computes Phi once."""
         W = solution.W
         evaluation = operator.phi(W)
         basis = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-        inner, turn = scipy.linalg.eigh(basis.T @ check_finite(evaluation.matrix) @ basis)
-        gaps = solution.eigenvalues - inner[:, None]
+        values, rotation = scipy.linalg.eigh(basis.T @ check_finite(evaluation.matrix) @ basis)
+        gaps = solution.eigenvalues - values[:, None]
         step = _COARSE_STEP if evaluation.approximate else _STEP
-        return cls(operator, solution, basis @ turn, gaps, step)
+        return cls(operator, solution, basis @ rotation, gaps, step)
 
     @property
     def leaves(self) -> bool:
@@ -131,26 +133,26 @@ class _SecondOrderModel:
         return np.sqrt(np.maximum(sizes, _LEAST_GAP * sizes.max()))
 
     def extremes(self) -> _Extremes:
-        """Return the ends of the scaled second derivative of J, by a few steps of Lanczos."""
+        """Return the extreme eigenpairs of the scaled second derivative of J, by Lanczos."""
         rng = np.random.default_rng(0)
         vectors: list[Array] = []
         images: list[Array] = []
-        following = self._drawn(rng)
+        following = self._random_direction(rng)
         for _ in range(min(_PRODUCTS, self.gaps.size)):
-            vectors.append(_outside_of(vectors, following))
+            vectors.append(_orthogonalised(vectors, following))
             images.append(self._product(vectors[-1]))
-            following = _outside_of(vectors, images[-1])
+            following = _orthogonalised(vectors, images[-1])
             if not following.any():
-                # These are all that can be reached from there: go on from elsewhere.
-                following = self._drawn(rng)
+                # The vectors span an invariant subspace: continue from another random direction.
+                following = self._random_direction(rng)
         basis, product = np.array(vectors).T, np.array(images).T
         small = basis.T @ product
         values, mix = scipy.linalg.eigh((small + small.T) / 2)
         across, upward = (self._direction(basis @ mix[:, end]) for end in (0, -1))
         return _Extremes(float(values[0]), float(values[-1]), across, upward)
 
-    def _drawn(self, rng: np.random.Generator) -> Array:
-        """Return a random direction, drawn in coordinates of W: others hang on rounding."""
+    def _random_direction(self, rng: np.random.Generator) -> Array:
+        """Draw a random direction in the coordinates of W, which do not depend on rounding."""
         return (self.outside.T @ rng.normal(size=self.solution.W.shape)).ravel()
 
     def _product(self, vector: Array) -> Array:
@@ -160,7 +162,7 @@ class _SecondOrderModel:
         size = float(np.linalg.norm(Z))
         step = self.step / size
         there = self.operator.gradient(nearest_orthonormal(W + step * Z)).matrix
-        # Half of the derivative of the slope, less what turns W within its own span.
+        # The derivative of Phi(W) W, minus the part that rotates W within its own span.
         change = (there - product) / step - Z @ (W.T @ product)
         return np.asarray((self.outside.T @ change / self._scales).ravel())
 
@@ -169,14 +171,14 @@ class _SecondOrderModel:
         return np.asarray(self.outside @ scaled)
 
 
-def _highest(operator: TimeLimited, solution: Solution, direction: Array) -> Array | None:
-    """Return the W of largest J along a direction and against it, if that is above the solution's.
+def _best_along(operator: TimeLimited, solution: Solution, direction: Array) -> Array | None:
+    """Return the W of largest J along a direction and its opposite, or None if no J is larger.
 
-    Where J is known but for an error, it has to be above by more than that.
+    J has to exceed that of the solution by more than a share, because it may have an error.
     """
     unit = direction / np.linalg.norm(direction, 2)
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
-    # A saddle that is all but flat may show its rise in small steps only.
+    # Near a saddle point that is almost flat J may rise in small steps only.
     for angle in (sign * move for move in _MOVES for sign in (1.0, -1.0)):
         W = nearest_orthonormal(solution.W + np.tan(angle) * unit)
         objective = operator.gradient(W).objective
@@ -185,13 +187,15 @@ def _highest(operator: TimeLimited, solution: Solution, direction: Array) -> Arr
     return best
 
 
-def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array, horizon: int) -> Verdict:
-    """Return what spectral steps from W (d, q), the solution's or near it, come to.
+def _after_spectral_steps(
+    operator: TimeLimited, solution: Solution, W: Array, horizon: int
+) -> Verdict:
+    """Return the verdict of spectral steps from W (d, q), the solution's or one near it.
 
-    They come to an end where they come to a subspace again: what follows is the same again.
+    The steps end if they return to an earlier subspace, because they would repeat from there.
     """
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
-    evaluation, passed = operator.phi(W), [W]
+    evaluation, visited = operator.phi(W), [W]
     for _ in range(horizon):
         W = leading_eigenpairs(
             check_finite(evaluation.matrix),
@@ -203,17 +207,17 @@ def _looked_ahead(operator: TimeLimited, solution: Solution, W: Array, horizon: 
         evaluation = operator.phi(W)
         if evaluation.objective > highest:
             best, highest = W, evaluation.objective
-        if any(subspace_sine(before, W) < _SAME for before in passed[1:]):
+        if any(subspace_sine(before, W) < _SAME for before in visited[1:]):
             return Verdict(best, objective=highest)
-        passed.append(W)
+        visited.append(W)
     return Verdict(best, certain=False, objective=highest)
 
 
-def _outside_of(vectors: list[Array], vector: Array) -> Array:
-    """Return what `vector` has outside of orthonormal vectors, of length 1; zeros for nothing."""
-    size, left = float(np.linalg.norm(vector)), vector
-    for _ in range(2):  # once more, for the rounding of the first time
+def _orthogonalised(vectors: list[Array], vector: Array) -> Array:
+    """Return `vector` made orthogonal to orthonormal vectors, of length 1, or zeros."""
+    size, remainder = float(np.linalg.norm(vector)), vector
+    for _ in range(2):  # the second time removes the rounding of the first
         for each in vectors:
-            left = left - (each @ left) * each
-    length = float(np.linalg.norm(left))
-    return np.asarray(left / length) if length > _NOTHING * size else np.zeros_like(vector)
+            remainder = remainder - (each @ remainder) * each
+    length = float(np.linalg.norm(remainder))
+    return np.asarray(remainder / length) if length > _NEGLIGIBLE * size else np.zeros_like(vector)

@@ -1,7 +1,7 @@
-"""How the best W is looked for: the fixed point of an iteration is a local maximum, one of several.
+"""Multistart search for the W of largest J, because a run of a solver ends at a local maximum.
 
-Beside one run from the spectral start there are more starts, wider kernels to begin with, and
-steps of the second order to end with.
+Beside one run from the spectral start the search offers random starts, continuation from wider
+kernels, and refinement by Newton steps.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
-# What eigenvalues may change by where a W is only to begin with.
+# The tolerance of ISM for a W that serves as a warm start.
 _LOOSE = 0.03
-# The same, where that W is all but the last one.
+# The same for a warm start that is nearly the solution.
 _COARSE = 1e-4
-# How much wider kernels are, one after the other, before they are as wide as asked.
+# Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
-# Products of one Phi above which a W that was chosen already is left by fewer spectral steps.
+# If one Phi costs more than this, n^2 d, the check of a W from a selection takes fewer spectral
+# steps.
 _COSTLY, _SHORT_HORIZON = 2e8, 2
-# How often an iteration may go on from a W that is found beside the one it ended at. Each raises J.
-_DETOURS = 20
+# How often a converged run may continue from a better W that the check finds. Each time J rises.
+_MOST_CONTINUATIONS = 20
 
 
 @dataclass(frozen=True)
 class MultistartSearch:
-    """A way to look for the W of largest J.
+    """The parameters of a search for the W of largest J.
 
     Attributes
     ----------
     engine : str
         A name in `ENGINES`, or "auto".
     stopping : Stopping
-        Its `max_seconds` are for all of it.
+        Its `max_seconds` are the time limit of the whole search.
     solver : Solver
     n_init : int
-        Starts: the spectral one, and so many less one drawn at random. ISM takes all to a loose
-        tolerance, and `solver` the one with the largest J to the end.
+        Number of starts: the spectral one and `n_init - 1` random ones. ISM solves all of them to a
+        loose tolerance, and `solver` fully solves the one with the largest J.
     continuation : bool
         Whether to begin with kernels of larger width.
     refine : bool
-        Whether to end with steps of the second order.
+        Whether to end with Newton steps.
     precondition : callable, optional
-        Where a selection chose the W to begin with: multiplies slopes of J by a guess of the
-        inverse curvature. Then ISM begins with steps along the slope, which end at the nearest
-        maximum: spectral steps may leave for another. And W keeps to the directions in which the
-        rows vary.
+        Given if a selection chose the initial W; multiplies gradients of J by an estimate of the
+        inverse curvature. ISM then begins with gradient steps, which end at the nearest maximum,
+        while spectral steps may leave for another. W uses only directions in which the rows vary.
     on_iteration : callable, optional
-        Called with the state after each iteration of the last run, which all others lead to.
+        Called with the state after each iteration of the last run, which the other runs prepare.
     """
 
     engine: str
@@ -84,12 +84,12 @@ class MultistartSearch:
 
     @property
     def chosen(self) -> bool:
-        """Whether a selection chose the W to begin with."""
+        """Whether a selection chose the initial W."""
         return self.precondition is not None
 
     @property
     def climbs(self) -> bool:
-        """Whether it begins with steps along the slope, from a W that a selection chose."""
+        """Whether the search begins with gradient steps, from a W that a selection chose."""
         return self.chosen and self.solver.by_change and self.stopping.tol is None
 
     def run(
@@ -99,33 +99,34 @@ class MultistartSearch:
         state: State | None = None,
         saved_fit: CheckpointedFit | None = None,
     ) -> tuple[Engine, Solution]:
-        """Return W (d, q), from `state` on if there is one, and the engine that it came by.
+        """Return the best solution, with W (d, q), and its engine.
 
-        What looks further than one run from there never returns less than that run: both are
-        solved to the end. The `saved_fit` takes each run of a solver as a leg.
+        The search starts at `state` if that is given. With continuation or random starts J is never
+        below that of a single run, because the search solves that run fully, too. `saved_fit` saves
+        each solver run.
         """
         saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
         run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
         looks_further = self.continuation or self.n_init > 1
         watcher = None if looks_further else self.on_iteration
-        found = [run.attempted(problem, partial(run.solved, state=state, watcher=watcher))]
+        results = [run.attempted(problem, partial(run.solved, state=state, watcher=watcher))]
         if looks_further and not run.time_is_up:
-            found.append(self._further(run, problem, state))
-        # Of equals the later one, which was told of.
-        return max(reversed(found), key=lambda pair: pair[1].objective)
+            results.append(self._with_more_starts(run, problem, state))
+        # If J is equal, return the later one, whose iterations were reported to the watcher.
+        return max(reversed(results), key=lambda pair: pair[1].objective)
 
-    def _further(
+    def _with_more_starts(
         self, run: _SearchRun, problem: Problem, state: State | None
     ) -> tuple[Engine, Solution]:
-        """Return what wider kernels, or random starts, lead to."""
+        """Return the solution by continuation from wider kernels, or by random starts."""
         wider_state = state
-        for wider in self._wider(problem):
+        for wider in self._wider_problems(problem):
             _, solution = run.attempted(wider, partial(run.loosely, state=wider_state))
             wider_state = restart_from(solution)
         return run.attempted(problem, partial(run.from_the_best, state=wider_state))
 
-    def _wider(self, problem: Problem) -> Iterator[Problem]:
-        """Return the problem with kernels of larger width, where it has one."""
+    def _wider_problems(self, problem: Problem) -> Iterator[Problem]:
+        """Yield the problem with kernels of larger width, if the kernel has a width."""
         for factor in _WIDER if self.continuation else ():
             kernel = problem.kernel.widened(factor)
             if kernel != problem.kernel:
@@ -134,7 +135,7 @@ class MultistartSearch:
 
 @dataclass(frozen=True)
 class _SearchRun:
-    """One search, which began so many seconds after the fit."""
+    """One search with its problem; `began` is the fit's clock when the search began, in seconds."""
 
     search: MultistartSearch
     problem: Problem
@@ -145,23 +146,23 @@ class _SearchRun:
     def attempted(
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
-        """Return what `work` makes of the first engine that does not decline on the way."""
+        """Return the result of `work` with the first engine that does not decline."""
         engines = candidate_engines(self.search.engine, problem, self.q, climbs=self.search.chosen)
         return first_that_serves(engines, work)
 
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
-        """Return a W to begin with: by ISM whatever the solver, for it is near in a few turns."""
-        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._left().max_seconds)
+        """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
+        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._stopping_now().max_seconds)
         operator = PaddedOperator(engine, self._constant)
         solution = self.saved_fit.run_or_restore(
-            lambda known, tell: solve(
-                operator, self.q, loose, on_iteration=tell, state=known or state
+            lambda saved, save: solve(
+                operator, self.q, loose, on_iteration=save, state=saved or state
             )
         )
         return engine, solution
 
     def from_the_best(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
-        """Return what the best of some starts leads to, the given one among them."""
+        """Return the solution from the start of largest J, among random ones and `state`."""
         if self.search.n_init > 1:
             tried = [] if state is None else [self.loosely(engine, state)[1]]
             for start in self._random_starts():
@@ -174,33 +175,33 @@ class _SearchRun:
     def solved(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> tuple[Engine, Solution]:
-        """Return what the solver comes to, as near to the true kernel as its claim asks."""
-        kept: tuple[Engine, Solution] | None = None
-        state = self._coarsely(engine, state)
+        """Return the solution by an engine that is accurate enough for the status "converged"."""
+        result: tuple[Engine, Solution] | None = None
+        state = self._coarse_start(engine, state)
         while True:
             try:
-                solution = self._complete(engine, state, watcher)
+                solution = self._with_true_status(engine, state, watcher)
             except DeclinedError:
-                if kept is None:
+                if result is None:
                     raise
-                return kept
-            kept = engine, solution
+                return result
+            result = engine, solution
             finer = self._finer(engine, solution)
             if finer is None:
-                return kept
+                return result
             engine, state = finer, continue_from(solution)
 
-    def _coarsely(self, engine: Engine, state: State | None) -> State | None:
-        """Return a W to begin with by fewer rows, where the engine has a part that sees those."""
+    def _coarse_start(self, engine: Engine, state: State | None) -> State | None:
+        """Return a warm start from fewer rows, if the engine has a coarser one for them."""
         chosen = state is not None and self.search.climbs and not state.history
         coarse = engine.coarser() if state is None or chosen else None
         if coarse is None:
             return state
-        first = self._coarsely(coarse, state)
+        first = self._coarse_start(coarse, state)
         operator = PaddedOperator(coarse, self._constant)
         if first is not None and chosen:
-            return restart_from(self._climbed(operator, first, None))
-        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._left().max_seconds)
+            return restart_from(self._ascend(operator, first, None))
+        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._stopping_now().max_seconds)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
@@ -208,32 +209,32 @@ class _SearchRun:
         return restart_from(self.saved_fit.run_or_restore(leg))
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
-        """Return an engine that is nearer to the true kernel, where the solution calls for it."""
-        # Another choice of landmarks makes a jump of J, and a swing of W.
-        short = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
+        """Return an engine that is nearer to the true kernel, if the solution needs one."""
+        # Landmarks that change from W to W make J jump, and W may then alternate between two.
+        insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
             engine.approximate and solution.status is Status.SWINGS
         )
-        return engine.finer() if short and not self.time_is_up else None
+        return engine.finer() if insufficient and not self.time_is_up else None
 
-    def _complete(
+    def _with_true_status(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
-        solution = with_true_residual(engine, self._verified(engine, state, watcher))
+        solution = with_true_residual(engine, self._solve_and_verify(engine, state, watcher))
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             return replace(solution, status=Status.APPROXIMATE)
         return solution
 
-    def _verified(
+    def _solve_and_verify(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
-        """Return what the solver comes to, and goes on to as long as a way up leads on."""
+        """Return the solution of the solver, continued while the check finds a better W."""
         operator = PaddedOperator(engine, self._constant)
-        for _ in range(_DETOURS):
-            solution = self._solved_once(operator, state, watcher)
+        for _ in range(_MOST_CONTINUATIONS):
+            solution = self._solve_once(operator, state, watcher)
             if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
                 return solution
             try:
-                limited = TimeLimited(operator, self._left())
+                limited = TimeLimited(operator, self._stopping_now())
                 verdict = verify_maximum(limited, solution, self._horizon)
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
@@ -243,77 +244,77 @@ class _SearchRun:
             state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
 
-    def _solved_once(
+    def _solve_once(
         self,
         operator: PaddedOperator,
         state: State | None,
         watcher: Callable[[State], None] | None,
     ) -> Solution:
-        """Return what the solver comes to, by steps along the slope and refinement if need be."""
+        """Return the solution of the solver, with gradient steps and refinement if needed."""
         if state is not None and self.search.climbs:
-            solution = self._climbed(operator, state, watcher)
+            solution = self._ascend(operator, state, watcher)
             if solution.status not in (Status.MAX_ITER, Status.STALLED):
                 return self._refined(operator, solution)
-            # Where an engine's J jumps from W to W no step may raise it; spectral steps go on.
+            # If J of an engine jumps from W to W, perhaps no gradient step raises it: continue with
+            # spectral steps.
             state = continue_from(solution)
-        solution = self._followed(self.search.solver, operator, state, watcher)
-        # Where Gamma has negative parts, J has no need of dependence to rise: a W of which all
-        # rows are unlike does as well. Its maximum is nothing to be sought before the end.
+        solution = self._run_solver(self.search.solver, operator, state, watcher)
+        # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
+        # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
         climbs = self.problem.gamma.is_psd or self.search.stopping.tol is None
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
-            solution = self._climbed(operator, continue_from(solution), watcher)
+            solution = self._ascend(operator, continue_from(solution), watcher)
         return self._refined(operator, solution)
 
     @property
     def _constant(self) -> int:
-        """How many constant directions W may use: its q columns, and one for the eigengap.
+        """How many constant directions W may use: as many as its columns, and one for the eigengap.
 
-        None where W was chosen by its neighbours. Under a width below the one of largest J, J
-        rises where W turns into directions that are constant: that scales the features down, and
-        says nothing of y.
+        The number is 0 if a selection chose W. With a width below the one of largest J, J rises if
+        W turns into constant directions: that scales the features down and explains nothing of y.
         """
         return 0 if self.search.chosen else self.q + 1
 
     @property
     def _horizon(self) -> int:
-        """How many spectral steps are worth looking ahead by.
+        """How many spectral steps the check of a maximum takes.
 
-        Each costs n^2 d. From a W that was chosen by its neighbours, among several widths, they
-        lead to a higher maximum only by chance.
+        Each costs n^2 d. From a W that a selection chose among several widths, they lead to a
+        higher maximum only by chance.
         """
         size = self.problem.shards.n_rows**2 * self.problem.d
         return _SHORT_HORIZON if self.search.climbs and size > _COSTLY else HORIZON
 
-    def _climbed(
+    def _ascend(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
     ) -> Solution:
-        """Return what steps along the slope come to, the first ones in the rows' precision."""
+        """Return the solution of gradient steps, the first of them in the precision of the rows."""
         engine = operator.engine
         rough = PaddedOperator(engine, self._constant, rough=True)
         W = state.current.W[: engine.problem.d]
         noise = engine.resolution(W)
-        uphill = partial(self._followed, precondition=self.search.precondition)
+        ascend = partial(self._run_solver, precondition=self.search.precondition)
         if noise > RESIDUAL:
-            # Steps that gain less than the error of J may lead anywhere along a ridge.
+            # Steps that gain less than the error of J may wander along a ridge.
             still = engine.value(W).standard_error
-            solution = uphill(APPROACH, rough, state, watcher, rest=noise, still=still)
+            solution = ascend(APPROACH, rough, state, watcher, rest=noise, still=still)
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             return solution if ended else replace(solution, status=Status.APPROXIMATE)
         if engine.double is not engine:
-            state = continue_from(uphill(APPROACH, rough, state, watcher))
-        solution = uphill(CLIMB, operator, state, watcher)
+            state = continue_from(ascend(APPROACH, rough, state, watcher))
+        solution = ascend(CLIMB, operator, state, watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
 
     def _refined(self, operator: PaddedOperator, solution: Solution) -> Solution:
-        """Return the solution after steps of the second order, if they are wanted."""
+        """Return the solution after Newton steps, if `refine` is set and there is time."""
         if not self.search.refine or solution.status is Status.OVER_CAP:
             return solution
-        return refine_by_newton(operator, solution, self._left())
+        return refine_by_newton(operator, solution, self._stopping_now())
 
-    def _followed(
+    def _run_solver(
         self,
         solver: Solver,
         operator: PaddedOperator,
@@ -321,8 +322,8 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
         **options: Any,
     ) -> Solution:
-        """Return what a solver comes to, from where it is known to have been if it can."""
-        stopping = self._left(state)
+        """Return the solution of a solver, continued from its saved state if it can resume."""
+        stopping = self._stopping_now(state)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             def note(state: State) -> None:
@@ -349,16 +350,19 @@ class _SearchRun:
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
             yield state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))
 
-    def _left(self, state: State | None = None) -> Stopping:
-        """Return when to stop what begins now, at `state`, whose seconds count already."""
-        left = self.search.stopping.after(self._seconds)
-        if left.max_seconds is not None:
-            left = replace(left, max_seconds=left.max_seconds + _seconds_of(state))
-        return left
+    def _stopping_now(self, state: State | None = None) -> Stopping:
+        """Return the stopping rule for a run that begins now, with the time left.
+
+        The run counts the seconds in the history of `state`, which are past: add them.
+        """
+        stopping = self.search.stopping.after(self._seconds)
+        if stopping.max_seconds is not None:
+            stopping = replace(stopping, max_seconds=stopping.max_seconds + _seconds_of(state))
+        return stopping
 
     @property
     def time_is_up(self) -> bool:
-        """Whether no run may begin any more."""
+        """Whether the time limit allows no further run."""
         return self.search.stopping.time_is_up(self._seconds)
 
     @property

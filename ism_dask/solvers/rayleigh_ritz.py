@@ -1,4 +1,4 @@
-"""A W told in its own eigenvectors: what there is to say of one that no iteration ended with."""
+"""Rayleigh-Ritz: rotate W so that W^T Phi W is diagonal, and report eigenvalues and eigengap."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside, rayleigh_ritz
 
 @dataclass(frozen=True)
 class RitzPairs:
-    """A subspace and what Phi does in it and beside it: fields as those of a `Solution`.
+    """The Ritz pairs of Phi in the span of a W, for solvers that do not compute eigenpairs.
+
+    The fields have the names of those of a `Solution`.
 
     Attributes
     ----------
     W : (d, q) array
-        Turned so that `W^T Phi W` is diagonal.
+        Rotated so that `W^T Phi W` is diagonal.
     eigenvalues : (q,) array
-        Its diagonal, falling.
+        The diagonal of `W^T Phi W`, in decreasing order.
     eigengap : float
-        The smallest of them minus the largest eigenvalue of Phi outside of W. Negative where the
-        iteration would leave W.
+        The smallest of these eigenvalues minus the largest eigenvalue of Phi outside of W. It is
+        negative if the spectral step would leave W.
     objective, error : float
         J, and the bound on its relative error.
     product : (d, q) array
@@ -37,7 +39,7 @@ class RitzPairs:
 
     @classmethod
     def of(cls, operator: Operator, W: Array) -> RitzPairs:
-        """Look at W (d, q): one Phi."""
+        """Return the Ritz pairs in the span of W (d, q); this computes Phi once."""
         evaluation = operator.phi(W)
         phi = evaluation.matrix
         W, values, product = rayleigh_ritz(W, phi @ W)

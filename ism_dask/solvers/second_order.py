@@ -1,7 +1,7 @@
-"""A few steps of the second order, from where the spectral iteration has come to.
+"""Refinement of a solution by a few Newton steps in a trust region on the Grassmann manifold.
 
-A trust region on the subspaces: near a maximum each step squares the error, where the iteration
-divides it. One derivative of Phi(W) W is a pass over all pairs of rows.
+Near a maximum each step squares the error, whereas the spectral iteration divides it by a constant.
+Each product with the second derivative of J is a pass over all pairs of rows.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
 
-# Steps at most, and the products with the second derivative that each may take.
+# The most steps, and the most products with the second derivative in each.
 _STEPS, _PRODUCTS = 12, 40
-# There is nothing left to gain below this residual, and this share of J.
+# The refinement ends at this residual, or if the model predicts a gain below this share of J.
 _RESIDUAL, _GAIN = 1e-8, 1e-12
-# Conjugate gradients end when this share of the (squared) slope is left.
+# Conjugate gradients end when the squared residual is this share of the first one.
 _FORCING = 1e-4
-# Angles: what a step may turn W by at first, and at most.
+# The trust-region radius at the start, and its largest value.
 _FIRST_RADIUS, _LAST_RADIUS = 0.3, 1.5
-# Of what the model promises: a step that brings less is not taken, and a shorter one tried; one
-# that brings nearly all lets the next be longer.
+# Shares of the gain that the model predicts. A step that gains less than _LEAST is rejected, and a
+# shorter one tried. After a step that gains more than _MOST the next may be longer.
 _LEAST, _MOST = 0.1, 0.75
 
 
 @dataclass(frozen=True)
 class _QuadraticModel:
-    """J near W, to the second order, along Z (d, q) with `W^T Z = 0`."""
+    """J near W to second order, along tangents Z (d, q) with `W^T Z = 0`."""
 
     operator: TimeLimited
     W: Array
@@ -44,79 +44,80 @@ class _QuadraticModel:
 
     @property
     def slope(self) -> Array:
-        """Half of the gradient of J along the subspaces."""
-        return self._across(self.product)
+        """Half of the Riemannian gradient of J."""
+        return self._tangent(self.product)
 
     def bent(self, Z: Array) -> Array:
-        """Return half of the second derivative of J along Z."""
+        """Return the product of Z with half of the Riemannian Hessian of J."""
         inner = self.W.T @ self.product
-        return self._across(self.operator.curvature(self.W, Z)) - Z @ (inner + inner.T) / 2
+        return self._tangent(self.operator.curvature(self.W, Z)) - Z @ (inner + inner.T) / 2
 
     def gain(self, Z: Array, bent: Array) -> float:
-        """Return by how much J grows along Z."""
+        """Return the gain of J that the model predicts along Z; `bent` is `self.bent(Z)`."""
         return float(np.sum((2 * self.slope + bent) * Z))
 
-    def _across(self, Z: Array) -> Array:
+    def _tangent(self, Z: Array) -> Array:
         return Z - self.W @ (self.W.T @ Z)
 
 
 def refine_by_newton(
     operator: Operator, solution: Solution, stopping: Stopping | None = None
 ) -> Solution:
-    """Return a solution with the W that the steps come to, at no lower J.
+    """Return the solution refined by trust-region steps, at no lower J.
 
-    The history stays that of the iteration. Where that has not settled, these steps may have.
+    The history stays that of the iteration. The status becomes "converged" if the refined W is
+    stationary, even if the iteration did not converge.
 
     Parameters
     ----------
     operator : Operator
     solution : Solution
     stopping : Stopping, optional
-        Whose `max_seconds` are left for the steps; the best W by then is what is returned.
+        Its `max_seconds` limit the time of the steps. At the limit the best W so far is returned.
     """
-    W, over = solution.W, False
+    W, timed_out = solution.W, False
     try:
-        for better in _climb(TimeLimited(operator, stopping or Stopping()), solution):
+        for better in _trust_region_steps(TimeLimited(operator, stopping or Stopping()), solution):
             W = better
     except TimeIsUpError:
-        over = True
+        timed_out = True
     if W is solution.W:
-        return replace(solution, status=Status.OVER_CAP) if over else solution
+        return replace(solution, status=Status.OVER_CAP) if timed_out else solution
     ritz = RitzPairs.of(operator, W)
-    status = Status.OVER_CAP if over else solution.status
+    status = Status.OVER_CAP if timed_out else solution.status
     if meets_solver_tolerance(ritz.W, ritz.product):
         status = Status.CONVERGED
     return replace(solution, **vars(ritz), status=status)
 
 
-def _climb(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
-    """Yield W (d, q) after each step that is taken."""
+def _trust_region_steps(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
+    """Yield W (d, q) after each accepted step."""
     W, evaluation = solution.W, Evaluation(solution.objective, solution.product)
     radius = _FIRST_RADIUS
     for _ in range(_STEPS):
         if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
             return
         model = _QuadraticModel(operator, W, evaluation.matrix)
-        Z, bent, at_edge = _step(model, radius)
-        promised = model.gain(Z, bent)
-        if not promised > _GAIN * abs(evaluation.objective):
+        Z, bent, at_edge = _truncated_cg(model, radius)
+        predicted = model.gain(Z, bent)
+        if not predicted > _GAIN * abs(evaluation.objective):
             return
-        there = nearest_orthonormal(W + Z)
-        found = operator.gradient(there)
-        share = (found.objective - evaluation.objective) / promised
-        if not share >= _LEAST:  # so that no number is none
+        tried = nearest_orthonormal(W + Z)
+        at_tried = operator.gradient(tried)
+        share = (at_tried.objective - evaluation.objective) / predicted
+        if not share >= _LEAST:  # written so that NaN is rejected, too
             radius = 0.25 * float(np.linalg.norm(Z))
             continue
-        W, evaluation = there, found
+        W, evaluation = tried, at_tried
         yield W
         if share > _MOST and at_edge:
             radius = min(2 * radius, _LAST_RADIUS)
 
 
-def _step(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
-    """Return the step that the model likes best, its bend, and whether the radius cut it short.
+def _truncated_cg(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
+    """Return the step that maximises the model, its `bent`, and whether it ends at the radius.
 
-    Conjugate gradients after Steihaug and Toint.
+    These are truncated conjugate gradients after Steihaug and Toint.
     """
     residual = model.slope
     Z, bent = np.zeros_like(residual), np.zeros_like(residual)
@@ -127,7 +128,7 @@ def _step(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
         curve = -float(np.sum(along * bend))
         length = size / curve if curve > 0 else np.inf
         if curve <= 0 or np.linalg.norm(Z + length * along) >= radius:
-            length = _to_edge(Z, along, radius)
+            length = _length_to_radius(Z, along, radius)
             return Z + length * along, bent + length * bend, True
         Z, bent = Z + length * along, bent + length * bend
         residual = residual + length * bend
@@ -138,8 +139,8 @@ def _step(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
     return Z, bent, False
 
 
-def _to_edge(Z: Array, along: Array, radius: float) -> float:
-    """Return how far it is from Z along a direction to where steps are `radius` long."""
+def _length_to_radius(Z: Array, along: Array, radius: float) -> float:
+    """Return the length of the move from Z along a direction to a step of norm `radius`."""
     a, b = float(np.sum(along**2)), float(np.sum(Z * along))
     c = float(np.sum(Z**2)) - radius**2
     return (-b + np.sqrt(max(b * b - a * c, 0.0))) / a

@@ -1,4 +1,4 @@
-"""What is kept of the iterations of a rival, so that all solvers start, end and report alike."""
+"""Log of the iterations of a solver other than ISM, so that all start, end and report alike."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
-# The share of J below which other solvers than ISM take it to stand still.
-_STILL = 1e-9
+# The mean change of J, as a share of it, at which other solvers than ISM take J to be on a plateau.
+_PLATEAU = 1e-9
 
 
 class SolverLog:
-    """The iterations of a rival so far.
+    """The iterations so far of a solver other than ISM.
 
     Parameters
     ----------
@@ -36,15 +36,16 @@ class SolverLog:
     q : int
         Columns of W.
     stopping : Stopping
-        Of which `max_iter` and `max_seconds` count: rivals end by where they are, and not by
-        what eigenvalues change by, which with small steps is little.
+        Only its `max_iter` and `max_seconds` count. The other solvers end by the residual and not
+        by the change of the eigenvalues, which is small if steps are small.
     on_iteration : callable, optional
+        Called with the state after each iteration.
     state : State, optional
-        Whose W to begin with, in place of the spectral start, and whose history goes on.
+        A state whose W is the start, in place of the spectral start, and whose history continues.
     rest : float
-        The residual at which W is an end.
+        The residual at which the solver ends.
     still : float
-        The share of J that it has to change by in the mean of some steps: else W is an end, too.
+        The mean change of J over the last steps, as a share of J, at which the solver ends, too.
 
     Attributes
     ----------
@@ -62,13 +63,13 @@ class SolverLog:
         state: State | None,
         *,
         rest: float = SOLVER_TOLERANCE,
-        still: float = _STILL,
+        still: float = _PLATEAU,
     ) -> None:
         self._operator, self._q, self._rest, self._still = operator, q, rest, still
         self._on_iteration = on_iteration
-        self._capped = TimeLimited(operator, stopping)
+        self._limited = TimeLimited(operator, stopping)
         self.start = _start(operator, q, None if state is None else state.current.W)
-        # It is there whatever time there is: some W has to be returned.
+        # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = operator.gradient(self.start)
         check_finite(self.evaluation.matrix)
         now = _candidate(self.start, self.evaluation)
@@ -78,19 +79,19 @@ class SolverLog:
         self._last, self._begun = self.evaluation, len(history)
 
     def begin_anew(self) -> None:
-        """Forget the steps so far when J is next asked to stand still: another problem begins."""
+        """Begin another subproblem, whose plateau of J does not count the steps so far."""
         self._begun = len(self.state.history)
 
     def evaluate(self, W: Array) -> Evaluation:
-        """Return J and Phi W (d, k) at W (d, k), unless the time is up."""
-        return self._capped.gradient(W)
+        """Return J and Phi W (d, k) at W (d, k), or raise TimeIsUpError at the time limit."""
+        return self._limited.gradient(W)
 
     def curvature(self, W: Array, Z: Array) -> Array:
-        """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), unless the time is up."""
-        return self._capped.curvature(W, Z)
+        """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), or raise TimeIsUpError."""
+        return self._limited.curvature(W, Z)
 
     def note(self, W: Array, evaluation: Evaluation) -> None:
-        """Take W (d, k) as the end of an iteration."""
+        """Record the end of an iteration at W (d, k)."""
         before = self.state
         now = _candidate(W, evaluation)
         padded = np.zeros(max(len(now.eigenvalues), len(before.current.eigenvalues)))
@@ -101,7 +102,7 @@ class SolverLog:
             eigenvalues=tuple(now.eigenvalues.tolist()),
             change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
             angle=subspace_sine(before.current.W, W),
-            seconds=self._earlier + self._capped.seconds,
+            seconds=self._earlier + self._limited.seconds,
             ascent=now.objective >= before.current.objective,
             residual=relative_residual(W, evaluation.matrix),
         )
@@ -116,36 +117,35 @@ class SolverLog:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the last W, of all q columns, is an end."""
+        """Whether the solver may end at the last W, which has all q columns."""
         return self.settled(self._last.matrix, self.state.current.W)
 
     def settled(self, product: Array, W: Array) -> bool:
-        """Say whether W (d, k), where half the slope of J is `product` (d, k), is an end."""
+        """Return whether the solver may end at W (d, k), with half the gradient as `product`."""
         return relative_residual(W, product) <= self._rest or self._stalls
 
     @property
     def _stalls(self) -> bool:
-        # Where J is all but flat, or the engine approximates, the residual stays above what is
-        # small.
+        # If J is almost flat, or the engine approximates, the residual may never get small.
         own = self.state.history[self._begun :]
         last = [record.objective for record in own[-STEPS - 1 :]]
-        # J may fall for once: there and back again is no standstill.
+        # J may fall for once, so take absolute changes: a fall and a rise are no plateau.
         return bool(last) and has_plateaued(np.abs(np.diff(last)), last[-1], self._still)
 
     def ended(
         self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
     ) -> Solution:
-        """Return the best W that was seen, or the `last`, turned to its own eigenvectors.
+        """Return the solution with the best W, or with the `last`, after Rayleigh-Ritz.
 
-        `otherwise` takes the place of a status that claims more than the residual bears out.
+        `otherwise` replaces the status "converged" if the residual does not confirm it.
         """
         if self.state.current.W.shape[1] < self._q:
             W = complete_columns(self.state.current.W, self.start)
             self.note(W, self._operator.gradient(W))
         if not self.state.history:
             self.note(self.start, self.evaluation)
-        kept = self.state.current if last else self.state.best
-        ritz = RitzPairs.of(self._operator, kept.W)
+        candidate = self.state.current if last else self.state.best
+        ritz = RitzPairs.of(self._operator, candidate.W)
         if status is Status.CONVERGED and relative_residual(ritz.W, ritz.product) > RESIDUAL:
             status = otherwise
         return Solution(
@@ -157,13 +157,13 @@ class SolverLog:
 
 
 def complete_columns(W: Array, others: Array) -> Array:
-    """Return W (d, k) with the most that orthonormal columns `others` (d, q) add: (d, q)."""
-    outside = np.linalg.svd(others - W @ (W.T @ others), full_matrices=False)[0]
-    return np.hstack([W, outside[:, : others.shape[1] - W.shape[1]]])
+    """Return W (d, k) completed to (d, q) with the main directions that `others` (d, q) add."""
+    added = np.linalg.svd(others - W @ (W.T @ others), full_matrices=False)[0]
+    return np.hstack([W, added[:, : others.shape[1] - W.shape[1]]])
 
 
 def _start(operator: Operator, q: int, W: Array | None) -> Array:
-    """Return the (d, q) leading eigenvectors of Phi0, or W with those that it lacks."""
+    """Return the (d, q) spectral start, or W completed with directions of it."""
     if W is not None and W.shape[1] == q:
         return W
     spectral = spectral_start(operator, q)

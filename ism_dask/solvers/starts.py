@@ -1,4 +1,4 @@
-"""Subspaces to begin with: each sees another way in which y can depend on X."""
+"""Starts for W: each method detects another way in which y can depend on X."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from ism_dask._types import Array
 from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
 from ism_dask.rows import side_by_side
 
-# Slices that numbers are cut into.
+# The number of slices into which numbers y are cut.
 _SLICES = 10
-# The ridge of a covariance that is inverted, as a share of its mean eigenvalue.
+# The ridge in the inverse of a covariance, as a share of its mean eigenvalue.
 _RIDGE = 1e-3
 # Gradient starts: the width of their kernel as a share of the median distance, and the ridge of
-# the regression. The second sees what changes over a shorter way.
+# the regression. The second one detects changes of y over shorter distances.
 _GRADIENTS = {"gradient": (1.0, 1e-3), "narrow gradient": (0.5, 1e-4)}
-# What keeps the system of a regression positive definite, as a share of its mean eigenvalue.
+# Added to the system of a regression, as a share of its mean eigenvalue, so that it stays positive
+# definite.
 _JITTER = 1e-10
-# Rows that carry the regression, at which gradients are taken, and columns of the factor of y
-# that it explains.
+# The most centres of the regression, which are rows at which gradients are computed, and the most
+# columns of the factor of y that it explains.
 _CENTRES, _FUNCTIONS = 500, 8
-# Rows whose distances from the centres give the median.
+# The number of rows whose distances from the centres give the median.
 _MEDIAN_ROWS = 100
-# Rows are copies of each other where their squared distance is at most this share of the largest.
+# Rows are copies of each other if their squared distance is at most this share of the largest.
 _SAME = 1e-12
-# Stages in which the directions become fewer.
+# The number of stages in which the number of directions falls.
 _STAGES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """Rows in memory with what is to be explained of them.
+    """A sample of rows in memory, with the y to explain.
 
     Attributes
     ----------
@@ -54,39 +55,39 @@ class SampledRows:
 
     @classmethod
     def of(cls, X: Array, U: Array, classes: Array | None) -> SampledRows:
-        """Return the evidence of rows; numbers are cut into slices of equal size."""
+        """Return the sample of rows X with factor U; numbers y are cut into equal slices."""
         U = U - U.mean(axis=0)
         return cls(X, U, _slices(U) if classes is None else classes)
 
     @cached_property
     def mean_square(self) -> float:
-        """The mean over rows of the squared length of a row of U."""
+        """The mean squared length of the rows of U."""
         return float(np.einsum("ij,ij->", self.U, self.U)) / len(self.U)
 
     @cached_property
     def covariance(self) -> Array:
-        """That of the rows (d, d)."""
+        """The covariance of the rows (d, d)."""
         return np.asarray(self.X.T @ self.X / len(self.X))
 
     @cached_property
     def precondition(self) -> Callable[[Array], Array]:
-        """Multiplies a slope of J (d, k) by the inverse covariance of the rows, with a ridge.
+        """The function that multiplies a gradient (d, k) by the inverse covariance, with a ridge.
 
-        J bends least where the rows vary least.
+        The curvature of J is smallest along the directions in which the rows vary least.
         """
         covariance = self.covariance.copy()
         covariance[np.diag_indices(len(covariance))] += np.trace(covariance) / len(covariance)
         return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(covariance))
 
     def part(self, rows: Array) -> SampledRows:
-        """Return that of some rows (k,)."""
+        """Return the sample of some of the rows (k,), centred on them."""
         U = self.U[rows]
         X = self.X[rows]
         return SampledRows(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
 
 
 def candidate_starts(evidence: SampledRows, q: int) -> dict[str, Array]:
-    """Return subspaces (d, q) to begin with, by name; the spectral start is not among them."""
+    """Return starts (d, q) by name; the spectral start is not among them."""
     functions = _principal_functions(evidence.U)
     calls = {
         name: partial(gradient_subspace, evidence.X, functions, share, ridge, q)
@@ -97,7 +98,7 @@ def candidate_starts(evidence: SampledRows, q: int) -> dict[str, Array]:
 
 
 def directional_regression(evidence: SampledRows, q: int) -> Array:
-    """Return the subspace (d, q) in which means or variances of slices differ (Li and Wang)."""
+    """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang)."""
     X = evidence.X
     m, d = X.shape
     whitening = whitening_transform(evidence.covariance, _RIDGE)
@@ -118,11 +119,11 @@ def directional_regression(evidence: SampledRows, q: int) -> Array:
 def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q: int) -> Array:
     """Return the subspace (d, q) in which regressions of functions (m, k) of y on X (m, d) vary.
 
-    After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). Gradients are
-    taken in fewer and fewer directions, those that the ones before spanned: the fewer there are,
-    the more a kernel sees. The width of the kernel is a `share` of the median distance.
+    After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). Each stage computes
+    gradients in the leading directions of the stage before, and so in fewer and fewer: the kernel
+    resolves more in fewer dimensions. Its width is a `share` of the median distance.
     """
-    first, *others = _falling_dimensions(X.shape[1], q)
+    first, *others = _decreasing_dimensions(X.shape[1], q)
     subspace = largest_pairs(_gradient_moments(X, functions, share, ridge), first)[1]
     for k in others:
         moments = _gradient_moments(X @ subspace, functions, share, ridge)
@@ -130,8 +131,8 @@ def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q:
     return subspace
 
 
-def _falling_dimensions(d: int, q: int) -> list[int]:
-    """Return numbers of directions that fall from below `d` to `q`, each by the same factor."""
+def _decreasing_dimensions(d: int, q: int) -> list[int]:
+    """Return numbers of directions that decrease geometrically from below `d` to `q`."""
     numbers = np.rint(np.geomspace(d, q, _STAGES + 1)).astype(int).tolist()
     return sorted({k for k in numbers if q <= k < d} | {q}, reverse=True)
 
@@ -139,8 +140,7 @@ def _falling_dimensions(d: int, q: int) -> list[int]:
 def _gradient_moments(Z: Array, functions: Array, share: float, ridge: float) -> Array:
     """Return the sum (k, k) over centres of the outer products of gradients of regressions on Z.
 
-    Up to 500 of the rows Z (m, k) are centres: they carry the regression, and gradients are taken
-    there.
+    Up to 500 of the rows Z (m, k) are centres of the regression, at which gradients are computed.
     """
     chosen = np.linspace(0, len(Z) - 1, min(len(Z), _CENTRES)).astype(int)
     centres = Z[chosen]
@@ -163,14 +163,14 @@ def _gradient_moments(Z: Array, functions: Array, share: float, ridge: float) ->
 
 
 def _principal_functions(U: Array) -> Array:
-    """Return the (m, k) principal columns of U (m, r), no more than are looked at."""
+    """Return the leading principal columns (m, k) of U (m, r), at most `_FUNCTIONS` of them."""
     if U.shape[1] <= _FUNCTIONS:
         return U
     return np.asarray(U @ largest_pairs(U.T @ U, _FUNCTIONS)[1])
 
 
 def _slices(U: Array) -> Array:
-    """Return the slice of each row, in the order of the first principal column of U (m, r)."""
+    """Return the slice of each row, by the order of the first principal column of U (m, r)."""
     along = (U @ largest_pairs(U.T @ U, 1)[1])[:, 0]
     ranks = np.empty(len(U), dtype=int)
     ranks[np.argsort(along, kind="stable")] = np.arange(len(U))

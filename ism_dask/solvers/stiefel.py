@@ -1,4 +1,4 @@
-"""SM: uphill along the Stiefel manifold, by a curvilinear search."""
+"""SM: gradient ascent on the Stiefel manifold, by a curvilinear search or by L-BFGS."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def solve(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Climb from where the spectral method starts, or from the W of `state`."""
-    trace = SolverLog(operator, q, stopping, on_iteration, state)
-    steps = cayley_ascent(trace.evaluate, lambda each: each.matrix, trace.start, trace.evaluation)
-    return trace.ended(_climbed(trace, steps, stopping))
+    """Return the solution of a curvilinear search from the spectral start, or from `state`."""
+    log = SolverLog(operator, q, stopping, on_iteration, state)
+    steps = cayley_ascent(log.evaluate, lambda each: each.matrix, log.start, log.evaluation)
+    return log.ended(_follow(log, steps, stopping))
 
 
 def climb(
@@ -41,34 +41,35 @@ def climb(
     still: float,
     precondition: Precondition | None = None,
 ) -> Solution:
-    """Climb from the W of `state`, whose history and count of iterations go on, by L-BFGS.
+    """Return the solution of L-BFGS from the W of `state`, whose history and count continue.
 
-    J rises in every step. `rest` and `still` are those of `Trace`, `precondition` is that of
-    `climb_by_curvature`.
+    J rises in every step. `rest` and `still` are parameters of `SolverLog`, and `precondition` is
+    one of `lbfgs_ascent`.
     """
-    trace = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
-    steps = lbfgs_ascent(trace.evaluate, trace.start, trace.evaluation, precondition)
-    return trace.ended(_climbed(trace, steps, stopping))
+    log = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    return log.ended(_follow(log, steps, stopping))
 
 
-# To a standstill: single precision, and the engine, have a share in the residual, too.
+# Until J no longer changes. `rest` is below the residual that `converged` allows, because single
+# precision and the engine have a share in the residual, too.
 solve_fully = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
-# To where single precision has done its part.
+# Only as far as single precision is of use.
 solve_roughly = partial(climb, rest=2e-3, still=1e-7)
 
 
-def _climbed(
-    trace: SolverLog, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping
+def _follow(
+    log: SolverLog, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping
 ) -> Status:
-    if trace.at_rest:
+    if log.at_rest:
         return Status.CONVERGED
     try:
         for W, evaluation in steps:
-            trace.note(W, evaluation)
-            if trace.settled(evaluation.matrix, W):
+            log.note(W, evaluation)
+            if log.settled(evaluation.matrix, W):
                 return Status.CONVERGED
-            if trace.state.iteration >= stopping.max_iter:
+            if log.state.iteration >= stopping.max_iter:
                 return Status.MAX_ITER
     except TimeIsUpError:
         return Status.OVER_CAP
-    return Status.CONVERGED  # no step raises J any more; the residual is looked at
+    return Status.CONVERGED  # no step raises J any more; `ended` checks the residual

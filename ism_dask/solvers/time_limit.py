@@ -1,4 +1,4 @@
-"""An operator that answers until the time is up."""
+"""An operator with a time limit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from ism_dask.records.stopping import Stopping
 
 
 class TimeIsUpError(Exception):
-    """The time is up."""
+    """Signals that the time limit is reached."""
 
 
 class TimeLimited:
-    """Answers as another operator does, unless the time is up or the answer is no number.
+    """Evaluates another operator until a time limit, and checks that gradients are finite.
 
-    The clock starts with it.
+    The clock starts when the object is made. After the time limit each evaluation raises
+    TimeIsUpError.
 
     Parameters
     ----------
     operator : Operator
     stopping : Stopping
-        Whose `max_seconds` count.
+        Its `max_seconds` are the time limit.
     """
 
     def __init__(self, operator: Operator, stopping: Stopping) -> None:
@@ -32,16 +33,16 @@ class TimeLimited:
 
     @property
     def seconds(self) -> float:
-        """How long it has answered."""
+        """Seconds since the clock started."""
         return time.perf_counter() - self._started
 
     @property
     def space(self) -> RowSpace | None:
-        """That of the operator."""
+        """The space of the operator."""
         return space_of(self._operator)
 
     def phi0(self) -> Array:
-        """Return the (d, d) matrix of the start."""
+        """Return Phi0, the (d, d) matrix of the spectral start."""
         self._check_time()
         return self._operator.phi0()
 

@@ -1,8 +1,8 @@
-"""Choose a width and a start: those whose nearest rows explain most of y.
+"""Selection of a kernel width and a start for W, by how well nearest neighbours predict y.
 
-The choice is made on a sample of rows. Every width is solved loosely from a few starts, from wide
-to narrow. A W is judged by how well the nearest rows in X W predict the y of a row. A narrow kernel
-can fit W to its own rows: so its gain over the first width counts only as far as held-out rows
+The selection uses a sample of rows. It solves every width loosely from a few starts, from wide to
+narrow. It rates a W by how well the nearest rows in X W predict the y of a row. A narrow kernel can
+fit W to its own rows, so its gain over the kernel's own width counts only as far as held-out rows
 confirm it.
 """
 
@@ -26,25 +26,26 @@ from ism_dask.solvers.ism import spectral_start
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.starts import SampledRows, candidate_starts
 
-# Ways to choose.
+# Names of the ways to select.
 SELECTIONS = ("heldout",)
-# Rows that the choice is made on.
+# The most rows in the sample.
 SELECTION_ROWS = 2000
-# Fewer rows tell nothing of widths.
+# The fewest rows in the sample: fewer do not distinguish widths.
 LEAST_ROWS = 20
-# Steps of a loose solution, and the residual that ends it earlier.
+# The most steps of a loose solution, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 10, 0.02
-# Starts that are solved at every width, beside the spectral one and the W of the width before.
+# The number of starts at every width, beside the spectral one and the W of the previous width.
 _STARTS = 2
-# Neighbours whose mean predicts a row.
+# The number of neighbours whose mean predicts the y of a row.
 _NEIGHBOURS = 10
-# A fold holds out a quarter of the rows; no more folds are taken once this many are held out.
+# Each fold holds out a quarter of the rows. There are no more folds once this many rows are held
+# out.
 _FOLDS, _ENOUGH = 4, 500
-# In standard errors: what held-out rows have to gain for a width to gain anything, ...
+# Limits in standard errors: the gain on held-out rows that confirms the gain of a width, ...
 _CONFIRMED = 0.5
-# ... from which gain on a narrower width is worth held-out fits, ...
+# ... the gain of a narrower width from which it is worth held-out fits, ...
 _WORTH_A_TRY = 1.0
-# ... and how much more another feature has to explain to be taken by itself.
+# ... and the gain by which one more feature is clearly useful.
 _CLEAR = 2.0
 _SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
 
@@ -58,16 +59,17 @@ class Trial:
     width : float
         As a multiple of the kernel's own.
     start : str
+        The name of the start.
     objective : float
-        J on the rows of the choice.
+        J on the sample.
     W : (d, q) array
     losses : (m,) array
-        The squared error of each row's y as its neighbours predict it.
+        The squared error with which its neighbours predict the y of each row.
     explained : float
-        The share of y that they explain.
+        The share of y that the neighbours explain.
     gain : float
-        By how much more it explains than the best trial at the kernel's own width, as far as
-        held-out rows confirm.
+        The additional share of y compared with the best trial at the kernel's own width, as far as
+        held-out rows confirm it.
     """
 
     width: float
@@ -81,18 +83,18 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class SelectionProblem:
-    """What a choice is made of.
+    """The data and the candidates of a selection.
 
     Attributes
     ----------
-    evidence : Evidence
+    evidence : SampledRows
     kernel : Kernel
-        With nothing left to resolve: the one of multiple 1.
+        The kernel of the multiple 1, with all its parameters resolved.
     problem : callable
-        Returns the problem of some rows (k,) of the evidence with a kernel.
+        Returns the problem of some rows (k,) of the sample with a kernel.
     q : int
     widths : tuple of float
-        Multiples of the kernel's width, from wide to narrow, 1 among them.
+        Multiples of the kernel's width, from wide to narrow; 1 is one of them.
     """
 
     evidence: SampledRows
@@ -107,7 +109,7 @@ class SelectionProblem:
 
 
 def try_widths(choice: SelectionProblem, seed: int) -> list[Trial]:
-    """Return what was tried, the best first."""
+    """Return the trials of all widths and starts, the best first."""
     trials = _trials(choice)
     reference = max((each for each in trials if each.width == 1.0), key=_explained)
     corrections = _corrections(choice, trials, reference, seed)
@@ -123,41 +125,39 @@ def _explained(trial: Trial) -> float:
 
 
 def _trials(choice: SelectionProblem) -> list[Trial]:
-    """Return loose solutions from a few starts at every width, from wide to narrow."""
+    """Return trials from a few starts at every width, from wide to narrow."""
     evidence = choice.evidence
     rows = np.arange(len(evidence.X))
-    first_points: dict[str, Array] = {}
+    starts: dict[str, Array] = {}
     trials: list[Trial] = []
     for number, width in enumerate(choice.widths):
         fit_watcher().on_selection(number, len(choice.widths))
         engine = choice.engine(rows, width)
-        if not first_points:
+        if not starts:
             others = list(_ranked(evidence, candidate_starts(evidence, choice.q)).items())[:_STARTS]
-            first_points = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
-        calls = [
-            partial(_trial, engine, evidence, width, start, W) for start, W in first_points.items()
-        ]
-        here = side_by_side(calls, len(rows))
-        trials += here
-        first_points[_WIDER] = max(here, key=lambda trial: trial.objective).W
+            starts = {_SPECTRAL: spectral_start(engine, choice.q), **dict(others)}
+        calls = [partial(_trial, engine, evidence, width, start, W) for start, W in starts.items()]
+        at_width = side_by_side(calls, len(rows))
+        trials += at_width
+        starts[_WIDER] = max(at_width, key=lambda trial: trial.objective).W
     return trials
 
 
 def _ranked(evidence: SampledRows, subspaces: dict[str, Array]) -> dict[str, Array]:
-    """Return subspaces by name, first the one whose neighbours explain most."""
+    """Return subspaces by name, ordered by how much of y the neighbours in them explain."""
     losses = {name: neighbour_losses(evidence, W).mean() for name, W in subspaces.items()}
     return {name: subspaces[name] for name in sorted(subspaces, key=lambda name: losses[name])}
 
 
 def _trial(engine: Engine, evidence: SampledRows, width: float, start: str, W: Array) -> Trial:
-    objective, W = _climbed(engine, W, evidence.precondition)
+    objective, W = _loose_solution(engine, W, evidence.precondition)
     losses = neighbour_losses(evidence, W)
     explained = 1.0 - float(losses.mean()) / evidence.mean_square
     return Trial(width, start, objective, W, losses, explained)
 
 
-def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[float, Array]:
-    """Return J and W after a few steps along the slope."""
+def _loose_solution(engine: Engine, W: Array, precondition: Precondition) -> tuple[float, Array]:
+    """Return J and W after a few gradient steps."""
     start = engine.product(W)
     best = start.objective, W
     steps = lbfgs_ascent(engine.product, W, start, precondition)
@@ -169,19 +169,19 @@ def _climbed(engine: Engine, W: Array, precondition: Precondition) -> tuple[floa
 
 
 def adds_information(more: Trial, fewer: Trial) -> bool:
-    """Return whether another feature lets neighbours explain more, beyond two standard errors."""
+    """Return whether the neighbours explain more with another feature, by two standard errors."""
     gain = fewer.losses - more.losses
     return float(gain.mean()) > _CLEAR * _standard_error(gain)
 
 
 def useful_features(evidence: SampledRows, W: Array) -> int:
-    """Return how many of the first features of W (d, q) explain as much as all of them."""
+    """Return the number of leading features of W (d, q) with which neighbours explain most."""
     losses = [float(neighbour_losses(evidence, W[:, :k]).mean()) for k in range(1, W.shape[1] + 1)]
     return int(np.argmin(losses)) + 1
 
 
 def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
-    """Return the loss (m,) of each row as its nearest other rows in X W predict its y."""
+    """Return the squared errors (m,) with which the nearest other rows in X W predict each y."""
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
     nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
@@ -189,7 +189,7 @@ def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
 
 
 def _held_out_losses(evidence: SampledRows, W: Array, train: Array, test: Array) -> Array:
-    """Return the losses of the rows `test` as the nearest rows of `train` predict their y."""
+    """Return the squared errors with which the nearest rows of `train` predict y of `test`."""
     Z = evidence.X @ W
     nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
     predicted = evidence.U[train][nearest].mean(axis=1)
@@ -203,12 +203,12 @@ def _squares(errors: Array) -> Array:
 def _corrections(
     choice: SelectionProblem, trials: list[Trial], reference: Trial, seed: int
 ) -> dict[float, float]:
-    """Return for each width what is to be added to its gains over `reference`.
+    """Return the correction of the gains over `reference` for each width.
 
-    The gain of its best trial is brought to within a standard error of what held-out rows gain, and
-    to nothing where they gain less than half a standard error.
-    Wider kernels are always held out, since they fit less to their own rows than the reference
-    does; narrower ones if they gain more than a standard error. The others keep no gain.
+    A correction brings the gain of the best trial to within a standard error of the gain on
+    held-out rows, and to at most 0 if these gain less than half a standard error. Wider kernels
+    always get held-out fits, because they fit less to their own rows than the reference does.
+    Narrower ones get them if they gain more than a standard error; the others lose their gain.
     """
     best: dict[float, Trial] = {}
     for each in trials:
@@ -222,14 +222,14 @@ def _corrections(
     if not tried:
         return corrections
     folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
-    of_reference = np.concatenate([fold.losses(reference) for fold in folds])
+    reference_losses = np.concatenate([fold.losses(reference) for fold in folds])
     for each in tried:
-        gains = of_reference - np.concatenate([fold.losses(each) for fold in folds])
+        gains = reference_losses - np.concatenate([fold.losses(each) for fold in folds])
         gains /= choice.evidence.mean_square
-        own, middle = each.explained - reference.explained, float(gains.mean())
+        own, held_out = each.explained - reference.explained, float(gains.mean())
         error = _standard_error(gains)
-        gain = float(np.clip(own, middle - error, middle + error))
-        if middle < _CONFIRMED * error:
+        gain = float(np.clip(own, held_out - error, held_out + error))
+        if held_out < _CONFIRMED * error:
             gain = min(gain, 0.0)
         corrections[each.width] = gain - own
     return corrections
@@ -246,7 +246,7 @@ def _standard_error(numbers: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Fold:
-    """Rows to learn from, and held-out rows."""
+    """The training rows and the held-out rows of one fold."""
 
     choice: SelectionProblem
     train: Array
@@ -254,20 +254,22 @@ class _Fold:
     _paths: dict[tuple[str, tuple[float, ...]], Array] = field(default_factory=dict)
 
     @cached_property
-    def _evidence(self) -> SampledRows:
+    def _training_rows(self) -> SampledRows:
         return self.choice.evidence.part(self.train)
 
     @cached_property
     def _starts(self) -> dict[str, Array]:
-        """Where to begin, first where neighbours explain most."""
+        """The starts by name, first the one whose neighbours explain most."""
         q = self.choice.q
         spectral = spectral_start(self.choice.engine(self.train, 1.0), q)
-        return _ranked(self._evidence, {_SPECTRAL: spectral, **candidate_starts(self._evidence, q)})
+        return _ranked(
+            self._training_rows, {_SPECTRAL: spectral, **candidate_starts(self._training_rows, q)}
+        )
 
     def losses(self, trial: Trial) -> Array:
-        """Return the losses of the held-out rows, W being learned again as in `trial`.
+        """Return the losses of the held-out rows, with W fitted to the training rows as in `trial`.
 
-        A start that led on with all rows may lead elsewhere with fewer: the one whose neighbours
+        A good start for all rows may lead elsewhere with fewer. So the start whose neighbours
         explain most is tried, too.
         """
         paths: set[tuple[str, tuple[float, ...]]] = {(next(iter(self._starts)), (trial.width,))}
@@ -276,27 +278,27 @@ class _Fold:
             paths.add((_SPECTRAL, tuple(widths)))
         else:
             paths.add((trial.start, (trial.width,)))
-        ends = [self._followed(*path) for path in sorted(paths)]
-        best = min(ends, key=lambda W: float(neighbour_losses(self._evidence, W).mean()))
+        ends = [self._fitted(*path) for path in sorted(paths)]
+        best = min(ends, key=lambda W: float(neighbour_losses(self._training_rows, W).mean()))
         return _held_out_losses(self.choice.evidence, best, self.train, self.test)
 
-    def _followed(self, start: str, widths: tuple[float, ...]) -> Array:
-        """Return the W that a start leads to through kernels of these widths."""
+    def _fitted(self, start: str, widths: tuple[float, ...]) -> Array:
+        """Return W after loose solutions from a start, with kernels of these widths in turn."""
         if not widths:
             return self._starts[start]
         path = start, widths
         if path not in self._paths:
             engine = self.choice.engine(self.train, widths[-1])
-            W = self._followed(start, widths[:-1])
-            self._paths[path] = _climbed(engine, W, self._evidence.precondition)[1]
+            W = self._fitted(start, widths[:-1])
+            self._paths[path] = _loose_solution(engine, W, self._training_rows.precondition)[1]
         return self._paths[path]
 
 
 def _folds(evidence: SampledRows, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Yield rows to learn from and held-out rows, with all slices in both."""
+    """Yield training rows and held-out rows, with rows of all slices in both."""
     m = len(evidence.X)
     shuffled = np.random.default_rng([seed, m]).permutation(m)
-    # Slices count in the order in which they appear: what classes are called decides nothing.
+    # Number the slices in the order in which they appear: the names of classes must not matter.
     _, firsts, slices = np.unique(evidence.slices[shuffled], return_index=True, return_inverse=True)
     dealt = shuffled[np.argsort(firsts[slices], kind="stable")]
     fold = np.empty(m, dtype=int)

@@ -1,4 +1,4 @@
-"""One module per raw format; each turns raw files into a `RawData`."""
+"""Loaders of raw files: each module reads one raw format into a `RawData`."""
 
 from storage.loaders.base import RawData
 

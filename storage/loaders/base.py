@@ -1,4 +1,4 @@
-"""What every loader returns, and how a raw file is read without trusting it."""
+"""`RawData`, which every loader returns, and size-limited readers of untrusted raw files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.errors import RawFileError
 
 @dataclass(frozen=True, eq=False)
 class RawData:
-    """A data set as its raw files give it.
+    """A data set as read from its raw files.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class RawData:
     feature_names : tuple of str, optional
         One per column.
     image_shape : tuple of int, optional
-        (height, width) when a row is a picture.
+        (height, width) if a row is a picture.
     """
 
     X: NDArray[Any]
@@ -41,7 +41,7 @@ class RawData:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the content of a file of at most `limit` bytes."""
+    """Return the content of a file; raise RawFileError if it has more than `limit` bytes."""
     try:
         with path.open("rb") as handle:
             return _at_most(handle.read(limit + 1), path, limit)
@@ -50,7 +50,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def gunzip(path: Path, limit: int) -> bytes:
-    """Return the unpacked content of a gzip file, never more than `limit` bytes."""
+    """Return the unpacked content of a gzip file; raise RawFileError beyond `limit` bytes."""
     try:
         with gzip.open(path, "rb") as handle:
             return _at_most(handle.read(limit + 1), path, limit)
@@ -59,12 +59,12 @@ def gunzip(path: Path, limit: int) -> bytes:
 
 
 def bad_file(path: Path, what: str) -> RawFileError:
-    """Return the error that names a raw file and says what is wrong with it."""
+    """Return the error that names a raw file and its defect `what`."""
     return RawFileError(f"{path} {what}. Remove it and fetch it again, or put a good copy there.")
 
 
 def _at_most(data: bytes, path: Path, limit: int) -> bytes:
-    """Refuse more bytes than the format can have."""
+    """Return `data`; raise RawFileError if it is longer than the format allows."""
     if len(data) > limit:
         raise bad_file(path, f"holds more than {limit} bytes, the most expected")
     return data

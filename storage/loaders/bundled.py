@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn."""
+"""Load the data sets that are bundled with scikit-learn."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def load_bundled_breast_cancer() -> RawData:
 
 
 def _raw(loader: str, label: str) -> RawData:
-    """Return what a function of scikit-learn finds, its target under the name `label`."""
-    # Imported here: it takes a second, which who reads what is stored need not wait for.
+    """Load a data set by a function of `sklearn.datasets`; its target becomes the label."""
+    # Imported here: it takes a second, which readers of stored data sets need not wait for.
     from sklearn import datasets  # noqa: PLC0415
 
-    found: Any = getattr(datasets, loader)()
+    bunch: Any = getattr(datasets, loader)()
     return RawData(
-        X=found.data,
-        labels={label: found.target.astype(np.int64)},
-        class_names={label: _words(found.target_names)},
-        feature_names=_words(found.feature_names),
+        X=bunch.data,
+        labels={label: bunch.target.astype(np.int64)},
+        class_names={label: _strings(bunch.target_names)},
+        feature_names=_strings(bunch.feature_names),
     )
 
 
-def _words(names: object) -> tuple[str, ...]:
+def _strings(names: object) -> tuple[str, ...]:
     """Return names as plain strings."""
     return tuple(np.asarray(names).astype(str).tolist())

@@ -1,4 +1,4 @@
-"""UCI's original Wisconsin breast cancer data: lines of eleven comma-separated integers."""
+"""Load UCI's original Wisconsin breast cancer data: lines of eleven comma-separated integers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LINE = re.compile(r"[0-9]+(,([1-9]|10)){9},[24]\s*")
 
 
 def load_cancer(path: Path) -> RawData:
-    """Load the table, leaving out the rows with a missing value.
+    """Load the table without the rows that have a missing value.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def load_cancer(path: Path) -> RawData:
 
 
 def _parse(path: Path, number: int, line: str) -> list[int]:
-    """Return the nine values and the class code of one line; its id is dropped."""
+    """Return the nine values and the class code of one line, without its id."""
     if not _LINE.fullmatch(line):
         raise bad_file(
             path,

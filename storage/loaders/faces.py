@@ -1,4 +1,4 @@
-"""The CMU face images: a tar of small PGM pictures, named after what they show."""
+"""Load the CMU face images: a tar of small PGM pictures, named after person and pose."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def load_faces(path: Path) -> RawData:
     matches = [match for match in map(_PICTURE.fullmatch, pictures) if match]
     codes, names = {}, {}
     for label, group in (("identity", "person"), ("pose", "pose")):
-        classes, found = np.unique([match[group] for match in matches], return_inverse=True)
+        classes, inverse = np.unique([match[group] for match in matches], return_inverse=True)
         names[label] = tuple(str(name) for name in classes)
-        codes[label] = found.astype(np.int64)
+        codes[label] = inverse.astype(np.int64)
     X = np.stack([_pixels(path, name, data) for name, data in pictures.items()])
     return RawData(X=X, labels=codes, class_names=names, image_shape=(HEIGHT, WIDTH))
 
@@ -65,20 +65,24 @@ def _pictures(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _safe_member(path: Path, member: tarfile.TarInfo) -> str | None:
-    """Return the file name of a picture, None for what is of no interest; refuse tricks."""
-    where = PurePosixPath(member.name)
-    if where.is_absolute() or ".." in where.parts or not (member.isfile() or member.isdir()):
+    """Return the file name of a picture, or None for any other member.
+
+    Raise RawFileError for a member that might harm: a link, a path out of the archive, or a file
+    that is too large or misplaced.
+    """
+    inner = PurePosixPath(member.name)
+    if inner.is_absolute() or ".." in inner.parts or not (member.isfile() or member.isdir()):
         raise bad_file(
             path, f"holds the unsafe member {member.name[:140]!r} (a link, or a way out)"
         )
-    match = _PICTURE.fullmatch(where.name)
+    match = _PICTURE.fullmatch(inner.name)
     if not match or not member.isfile():
         return None
-    if member.size > _PICTURE_LIMIT or where.parent.name != match["person"]:
+    if member.size > _PICTURE_LIMIT or inner.parent.name != match["person"]:
         raise bad_file(
             path, f"holds {member.name[:140]!r} of {member.size} bytes, too large or misplaced"
         )
-    return where.name
+    return inner.name
 
 
 def _pixels(path: Path, name: str, data: bytes) -> NDArray[np.uint8]:

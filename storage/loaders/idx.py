@@ -1,4 +1,4 @@
-"""MNIST's IDX files: a magic number, the dimensions, then the bytes."""
+"""Load MNIST's IDX files: a magic number, the dimensions, then the bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load_mnist(images_path: Path, labels_path: Path) -> RawData:
 
 
 def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
-    """Read a gzip IDX file of unsigned bytes with `ndim` dimensions."""
+    """Return the array in a gzip IDX file of unsigned bytes with `ndim` dimensions."""
     data = gunzip(path, LIMIT)
     header = 4 + 4 * ndim
     magic = bytes([0, 0, _UNSIGNED_BYTE, ndim])

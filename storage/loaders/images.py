@@ -1,4 +1,4 @@
-"""Decode small pictures from bytes, without trusting what they claim to be."""
+"""Decode small pictures from untrusted bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.loaders.base import bad_file
 
 PIXEL_LIMIT = 2**22
 
-# Pillow's own limit on pixels is a warning or an error by size.
+# Beyond its own limit on pixels, Pillow warns or raises, depending on the size.
 _BAD_PICTURE = (
     OSError,
     ValueError,
@@ -24,12 +24,12 @@ _BAD_PICTURE = (
 
 
 def decode(path: Path, name: str, data: bytes, kind: str, mode: str) -> NDArray[np.uint8]:
-    """Decode a picture.
+    """Decode a picture; raise RawFileError for another format, or for too many pixels.
 
     Parameters
     ----------
     path, name : Path, str
-        The raw file, and the picture in it, for errors.
+        The raw file and the picture in it, for error messages.
     data : bytes
         The encoded picture.
     kind, mode : str
@@ -43,7 +43,7 @@ def decode(path: Path, name: str, data: bytes, kind: str, mode: str) -> NDArray[
         with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
             small = picture.width * picture.height <= PIXEL_LIMIT
             pixels = np.asarray(picture.convert(mode)) if small else None
-    except UnidentifiedImageError as error:  # its text is the address of a buffer
+    except UnidentifiedImageError as error:  # its text is only the address of a buffer
         raise bad_file(path, f"holds {name}, which is no {kind} picture") from error
     except _BAD_PICTURE as error:
         raise bad_file(path, f"holds {name}, which is no whole {kind} picture ({error})") from error

@@ -1,4 +1,4 @@
-"""The colours of a picture as a data set."""
+"""Load the distinct colours of a picture as a data set."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def colours_of(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def load_pixels(path: Path) -> NDArray[np.uint8]:
-    """Load the pixels of a PNG (height, width, 3)."""
+    """Load the pixels of a PNG, shape (height, width, 3)."""
     return decode(path, "the picture", read_bytes(path, LIMIT), "PNG", "RGB")

@@ -1,1 +1,1 @@
-"""Engines for kernels with a low-rank factor: sums over pairs become sums over rows."""
+"""Engines for kernels with a low-rank factor, which turns sums over pairs into sums over rows."""

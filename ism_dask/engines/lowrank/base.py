@@ -1,4 +1,4 @@
-"""What `features` and `landmarks` share: once the kernel has factors, all sums are over rows."""
+"""The base class of `features` and `landmarks`: with a low-rank factor, all sums run over rows."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import project_piece
 from ism_dask.rows import FAN, Shards
 
-# What a row is known by, at most, beside its projection: its class, or its numbers.
+# The most bytes of the facts of a row that Gamma needs, its class or its numbers.
 _FACT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationAtW:
-    """The problem at one W: its projected rows, their factor, and what both come to.
+    """The problem at one W: the projected rows, their low-rank factor, and the moments of both.
 
     Attributes
     ----------
     W : (d, k) array
     points : Shards
-        With the rows of Z as their last fact.
-    expansion : Expansion
+        The shards with the rows of Z as their last fact.
+    expansion : FactoredSlope
     moments : Moments
     left_out : float
-        A bound on what the expansion leaves out of J.
+        A bound on the part of J that the low-rank factor omits.
     """
 
     W: Array
@@ -51,50 +51,50 @@ class EvaluationAtW:
 
     @property
     def objective(self) -> float:
-        """J."""
+        """The objective J at W."""
         return self.moments.objective(self.expansion)
 
 
 class LowRankEngine(Engine):
-    """O(n m d) time and O(shard) memory: three passes, of which one does not read X."""
+    """O(n m d) time and O(shard) memory, in three passes; one of them does not read X."""
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
         self._last: EvaluationAtW | None = None
 
     @abstractmethod
-    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
-        """Return the problem at W (d, k), `points` being the shards with Z attached."""
+    def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
+        """Return the problem at W (d, k); `points` are the shards with Z attached."""
 
     def phi0(self) -> Array:
-        """Return the matrix of the start."""
+        """Return Phi0, the matrix of the start."""
         return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
     def phi(self, W: Array) -> Evaluation:
         """Return J and Phi at W."""
         at, gamma = self._at(W), self.problem.gamma
-        # Phi needs the degrees only: the first column of what Psi does.
+        # Phi needs only the degrees, the first column of the coefficients.
         coefficients = at.moments.psi_coefficients(gamma, at.expansion)[..., :1]
         finish = partial(phi_from_sums, expansion=at.expansion, gamma=gamma)
         matrix = at.points.fold(phi_sums, at.expansion, gamma, coefficients, finish=finish)
-        return self._at_evaluated(at, matrix)
+        return self._evaluation_at(at, matrix)
 
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         at, gamma = self._at(W), self.problem.gamma
         coefficients = at.moments.psi_coefficients(gamma, at.expansion)
         product = at.points.fold(gradient_sums, at.expansion, gamma, coefficients)
-        return self._at_evaluated(at, product)
+        return self._evaluation_at(at, product)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        return self._at_evaluated(self._at(W), W[:, :0])
+        return self._evaluation_at(self._at(W), W[:, :0])
 
-    def _at_evaluated(self, at: EvaluationAtW, matrix: Array) -> Evaluation:
-        return self._evaluated(at.objective, matrix, at.left_out, at.expansion.size)
+    def _evaluation_at(self, at: EvaluationAtW, matrix: Array) -> Evaluation:
+        return self._evaluation(at.objective, matrix, at.left_out, at.expansion.size)
 
     def moved(self, W: Array, X: Array, facts: Array) -> Array:
-        """Return what rows X (b, d), with what Gamma knows of them, bring to Phi W: (b, k)."""
+        """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
         at, gamma = self._at(W), self.problem.gamma
         Z = X @ W.astype(X.dtype)
         return gradient_rows(
@@ -102,48 +102,48 @@ class LowRankEngine(Engine):
         )
 
     def _at(self, W: Array) -> EvaluationAtW:
-        """Return the problem at W, made once for all that is asked there."""
+        """Return the problem at W, computed once for all calls with the same W."""
         if self._last is None or not np.array_equal(self._last.W, W):
-            self._last = None  # what it holds may go before the next takes its place
+            self._last = None  # free its memory before the next one is computed
             points = self.problem.shards.derive(project_piece, W).settled()
-            self._last = self._expand(W.copy(), points)
+            self._last = self._expand_at(W.copy(), points)
         return self._last
 
     def _moments(self, sums: Array) -> Moments:
-        """Return the moments of U from sums over V (v, m, q + 2)."""
+        """Return the moments over the columns of U, given the sums (v, m, q + 2) over V."""
         gamma = self.problem.gamma
         return Moments(np.tensordot(gamma.mixing.T, sums, axes=1), gamma.signs)
 
-    def _afford_columns(self, m: int) -> None:
-        """Refuse, before the first tile, a factor of m columns that would not fit."""
+    def _check_factor_memory(self, m: int) -> None:
+        """Raise MemoryError, before the first tile, unless a factor of m columns fits."""
         rows, d = self.problem.shards.largest, self.problem.d
-        self._afford(
+        self._check_memory(
             m, task_bytes(self.problem, m), f"{rows} rows x {d} columns with {m} {self.name}"
         )
 
 
 def task_bytes(problem: Problem, m: int) -> int:
-    """Return the most bytes that a task takes with m columns in F."""
+    """Return the peak memory of a task, in bytes, for m columns in F."""
     shards, d = problem.shards, problem.d
     rows = shards.raw_bytes * (1 + min(shards.handed or 0, len(shards.parts)))
-    # Standardised, scaled by the degrees or picked by class; F in float64, what it is made of,
-    # and as it meets X.
+    # X standardised, scaled by the degrees or selected by class; F in float64, the arrays that it
+    # is computed from, and F in the precision of X.
     tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m
-    # What makes F; the sums of a run, those of its last shard, and the product they are made of.
+    # The map to F; the sums of a task, those of its last shard, and the product that gives these.
     return rows + tiles + 8 * m**2 + 3 * _partial_bytes(problem, m)
 
 
 def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int) -> int:
-    """Return the most bytes that a fit with m columns in F takes in each of some workers.
+    """Return the peak memory of each worker, in bytes, for a fit with m columns in F.
 
-    Beside its tasks a worker keeps its share of the projected rows, a few numbers each, and
+    Beside its tasks a worker stores its share of the projected rows, a few numbers each, and
     partial sums that wait to be added: some for each level of the tree.
     """
     shards = problem.shards
-    kept = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
+    stored = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
     levels = math.ceil(math.log(max(2, shards.runs), FAN))
     waiting = (FAN - 1) * levels * _partial_bytes(problem, m)
-    return threads * task_bytes(problem, m) + kept + waiting
+    return threads * task_bytes(problem, m) + stored + waiting
 
 
 def _partial_bytes(problem: Problem, m: int) -> int:

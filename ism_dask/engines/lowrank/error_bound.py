@@ -1,4 +1,4 @@
-"""A look over all rows at what landmarks leave out, and what that can do to J."""
+"""Measure the remainder of a landmark approximation over all rows, and bound its effect on J."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows import LoadedShard
 
-# Up to so many sides the eigenvalues of what the error is made of cost next to nothing.
-_WIDE, _WIDE_ALONE = 256, 2048
-# Rows told of each look: those where most is left.
-_WORST = 64
+# Up to this many columns, the eigenvalues of the Gram matrix of the error are cheap to compute.
+_MOST, _MOST_OF_U = 256, 2048
+# The number of rows with the largest remainders that each measurement returns.
+_N_LARGEST = 64
 
 
 class LargestRemainders:
-    """The points with most left, of some rows; the sum of two is that of all their rows.
+    """The points with the largest remainders among some rows; addition merges two such sets.
 
     Attributes
     ----------
     left : (t,) array
-        Falling.
+        The remainders, in descending order.
     rows : (t,) array
-        Their numbers.
+        The indices of the rows.
     points : (t, q) array
+        The projected rows.
     """
 
     def __init__(self, left: Array, rows: Array, points: Array) -> None:
-        # The number decides between equals: the answer must not hang on how rows were cut.
-        order = np.lexsort((rows, -left))[:_WORST]
+        # The row index breaks ties: the result must not depend on how rows were cut into shards.
+        order = np.lexsort((rows, -left))[:_N_LARGEST]
         self.left, self.rows, self.points = left[order], rows[order], points[order]
 
     def __add__(self, other: LargestRemainders) -> LargestRemainders:
@@ -48,24 +49,24 @@ class LargestRemainders:
 
 @dataclass(frozen=True)
 class RemainderRounding:
-    """How far what a term leaves out may be off by rounding: its trace, and what that does to J."""
+    """Bounds on the rounding error of a term's remainder: of its trace, and of its effect on J."""
 
     trace: float = 0.0
     objective: float = 0.0
 
 
-# Of a term: the trace of its shape, what is left of that, and where.
+# The trace of a term's unit slope, the trace of the remainder, and the largest remainders.
 TermRemainder: TypeAlias = tuple[float, float, LargestRemainders]
 
 
 @dataclass(frozen=True)
 class RemainderMeasure:
-    """What a task needs to look at some rows.
+    """The kernel, its low-rank factor and Gamma: what a task needs to measure remainders.
 
     Attributes
     ----------
     kernel : Kernel
-    expansion : Expansion
+    expansion : FactoredSlope
     gamma : Gamma
     """
 
@@ -74,71 +75,74 @@ class RemainderMeasure:
     gamma: Gamma
 
     def look(self, piece: LoadedShard) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
-        """Return moment sums (v, m, q + 2), the Gram matrix of the error, and each term's find.
+        """Return moment sums (v, m, q + 2), the Gram matrix of the error and each remainder.
 
-        The rows of the piece are projected ones.
+        The rows of the shard are projected ones.
         """
         Z, facts = piece.X.astype(np.float64, copy=False), piece.facts[0]
         F = self.expansion.factor(Z)
-        found, first = [], 0
+        terms, first = [], 0
         for (_, term), each in zip(self.kernel.terms, self.expansion.maps, strict=True):
-            own = shape_diagonal(term, Z)
+            diagonal = shape_diagonal(term, Z)
             columns = F[:, first : first + each.size]
-            left = np.maximum(own - np.einsum("ij,ij->i", columns, columns), 0.0)
+            rest = np.maximum(diagonal - np.einsum("ij,ij->i", columns, columns), 0.0)
             rows = piece.start + np.arange(len(Z))
-            found.append((float(own.sum()), float(left.sum()), LargestRemainders(left, rows, Z)))
+            terms.append(
+                (float(diagonal.sum()), float(rest.sum()), LargestRemainders(rest, rows, Z))
+            )
             first += each.size
         gram = self._gram(self.gamma.factor(facts), moment_columns(Z)[:, : self._width])
-        return moment_sums(Z, F, facts, self.gamma), gram, tuple(found)
+        return moment_sums(Z, F, facts, self.gamma), gram, tuple(terms)
 
     def left_out(
         self, gram: Array, found: tuple[TermRemainder, ...], rounding: tuple[RemainderRounding, ...]
     ) -> float:
-        """Return a bound on what the landmarks leave out of J.
+        """Return a bound on the part of J that the landmarks omit.
 
-        A term leaves `sum_ij M_ij E_ij` of J out, with `M = Gamma o (a + b beta)` and E positive
-        semi-definite: that is between the extreme eigenvalues of M, times the trace of E.
+        The part of a term is `sum_ij M_ij E_ij`, with `M = Gamma o (a + b beta)` and a positive
+        semi-definite E: it lies between the extreme eigenvalues of M times the trace of E.
 
         Parameters
         ----------
         gram : array
-            As `look` returns it.
-        found : tuple
-            The finds of all rows.
-        rounding : tuple of Rounding
-            What rounding does to each term.
+            The Gram matrix that `look` returns, summed over all rows.
+        found : tuple of TermRemainder
+            The remainders of all rows, one for each term.
+        rounding : tuple of RemainderRounding
+            The rounding errors, one for each term.
         """
-        low = high = blur = 0.0
-        for (weight, term), (_, left, _), off in zip(
+        low = high = rounded = 0.0
+        for (weight, term), (_, rest, _), error in zip(
             self.kernel.terms, found, rounding, strict=True
         ):
-            ends = weight * term.amplitude * (left + off.trace) * self._range(term, gram)
-            low, high, blur = low + ends.min(), high + ends.max(), blur + off.objective
-        return max(abs(low), abs(high)) + blur
+            ends = weight * term.amplitude * (rest + error.trace) * self._ends(term, gram)
+            low, high, rounded = low + ends.min(), high + ends.max(), rounded + error.objective
+        return max(abs(low), abs(high)) + rounded
 
     @property
     def _width(self) -> int | None:
-        """How many of 1, z and z^2 the error needs beside U: one, or all."""
+        """The number of columns of 1, z and ||z||^2 that the error needs: 1, or None for all."""
         rates = [(term.value_by_slope or (0.0, 0.0))[1] for _, term in self.kernel.terms]
         return None if any(rates) else 1
 
     def _gram(self, U: Array, sides: Array) -> Array:
-        """Return what the error needs of U (b, r) times each of the sides (b, p).
+        """Return the Gram matrix (rp, rp) of the products of columns of U (b, r) and sides (b, p).
 
-        That is their Gram matrix (rp, rp), or where it would be large its diagonal (rp,).
+        If it would be large, return its diagonal (rp,) instead.
         """
-        if U.shape[1] * sides.shape[1] > (_WIDE if sides.shape[1] > 1 else _WIDE_ALONE):
+        if U.shape[1] * sides.shape[1] > (_MOST if sides.shape[1] > 1 else _MOST_OF_U):
             return np.ravel((U**2).T @ sides**2)
         basis = (U[:, :, None] * sides[:, None, :]).reshape(len(U), -1)
         return np.asarray(basis.T @ basis)
 
-    def _range(self, term: PointwiseKernel, gram: Array) -> Array:
-        """Return bounds on the least eigenvalue of M, at most 0, and the largest, at least 0."""
+    def _ends(self, term: PointwiseKernel, gram: Array) -> Array:
+        """Return bounds on the least eigenvalue of M, at most 0, and on the largest, at least 0."""
         constant, rate = term.value_by_slope or (0.0, 0.0)
         inner, outer = rate * term.pairing.coupling, rate * term.pairing.degree
         width = len(gram) // len(self.gamma.signs)
         if gram.ndim == 1:
-            # Of each u M is a sum of products, no larger than the lengths of their sides allow.
+            # For each column u of U, M is a sum of outer products, bounded by the norms of their
+            # factors.
             ones, *z, squares = gram.reshape(-1, width).T if width > 1 else (gram, 0.0 * gram)
             each = abs(constant) * ones + abs(outer) * np.sqrt(ones * squares)
             each += abs(inner) * np.sum(z, axis=0)
@@ -159,5 +163,5 @@ class RemainderMeasure:
 def measure_remainder(
     piece: LoadedShard, audit: RemainderMeasure
 ) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
-    """Call `audit.look`: a function that a worker can import."""
+    """Call `audit.look`, as a function that a worker can import."""
     return audit.look(piece)

@@ -1,4 +1,4 @@
-"""How landmarks of one term are chosen, and when that is given up."""
+"""Choose the landmarks of one term of a kernel, and decline if too many are needed."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ from ism_dask.engines.lowrank.row_sums import FeatureMap
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
 
-# Landmarks of a term at most: beyond, tiles are the faster way for all but millions of rows.
-_MOST = 2048
-# What may be left on the sample, as a share of what may be left on all rows: rows that were not
-# there to choose among keep more. Where the sample is all rows, only rounding is to be feared.
+# The most landmarks of a term: with more, tiles are faster for all but millions of rows.
+_MOST_LANDMARKS = 2048
+# The remainder allowed on the sample, as a share of that allowed on all rows: rows outside of the
+# sample, which are no candidates, have larger remainders. If the sample is all rows, only rounding
+# needs a margin.
 _MARGIN, _WHOLE_MARGIN = 1 / 3, 0.99
-# Before so many landmarks the fall of what is left says nothing about its future. Where tiles are
-# dear, from so many rows up, more are tried: what falls slowly at first may fall off a cliff ...
+# Before this many landmarks the decrease of the remainder does not predict its future. From
+# _DEAR_ROWS rows up, where tiles are expensive, more landmarks are tried first: a remainder that
+# decreases slowly at first may drop suddenly ...
 _WARM_UP = 96
 _LONG_WARM_UP, _DEAR_ROWS = 384, 20_000
-# ... and as it gets steeper on the way, the end has to be this far off to give up.
+# ... and since the decrease gets steeper, the engine declines only if the extrapolation needs this
+# many times the most landmarks.
 _PATIENCE = 8
-# What rows keep of what the diagonal of the landmarks' matrix was raised by, at most. Tolerances
-# below the least share that a float tells apart are refused.
-_OF_RAISED, _EPS = 4.0, 2.2e-16
+# The most by which a row's remainder grows if the diagonal of the landmarks' matrix is raised, in
+# units of that raise. Tolerances below the machine epsilon get no such allowance.
+_RAISE_FACTOR, _EPS = 4.0, 2.2e-16
 
 
 class TermFactor(ABC):
-    """How one term of a kernel is expanded."""
+    """The low-rank factor of one term of a kernel, which can be improved."""
 
     @property
     @abstractmethod
     def map(self) -> FeatureMap:
-        """What makes F, as things stand."""
+        """The present map to F."""
 
     @abstractmethod
     def accepts(self, found: TermRemainder) -> bool:
-        """Say whether what is left on all rows is little enough."""
+        """Return whether the remainder over all rows is small enough."""
 
     @abstractmethod
     def improve(self, found: TermRemainder) -> None:
-        """Leave less."""
+        """Make the remainder smaller."""
 
 
 class ExactFactor(TermFactor):
-    """A finite map, which leaves nothing."""
+    """A finite feature map, which has no remainder."""
 
     def __init__(self, features: FeatureMap) -> None:
         self._features = features
@@ -58,15 +61,15 @@ class ExactFactor(TermFactor):
         return self._features
 
     def accepts(self, found: TermRemainder) -> bool:
-        """Say yes."""
+        """Return True: there is no remainder."""
         return True
 
     def improve(self, found: TermRemainder) -> None:
-        """Do nothing: there is nothing left."""
+        """Do nothing: there is no remainder."""
 
 
 class SampledLandmarks(TermFactor):
-    """Landmarks chosen among a sample, and the worst rows of each look at all of them.
+    """Landmarks from a sample, and from the rows with the largest remainders in each full pass.
 
     Parameters
     ----------
@@ -74,9 +77,9 @@ class SampledLandmarks(TermFactor):
     Z : (s, q) array
         The projected sample, in float64.
     n_rows : int
-        How many rows the sample is of.
+        The number of all rows, from which the sample is drawn.
     tol : float
-        What may be left of the trace over all rows, as a share.
+        The largest remainder over all rows, as a share of the trace.
     seed : list of int
     """
 
@@ -90,52 +93,56 @@ class SampledLandmarks(TermFactor):
         if not math.isfinite(self._trace):
             raise overflow_error()
         self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
-        self._most = min(_MOST, n_rows)
+        self._most = min(_MOST_LANDMARKS, n_rows)
         self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
         self._history: list[tuple[int, float]] = []
         self._grow()
 
     @property
     def map(self) -> Nystrom:
-        """The map that the landmarks make."""
+        """The Nystrom map of the landmarks."""
         if self._map is None or self._map.size != self._cholesky.size:
             self._map = self._cholesky.landmarks
         return self._map
 
     def accepts(self, found: TermRemainder) -> bool:
-        """Return whether no more than the share `tol` is left, or nothing but rounding."""
-        trace, left, _ = found
-        rounding = _OF_RAISED * self._n_rows * self.map.raised if self._tol >= _EPS else 0.0
-        return left <= max(self._tol * trace, rounding)
+        """Return whether the remainder is at most `tol` of the trace, or only rounding."""
+        trace, remainder, _ = found
+        rounding = _RAISE_FACTOR * self._n_rows * self.map.raised if self._tol >= _EPS else 0.0
+        return remainder <= max(self._tol * trace, rounding)
 
     def improve(self, found: TermRemainder) -> None:
-        """Take the worst rows in, and leave half as much on the sample."""
-        trace, left, worst = found
+        """Add the rows with the largest remainders, and allow half the remainder on the sample."""
+        trace, remainder, largest = found
         before = self._cholesky.size
-        self._cholesky.admit(worst.points)
+        self._cholesky.admit(largest.points)
         self._allowed /= 2
         self._grow()
         if self._cholesky.size == before or before >= self._most:
-            raise self._declined(left / trace, "all rows", "rounding leaves no more to choose")
+            raise self._declined_error(
+                remainder / trace, "all rows", "rounding leaves no more to choose"
+            )
 
     @property
     def _share(self) -> float:
-        """What is left on the sample."""
-        left = float(self._cholesky.left[: self._sample].sum())
-        return left / self._trace if self._trace > 0 else 0.0
+        """The remainder on the sample, as a share of its trace."""
+        remainder = float(self._cholesky.left[: self._sample].sum())
+        return remainder / self._trace if self._trace > 0 else 0.0
 
     def _grow(self) -> None:
-        """Take landmarks until no more than the share allowed is left on the sample."""
+        """Add landmarks until the remainder on the sample is at most the share allowed."""
         while (share := self._share) > self._allowed:
             m = self._cholesky.size
             self._history.append((m, share))
             needed = _landmarks_needed(self._history, self._allowed)
             if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
-                raise self._declined(share, f"a sample of {self._sample} rows", _outlook(needed))
+                raise self._declined_error(
+                    share, f"a sample of {self._sample} rows", _extrapolation(needed)
+                )
             if not self._cholesky.propose():
-                return  # nothing but rounding is left: the look at all rows will judge
+                return  # the remainder is rounding only: the pass over all rows decides
 
-    def _declined(self, share: float, where: str, outlook: str) -> DeclinedError:
+    def _declined_error(self, share: float, where: str, outlook: str) -> DeclinedError:
         return DeclinedError(
             f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
             f"{self._cholesky.term.title} on {where}; `engine_tol` allows "
@@ -145,9 +152,9 @@ class SampledLandmarks(TermFactor):
 
 
 def _landmarks_needed(history: list[tuple[int, float]], allowed: float) -> float:
-    """Return how many landmarks it would take if what is left went on falling as a power of m.
+    """Return how many landmarks are needed if the remainder keeps decreasing as a power of m.
 
-    0 while nothing can be said, at the beginning.
+    Return 0 if there are too few points to extrapolate from.
     """
     m, share = history[-1]
     half, before = min(history, key=lambda point: abs(point[0] - m / 2))
@@ -156,11 +163,11 @@ def _landmarks_needed(history: list[tuple[int, float]], allowed: float) -> float
     if share >= before:
         return math.inf
     power = math.log(before / share) / math.log(m / half)
-    # In logarithms: the number itself may be beyond what a float holds.
+    # Computed with logarithms, because the number itself may overflow a float.
     exponent = math.log(m) + math.log(share / allowed) / power
     return math.exp(exponent) if exponent < 700 else math.inf
 
 
-def _outlook(needed: float) -> str:
+def _extrapolation(needed: float) -> str:
     many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
     return f"at this rate it would take {many}"

@@ -1,4 +1,4 @@
-"""Any kernel whose slopes are numerically low rank: a few rows stand for all, with a bound."""
+"""The engine for kernels whose slopes are numerically low rank: landmarks, with an error bound."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.tile_walk import QUIET
 from ism_dask.rows import LoadedShard, Shards
 
-# A term with up to so many monomials keeps them: it needs no landmarks.
+# A term with at most this many monomials uses them instead of landmarks.
 _FEW_MONOMIALS = 256
-# Rows to choose among, where the problem brings no sample.
+# The number of candidate rows if the problem has no sample.
 _SAMPLE_ROWS = 5000
-# From here on landmarks are faster than tiles (measured, see docs/engines.md).
+# From this number of rows on, landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
-# Where W is not stationary under the true kernel, this share of what was left out is left out,
-# until that is this share of what was asked for.
-_FINER, _FINEST = 0.1, 0.009
-# A bound that rounding makes so many times as large is worth a closer look.
-_ROUNDED = 1.05
+# If W is not stationary under the true kernel, the tolerance is multiplied by the first factor, as
+# long as it stays above this share of the user's `engine_tol`.
+_FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
+# If rounding enlarges the bound by more than this factor, the weights are measured over all rows.
+_ROUNDING_FACTOR = 1.05
 
 
 class Landmarks(LowRankEngine):
-    """O(n m (m + d)): `shape = F F^T + E`, E positive semi-definite with a known trace.
+    """O(n m (m + d)): `unit_slope = F F^T + E`, E positive semi-definite with a known trace.
 
-    Landmarks are chosen among a sample of the projected rows until little is left there. Then
-    all rows are looked at, and while they have more than `engine_tol` of their trace left, the
-    worst of them come in. Terms with few monomials keep those instead.
+    Landmarks are chosen from a sample of the projected rows until the remainder there is small.
+    Then the remainder is measured over all rows. While it exceeds `engine_tol` of the trace, the
+    rows with the largest remainders become landmarks. Terms with few monomials use these instead.
     """
 
     name = "landmarks"
     approximate = True
-    jumps = True  # landmarks are chosen anew for each W
+    jumps = True  # landmarks are chosen again for each W
 
     def __init__(self, problem: Problem, q: int) -> None:
         super().__init__(problem, q)
-        self._asked = problem.engine_tol
+        self._user_tol = problem.engine_tol
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels whose slopes have no thin factor, or do not tell J."""
+        """Return a reason if slopes have no low-rank factor or do not give J, otherwise None."""
         for _, term in problem.kernel.terms:
             name = type(term).__name__
             if term.per_row_width or not term.slope_is_psd:
@@ -66,67 +66,77 @@ class Landmarks(LowRankEngine):
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
-        """Say whether there are rows enough."""
+        """Return whether there are enough rows."""
         return problem.shards.n_rows >= _FROM_ROWS
 
     def finer(self) -> Landmarks | None:
-        """Return the engine with landmarks that leave out less, down to a hundredth of that."""
-        tol = _FINER * self.problem.engine_tol
-        if tol < _FINEST * self._asked:
+        """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
+        tol = _FINER_FACTOR * self.problem.engine_tol
+        if tol < _LEAST_TOL_SHARE * self._user_tol:
             return None
         other = type(self)(replace(self.problem, engine_tol=tol), self.q)
-        other.note, other._asked = self.note, self._asked
+        other.note, other._user_tol = self.note, self._user_tol
         return other
 
-    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
-        found = self.expand(points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype))
-        return EvaluationAtW(W, points, *found)
+    def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
+        expanded = self.expand(
+            points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype)
+        )
+        return EvaluationAtW(W, points, *expanded)
 
     @QUIET
     def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Moments, float]:
-        """Return the factor of rows that are projected already, and what they come to.
+        """Return the factored slope, the moments and the bound on the omitted J for projected rows.
 
         Parameters
         ----------
         points : Shards
-            (n, k) rows.
+            The (n, k) projected rows.
         sample : (s, k) array
-            Some of them, to choose landmarks among.
+            Some of them, the candidates for landmarks.
         """
-        choices = self._choices(sample.astype(np.float64))
+        factors = self._term_factors(sample.astype(np.float64))
         while True:
-            maps = [choice.map for choice in choices]
+            maps = [factor.map for factor in factors]
             expansion = FactoredSlope.of(self.problem.kernel, maps)
-            self._afford_columns(expansion.size)
+            self._check_factor_memory(expansion.size)
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
-            sums, gram, found = points.fold(measure_remainder, audit)
-            pairs = zip(choices, found, strict=True)
-            unmet = [pair for pair in pairs if not pair[0].accepts(pair[1])]
-            if not unmet:
-                left_out = self._left_out(points, audit, gram, found)
+            sums, gram, remainders = points.fold(measure_remainder, audit)
+            pairs = zip(factors, remainders, strict=True)
+            too_coarse = [pair for pair in pairs if not pair[0].accepts(pair[1])]
+            if not too_coarse:
+                left_out = self._omitted_bound(points, audit, gram, remainders)
                 return expansion, self._moments(sums), left_out
-            for choice, each in unmet:
-                choice.improve(each)
+            for factor, each in too_coarse:
+                factor.improve(each)
 
-    def _left_out(
-        self, points: Shards, audit: RemainderMeasure, gram: Array, found: tuple[TermRemainder, ...]
+    def _omitted_bound(
+        self,
+        points: Shards,
+        audit: RemainderMeasure,
+        gram: Array,
+        remainders: tuple[TermRemainder, ...],
     ) -> float:
-        """Return a bound on what the landmarks leave out of J, with what rounding does to them."""
+        """Return a bound on the part of J that the landmarks omit, including rounding errors."""
         maps = audit.expansion.maps
         largest = [each.largest_weights if isinstance(each, Nystrom) else 0.0 for each in maps]
-        bare = audit.left_out(gram, found, self._rounding(maps, [0.0] * len(maps)))
-        bound = audit.left_out(gram, found, self._rounding(maps, largest))
-        if bound <= _ROUNDED * bare:
+        without_rounding = audit.left_out(
+            gram, remainders, self._rounding_errors_of(maps, [0.0] * len(maps))
+        )
+        bound = audit.left_out(gram, remainders, self._rounding_errors_of(maps, largest))
+        if bound <= _ROUNDING_FACTOR * without_rounding:
             return bound
-        # Where little is left out rounding matters, and how long weights are is to be looked up.
-        measured = points.fold(_weights, audit.expansion)
-        return audit.left_out(gram, found, self._rounding(maps, [w.number for w in measured]))
+        # With a small remainder rounding matters, so measure how long the weights really are.
+        measured = points.fold(_largest_weights, audit.expansion)
+        return audit.left_out(
+            gram, remainders, self._rounding_errors_of(maps, [w.number for w in measured])
+        )
 
-    def _rounding(
+    def _rounding_errors_of(
         self, maps: Sequence[FeatureMap], weights: Sequence[float]
     ) -> tuple[RemainderRounding, ...]:
-        """Return what rounding does to each term, given its map and the bound on its weights."""
-        n, reach, rounding = self.problem.shards.n_rows, self._sizes.reach, []
+        """Return the rounding errors of each term, given its map and the bound on its weights."""
+        n, reach, rounding = self.problem.shards.n_rows, self._problem_size.reach, []
         terms = zip(self.problem.kernel.terms, maps, weights, strict=True)
         for (weight, term), each, longest in terms:
             if not isinstance(each, Nystrom):
@@ -134,27 +144,27 @@ class Landmarks(LowRankEngine):
                 continue
             entry = each.rounding(reach, longest)
             constant, rate = term.value_by_slope or (0.0, 0.0)
-            of_f = abs(weight * term.amplitude) * (abs(constant) + abs(rate) * 4 * reach**2)
-            rounding.append(RemainderRounding(n * entry, of_f * entry * self._absolute_sum))
+            error_of_f = abs(weight * term.amplitude) * (abs(constant) + abs(rate) * 4 * reach**2)
+            rounding.append(RemainderRounding(n * entry, error_of_f * entry * self._absolute_sum))
         return tuple(rounding)
 
-    def _choices(self, Z: Array) -> list[TermFactor]:
-        """Return how each term is to be expanded, given a sample Z (s, k) of projected rows."""
+    def _term_factors(self, Z: Array) -> list[TermFactor]:
+        """Return the factor of each term, exact or by landmarks, given a sample Z (s, k)."""
         problem = self.problem
-        choices: list[TermFactor] = []
+        factors: list[TermFactor] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
             features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
-                choices.append(ExactFactor(features))
+                factors.append(ExactFactor(features))
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows
-                choices.append(SampledLandmarks(term, Z, n, problem.engine_tol, seed))
-        return choices
+                factors.append(SampledLandmarks(term, Z, n, problem.engine_tol, seed))
+        return factors
 
     @cached_property
     def sample(self) -> Array:
-        """The rows (s, d) to choose landmarks among."""
+        """The rows (s, d) that are candidates for landmarks."""
         if self.problem.sample is not None:
             return self.problem.sample
         n = self.problem.shards.n_rows
@@ -162,14 +172,14 @@ class Landmarks(LowRankEngine):
         return self.problem.shards.rows(chosen)
 
 
-def _weights(piece: LoadedShard, expansion: FactoredSlope) -> tuple[Maximum, ...]:
-    """Return the length of the longest weights of each term's map, 0 where it has none."""
+def _largest_weights(piece: LoadedShard, expansion: FactoredSlope) -> tuple[Maximum, ...]:
+    """Return the largest norm of the weights of each term's map, 0 for an exact map."""
     Z = piece.X.astype(np.float64, copy=False)
-    found = []
+    largest = []
     for each in expansion.maps:
         number = 0.0
         if isinstance(each, Nystrom):
             weights = each.weights(each(Z))
             number = float(np.sqrt(np.einsum("ij,ij->i", weights, weights).max()))
-        found.append(Maximum(number))
-    return tuple(found)
+        largest.append(Maximum(number))
+    return tuple(largest)

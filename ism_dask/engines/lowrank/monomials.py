@@ -1,4 +1,4 @@
-"""Polynomial kernels, exactly: their slope is the product of finitely many monomials."""
+"""The exact engine for polynomial kernels, whose slope has a finite monomial feature map."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.rows import LoadedShard, Shards
 
-# Monomials for each row above which tiles are the faster way (measured, see docs/engines.md).
+# With more monomials per row than this, tiles are faster (measured, see docs/engines.md).
 _DENSE = 0.1
 
 
 class MonomialEngine(LowRankEngine):
-    """O(n m d) with the m monomials of the projected rows; exact up to rounding."""
+    """O(n m d) time with the m monomials of the projected rows, and exact up to rounding."""
 
     name = "features"
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Refuse kernels without a finite map.
+        """Return a reason if a term of the kernel has no finite feature map, otherwise None.
 
-        What memory is free is not looked at here: the same problem is to get the same engine. A
-        map that does not fit declines at work, and the engine after it has a note of that.
+        Free memory does not count here, so that the same problem always gets the same engine. If
+        the map does not fit, the engine declines as it runs, and the next one's note says so.
         """
         missing = [type(t).__name__ for _, t in problem.kernel.terms if t.features(q) is None]
         if missing:
@@ -39,32 +39,32 @@ class MonomialEngine(LowRankEngine):
 
     @classmethod
     def advised(cls, problem: Problem, q: int) -> bool:
-        """Say whether the monomials are few beside the rows."""
-        return _size(problem.kernel, q) <= _DENSE * problem.shards.n_rows
+        """Return whether the monomials are few in comparison with the rows."""
+        return _monomial_count(problem.kernel, q) <= _DENSE * problem.shards.n_rows
 
     def phi(self, W: Array) -> Evaluation:
-        """Return J and Phi at W: where there are no degrees, X is read once."""
-        expansion, gamma = self._expansion(W.shape[1]), self.problem.gamma
+        """Return J and Phi at W, in a single pass over X unless Phi contains degrees."""
+        expansion, gamma = self._factored_slope(W.shape[1]), self.problem.gamma
         if expansion.has_degrees:
             return super().phi(W)
-        finish = partial(_crossed, expansion=expansion, gamma=gamma)
+        finish = partial(_phi_and_moments, expansion=expansion, gamma=gamma)
         matrix, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma, finish=finish)
         objective = self._moments(moments).objective(expansion)
-        return self._evaluated(objective, matrix, summed=expansion.size)
+        return self._evaluation(objective, matrix, summed=expansion.size)
 
-    def _expand(self, W: Array, points: Shards) -> EvaluationAtW:
+    def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
-        expansion = self._expansion(k)
+        expansion = self._factored_slope(k)
         sums = points.through(k).fold(_moment_sums, expansion, self.problem.gamma)
         return EvaluationAtW(W, points, expansion, self._moments(sums))
 
-    def _expansion(self, k: int) -> FactoredSlope:
-        self._afford_columns(_size(self.problem.kernel, k))
+    def _factored_slope(self, k: int) -> FactoredSlope:
+        self._check_factor_memory(_monomial_count(self.problem.kernel, k))
         maps = [term.features(k) for _, term in self.problem.kernel.terms]
         return FactoredSlope.of(self.problem.kernel, [each for each in maps if each is not None])
 
 
-def _size(kernel: Kernel, q: int) -> int:
+def _monomial_count(kernel: Kernel, q: int) -> int:
     return sum(each.size for _, term in kernel.terms if (each := term.features(q)) is not None)
 
 
@@ -82,7 +82,7 @@ def _all_sums(
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
 
 
-def _crossed(
+def _phi_and_moments(
     sums: tuple[Array, Array], expansion: FactoredSlope, gamma: Gamma
 ) -> tuple[Array, Array]:
     by_column, moments = sums

@@ -1,4 +1,4 @@
-"""A pivoted Cholesky factor of a kernel on some points, grown until little is left."""
+"""A pivoted Cholesky factor of a kernel on some points, which grows by blocks of landmarks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ism_dask.engines.base import DeclinedError
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE, HARMLESS, INNER
 
-# Proposals at a time: long enough for matrix products, short enough that few are refused.
+# Proposals in a block: enough for matrix products, and few enough that most are accepted.
 _BLOCK = 24
 _UNIT = 0.5 * float(np.finfo(np.float64).eps)
-# Pivots this far below the largest diagonal entry are rounding.
-_ROUNDING = 1e-13
-# Roundings that an entry of the landmarks' matrix may be off by, beside what its beta is off by.
-_OF_ENTRY = 64
-# By how many times its own share the shape may change as beta changes by a share of `resolution`.
+# Pivots below this share of the largest diagonal entry are rounding errors.
+_ROUNDING_SHARE = 1e-13
+# Bound on the error of an entry of the landmarks' matrix beside that of its beta, in roundings.
+_ENTRY_ROUNDINGS = 64
+# Bound on the relative change of the unit slope per change of beta by `resolution`.
 _STEEPNESS = 4
-# Where the landmarks' matrix is indefinite all the same, its diagonal is raised by so much more,
-# so many times.
-_RAISED, _TIMES = 30.0, 5
+# If the landmarks' matrix is still indefinite, the raise of its diagonal is multiplied by this
+# factor, up to this many times.
+_RAISE_FACTOR, _MOST_RAISES = 30.0, 5
 
 
 @dataclass(frozen=True)
 class Nystrom:
-    """A map to F with `F F^T <= shape`, equal at the landmarks but for rounding.
+    """A map to F with `F F^T <= unit_slope`, with equality at the landmarks up to rounding.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class Nystrom:
     points : (m, q) array
         The landmarks.
     triangle : (m, m) array
-        The upper triangular factor of their matrix.
+        The upper triangular Cholesky factor of the landmarks' matrix.
     raised : float
-        What was added to its diagonal.
+        The number that was added to its diagonal.
     """
 
     term: PointwiseKernel
@@ -50,46 +50,47 @@ class Nystrom:
 
     @classmethod
     def at(cls, term: PointwiseKernel, points: Array) -> Nystrom:
-        """Return the map of these landmarks (m, q).
+        """Return the Nystrom map of these landmarks (m, q).
 
-        Their matrix is factored afresh: a factor grown step by step has gathered rounding that
-        what is left of the diagonal does not tell. It is raised by as much as rounding may have
-        taken from it. That makes F a little less, so that the rest stays positive.
+        Their matrix is factored anew: a factor that grew step by step has accumulated rounding
+        errors, which the remainders on the diagonal do not show. Its diagonal is raised by as
+        much as rounding may have removed. That makes F slightly smaller, so that the remainder
+        stays positive semi-definite.
         """
         matrix = shape_between(term, points, points)
         size = float(np.diag(matrix).max(initial=0.0))
         raised = len(points) * entry_roundings(term, points) * _UNIT * size
-        for _ in range(_TIMES):
+        for _ in range(_MOST_RAISES):
             diagonal = raised * np.eye(len(points))
             with suppress(scipy.linalg.LinAlgError):
                 return cls(term, points, scipy.linalg.cholesky(matrix + diagonal), raised)
-            raised *= _RAISED
+            raised *= _RAISE_FACTOR
         raise DeclinedError(
             f"the matrix of {len(points)} landmarks of {term.title} is not positive semi-definite, "
             "which its class declares it to be; take engine='exact'"
         )
 
     def weights(self, F: Array) -> Array:
-        """Return the (b, m) weights with which landmarks make the shape at rows of F (b, m)."""
+        """Return the (b, m) weights of the landmarks in the approximation of rows of F (b, m)."""
         return np.asarray(scipy.linalg.solve_triangular(self.triangle, F.T, check_finite=False).T)
 
     @property
     def largest_weights(self) -> float:
-        """A bound on the length of a row of `weights`."""
+        """A bound on the norm of a row of `weights`."""
         inverse = np.triu(scipy.linalg.lapack.dtrtri(self.triangle)[0])
         return float(np.linalg.norm(inverse)) * self._longest
 
     def rounding(self, reach: float, weights: float) -> float:
-        """Return how far an entry of `F F^T` may be off by rounding.
+        """Return a bound on the rounding error of an entry of `F F^T`.
 
-        It comes of the entries that F is solved from, and of solving.
+        The error has two sources: the kernel entries that F is solved from, and the solution.
 
         Parameters
         ----------
         reach : float
-            No projected row is longer.
+            A bound on the norm of a projected row.
         weights : float
-            No row of `weights` is longer.
+            A bound on the norm of a row of `weights`.
         """
         m, size = self.size, self._longest**2
         longest = np.full((1, self.points.shape[1]), reach)
@@ -98,56 +99,56 @@ class Nystrom:
 
     @property
     def _longest(self) -> float:
-        """A bound on the length of a row of F."""
+        """A bound on the norm of a row of F."""
         return float(np.linalg.norm(self.triangle, axis=0).max(initial=0.0))
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of landmarks."""
         return len(self.points)
 
     def __call__(self, Z: Array) -> Array:
-        """Return F (b, m) of Z (b, q)."""
+        """Return F (b, m) for Z (b, q)."""
         if not self.size:
             return np.empty((len(Z), 0))
-        shape = shape_between(self.term, Z, self.points)
+        slopes = shape_between(self.term, Z, self.points)
         return scipy.linalg.solve_triangular(
-            self.triangle, shape.T, trans="T", overwrite_b=True, check_finite=False
+            self.triangle, slopes.T, trans="T", overwrite_b=True, check_finite=False
         ).T
 
 
 def entry_roundings(term: PointwiseKernel, points: Array) -> float:
-    """Return how many roundings the shape of a kernel between points (m, q) may be off by."""
+    """Return a bound, in roundings, on the error of unit slopes between points (m, q)."""
     if term.pairing is not DISTANCE:
-        return float(term.roundings + _OF_ENTRY)
+        return float(term.roundings + _ENTRY_ROUNDINGS)
     cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
     of_beta = 2.0 * min(HARMLESS, cancelled / term.resolution)
-    return term.roundings + _OF_ENTRY + _STEEPNESS * of_beta
+    return term.roundings + _ENTRY_ROUNDINGS + _STEEPNESS * of_beta
 
 
 def shape_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
-    """Return the shape of a kernel (a, b) between points `rows` (a, q) and `columns` (b, q)."""
+    """Return the unit slopes (a, b) between points `rows` (a, q) and `columns` (b, q)."""
     left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
     beta = term.beta(left, right)
     return term.unit_slope(beta, out=beta)
 
 
 def shape_diagonal(term: PointwiseKernel, Z: Array) -> Array:
-    """Return the (b,) shape of each row of Z (b, q) with itself."""
+    """Return the (b,) unit slopes of each row of Z (b, q) with itself."""
     return term.unit_slope(term.pairing.own(Z))
 
 
 class PivotedCholesky:
-    """Landmarks chosen among points at random, each with the odds of what is left at it.
+    """Landmarks drawn at random from points, with probabilities proportional to their remainders.
 
-    Proposals come in blocks; one that the others of its block leave little of is refused with
-    the odds that it deserves (randomly pivoted Cholesky, accelerated). The choice is a function
-    of the points and the seed.
+    This is randomly pivoted Cholesky, accelerated: proposals come in blocks, and a proposal is
+    accepted with the share of its remainder that the accepted ones of its block leave. The choice
+    is a function of the points and the seed.
 
     Parameters
     ----------
     term : PointwiseKernel
-        With a positive semi-definite shape.
+        A kernel with a positive semi-definite `unit_slope`.
     Z : (p, q) array
         The points, in float64.
     seed : sequence of int
@@ -160,60 +161,60 @@ class PivotedCholesky:
         self._factor = np.empty((len(Z), 0))
         self._pivots: list[int] = []
         self.left = shape_diagonal(term, Z)
-        self._floor = _ROUNDING * float(self.left.max(initial=0.0))
+        self._floor = _ROUNDING_SHARE * float(self.left.max(initial=0.0))
 
     @property
     def size(self) -> int:
-        """Landmarks so far."""
+        """The number of landmarks so far."""
         return len(self._pivots)
 
     @property
     def landmarks(self) -> Nystrom:
-        """The map that the landmarks make."""
+        """The Nystrom map of the landmarks."""
         return Nystrom.at(self.term, self._Z[self._pivots])
 
     def propose(self) -> bool:
-        """Take a block of landmarks; say whether there was anything left to take."""
+        """Add a block of landmarks; return False if no remainder was left to add any."""
         total = self.left.sum()
         if not total > 0:
             return False
-        return self._take(self._rng.choice(len(self.left), _BLOCK, p=self.left / total))
+        return self._add_from(self._rng.choice(len(self.left), _BLOCK, p=self.left / total))
 
     def admit(self, Z: Array) -> None:
-        """Add points (p', q) to choose among, and take those of them that the others miss."""
+        """Add candidate points (p', q), and accept as landmarks those with a remainder."""
         mapped = self.landmarks(Z)
         first = len(self._Z)
         self._Z = np.concatenate([self._Z, Z])
         self._factor = np.concatenate([self._factor, mapped])
         own = shape_diagonal(self.term, Z)
-        self._floor = max(self._floor, _ROUNDING * float(own.max(initial=0.0)))
-        left = own - (mapped**2).sum(axis=1)
-        self.left = np.concatenate([self.left, np.maximum(left, 0.0)])
-        self._take(np.arange(first, len(self._Z)))
+        self._floor = max(self._floor, _ROUNDING_SHARE * float(own.max(initial=0.0)))
+        remainder = own - (mapped**2).sum(axis=1)
+        self.left = np.concatenate([self.left, np.maximum(remainder, 0.0)])
+        self._add_from(np.arange(first, len(self._Z)))
 
-    def _take(self, block: Array) -> bool:
-        """Take landmarks among the points numbered `block`; say whether there was one."""
+    def _add_from(self, block: Array) -> bool:
+        """Add landmarks from the points with indices `block`; return whether any was accepted."""
         kernel = shape_between(self.term, self._Z, self._Z[block])
         columns = kernel - self._factor @ self._factor[block].T
-        kept, triangle = self._accepted(columns[block])
-        if not kept:
+        accepted, triangle = self._accepted(columns[block])
+        if not accepted:
             return False
-        new = scipy.linalg.solve_triangular(triangle, columns[:, kept].T, lower=True).T
-        self._factor = np.hstack([self._factor, new])
-        self._pivots += block[kept].tolist()
-        self.left = np.maximum(self.left - (new**2).sum(axis=1), 0.0)
+        new_columns = scipy.linalg.solve_triangular(triangle, columns[:, accepted].T, lower=True).T
+        self._factor = np.hstack([self._factor, new_columns])
+        self._pivots += block[accepted].tolist()
+        self.left = np.maximum(self.left - (new_columns**2).sum(axis=1), 0.0)
         self.left[self._pivots] = 0.0
         return True
 
     def _accepted(self, block: Array) -> tuple[list[int], Array]:
-        """Return which of a block (b, b) of what is left to take, and their triangle (k, k)."""
+        """Return the points to accept from a block (b, b) of the remainder, and their triangle."""
         before = np.diag(block).copy()
-        block, kept, columns = block.copy(), [], []
-        for index, odds in enumerate(self._rng.random(len(block))):
+        block, accepted, columns = block.copy(), [], []
+        for index, threshold in enumerate(self._rng.random(len(block))):
             pivot = block[index, index]
-            if pivot > max(self._floor, odds * before[index]):
+            if pivot > max(self._floor, threshold * before[index]):
                 column = block[:, index] / np.sqrt(pivot)
                 block -= np.multiply.outer(column, column)
-                kept.append(index)
+                accepted.append(index)
                 columns.append(column)
-        return kept, np.array(columns).T[kept] if kept else np.empty((0, 0))
+        return accepted, np.array(columns).T[accepted] if accepted else np.empty((0, 0))

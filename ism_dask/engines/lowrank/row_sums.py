@@ -1,4 +1,4 @@
-"""Phi from factors: where `shape(beta_ij) = F_i . F_j`, sums over pairs become sums over rows."""
+"""Compute Phi by sums over rows, given a factor F with `unit_slope(beta_ij) = F_i . F_j`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ism_dask.rows import LoadedShard
 
 
 class FeatureMap(Protocol):
-    """What makes F of projected rows."""
+    """A map from projected rows to the rows of F."""
 
     @property
     def size(self) -> int:
-        """Columns of F."""
+        """The number of columns of F."""
 
     def __call__(self, Z: Array) -> Array:
-        """Return F (b, size) of Z (b, q)."""
+        """Return F (b, size) for Z (b, q)."""
 
 
 @dataclass(frozen=True)
 class FactoredSlope:
-    """The F of each term of a kernel, side by side, with the constants of each of the m columns.
+    """The low-rank factors F of all terms of a kernel, joined, with constants for the m columns.
 
     Attributes
     ----------
     maps : tuple of FeatureMap
-        One for each term.
+        One map for each term.
     slope : (m,) array
-        `weight * amplitude`: column l brings `slope_l F_il F_jl` to f'.
+        `weight * amplitude`: column l contributes `slope_l F_il F_jl` to f'.
     coupling, degree : (m,) arrays
-        The constants of the pairing.
+        The constants of the pairing, for each column.
     constant, rate : (m,) arrays
         The a and b of `f = (a + b beta) f'`.
     """
@@ -53,7 +53,7 @@ class FactoredSlope:
 
     @classmethod
     def of(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> FactoredSlope:
-        """Return the expansion of a kernel whose terms have these maps, and a known f by f'."""
+        """Return the factored slope of a kernel whose terms have these maps."""
         rows = []
         for (weight, term), each in zip(kernel.terms, maps, strict=True):
             constant, rate = term.value_by_slope or (np.nan, np.nan)
@@ -64,29 +64,29 @@ class FactoredSlope:
 
     @property
     def size(self) -> int:
-        """How many columns F has, m."""
+        """The number m of columns of F."""
         return len(self.slope)
 
     @property
     def has_degrees(self) -> bool:
-        """Whether Phi has a part from the row sums of Psi."""
+        """Whether Phi contains degrees, the row sums of Psi."""
         return bool(self.degree.any())
 
     def factor(self, Z: Array) -> Array:
-        """Return F (b, m) of Z (b, q), in float64."""
+        """Return F (b, m) for Z (b, q), in float64."""
         wide = Z.astype(np.float64)
         return np.hstack([each(wide) for each in self.maps])
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over all rows of U_is F_il times 1, z_i and z_i^2: all that J and degrees need.
+    """Sums over all rows of U_is F_il times 1, z_i and ||z_i||^2, which give J and the degrees.
 
     Attributes
     ----------
     sums : (r, m, q + 2) array
     signs : (r,) array
-        Those of Gamma.
+        The signs of Gamma.
     """
 
     sums: Array
@@ -104,7 +104,7 @@ class Moments:
 
     @QUIET
     def objective(self, expansion: FactoredSlope) -> float:
-        """Return J, each f being `(a + b beta) f'`."""
+        """Return J, using `f = (a + b beta) f'` for each term."""
         e = expansion
         betas = e.coupling * np.einsum("slk,slk->sl", self.points, self.points)
         betas += e.degree * self.ones * self.sums[..., -1]
@@ -112,9 +112,9 @@ class Moments:
         return float(e.slope @ by_column)
 
     def psi_coefficients(self, gamma: Gamma, expansion: FactoredSlope) -> Array:
-        """Return G (v, m, 1 + q) whose `sum_a V_ia F_i G_a` is row i of what Psi does.
+        """Return G (v, m, 1 + q), with which `sum_a V_ia F_i G_a` gives the sums of Psi for row i.
 
-        That is its degree, then `coupling * (Psi Z)_i`.
+        These are its degree, and then `coupling * (Psi Z)_i`.
         """
         e = expansion
         each = np.concatenate(
@@ -129,19 +129,19 @@ class Moments:
 
 
 def moment_columns(Z: Array) -> Array:
-    """Return 1, z_i and its squared length for each row of Z: (b, q + 2)."""
+    """Return 1, z_i and ||z_i||^2 for each row of Z, as (b, q + 2) columns."""
     return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
 
 
 @QUIET
 def moment_sums(Z: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
-    """Return the sums of `Moments` for some rows, over V in the place of U: (v, m, q + 2)."""
+    """Return the sums of `Moments` (v, m, q + 2) over some rows, with V in place of U."""
     sides = moment_columns(Z)
     return np.stack([_weighted(F, rows, w).T @ sides[rows] for rows, w in gamma.memberships(facts)])
 
 
 def psi_rows(F: Array, facts: Array, gamma: Gamma, coefficients: Array) -> Array:
-    """Return degrees of rows, and `coupling * Psi Z` if `coefficients` has it: (b, 1 or 1 + q)."""
+    """Return the degrees of rows, and `coupling * Psi Z` if in `coefficients`: (b, 1 or 1 + q)."""
     out = np.zeros((len(F), coefficients.shape[2]))
     for G, (rows, w) in zip(coefficients, gamma.memberships(facts), strict=True):
         out[rows] += _weighted(F, rows, w) @ G
@@ -152,9 +152,9 @@ def psi_rows(F: Array, facts: Array, gamma: Gamma, coefficients: Array) -> Array
 def phi_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> tuple[Array, Array | None]:
-    """Return the feature sums of a piece, and `X^T diag(degrees) X` (d, d) if there are any.
+    """Return the feature sums of a shard, and `X^T diag(degrees) X` (d, d) if it has degrees.
 
-    F is made anew: an exponential costs less than it would to keep n m numbers.
+    F is computed again: an exponential costs less than storing n m numbers.
     """
     X, facts = piece.X, piece.facts[0]
     F = expansion.factor(piece.facts[-1])
@@ -165,7 +165,7 @@ def phi_sums(
 
 
 def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
-    """Return `sum_i V_ia F_il x_i` (v, m, d) of some rows."""
+    """Return `sum_i V_ia F_il x_i` (v, m, d) over some rows."""
     narrow = F.astype(X.dtype, copy=False)
     sums = np.empty((len(gamma.mixing), F.shape[1], X.shape[1]))
     for index, (rows, w) in enumerate(gamma.memberships(facts)):
@@ -177,7 +177,7 @@ def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
 def gradient_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> Array:
-    """Return Phi W (d, q) of a piece."""
+    """Return the contribution of a shard to Phi W (d, q)."""
     inner = gradient_rows(piece.facts[-1], piece.facts[0], expansion, gamma, coefficients)
     return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
 
@@ -185,7 +185,7 @@ def gradient_sums(
 def gradient_rows(
     Z: Array, facts: Array, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> Array:
-    """Return the rows (b, q) that Phi W sums up, each times its x."""
+    """Return the rows R (b, q) for which Phi W is the sum of `x_i R_i` over all rows."""
     rows = psi_rows(expansion.factor(Z), facts, gamma, coefficients)
     return rows[:, 1:] + rows[:, :1] * Z
 
@@ -193,7 +193,7 @@ def gradient_rows(
 def phi_from_sums(
     sums: tuple[Array, Array | None], expansion: FactoredSlope, gamma: Gamma
 ) -> Array:
-    """Return Phi (d, d) of the `phi_sums` of all rows."""
+    """Return Phi (d, d), given the `phi_sums` over all rows."""
     by_column, gram = sums
     matrix = cross_gram(by_column, expansion, gamma)
     return matrix if gram is None else matrix + gram
@@ -201,7 +201,7 @@ def phi_from_sums(
 
 @QUIET
 def cross_gram(by_column: Array, expansion: FactoredSlope, gamma: Gamma) -> Array:
-    """Return `coupling * X^T Psi X` (d, d) of the `feature_sums` of all rows."""
+    """Return `coupling * X^T Psi X` (d, d), given the `feature_sums` over all rows."""
     mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
     weights = np.multiply.outer(gamma.signs, expansion.slope * expansion.coupling)
     return weighted_gram(mixed.reshape(-1, by_column.shape[2]), weights.ravel())
