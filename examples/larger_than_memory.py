@@ -22,8 +22,7 @@ import numpy as np
 import scipy.linalg
 from distributed import Client, LocalCluster
 
-from ism_dask import SupervisedIKDR
-from ism_dask import progress_bar
+from ism_dask import SupervisedIKDR, progress_bar
 
 COLUMNS, RADII = 20, (1.0, 1.8)
 # Rows of a chunk, at most: 2 MB here. What a worker holds at a time is a few of these.

@@ -23,8 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ism_dask import SupervisedIKDR, plot
-from ism_dask import progress_bar
+from ism_dask import SupervisedIKDR, plot, progress_bar
 
 METHODS: dict[str, TransformerMixin] = {
     "PCA": PCA(2),
