@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.reports.markdown import ingest_page
 from flows.runs.data import ensure_stored, open_labelled, store
 from flows.settings.base import DataSettings, IngestSettings
-from flows.settings.runs import Settings
+from flows.settings.runs import SearchSettings
 from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
 
 
@@ -53,7 +53,7 @@ def ingest_step(settings: DataSettings) -> dict[str, Any]:
     return {"rows": rows, "columns": columns}
 
 
-def begin(settings: Settings) -> None:
+def begin(settings: SearchSettings) -> None:
     """Ingest, and name the run after what only the data can tell: the number of features."""
     ingest_step(settings)
     if settings.n_components is None:

@@ -28,7 +28,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         try:
             # Checking settings imports what they are checked against, which takes a second.
             for name, kind in bundles.items():
-                given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
+                given[name] = kind(**{f.name: _parsed(f, given) for f in dataclasses.fields(kind)})
             command(**given)
         except KeyboardInterrupt as interrupt:
             # Typer would print an empty line of its own.
@@ -41,6 +41,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     # Otherwise Typer would ask the original for its annotations.
     del called.__dict__["__wrapped__"]
     return called
+
+
+def _parsed(field: dataclasses.Field[Any], given: dict[str, Any]) -> Any:
+    """Take the value of a field out of what the command line has read."""
+    value, parse = given.pop(field.name), field.metadata["cli_parse"]
+    return value if parse is None else parse(value)
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:

@@ -16,7 +16,7 @@ from storage import DamagedStore, PieceStore, StorageError, dataset_path
 
 Result = dict[str, Any]
 
-# How a piece that was over its cap has ended, as `ism_dask.states.Status` has it.
+# How a piece that was over its cap has ended, as `ism_dask.status.Status` has it.
 OVER_CAP = "over the cap"
 _TROUBLES = (
     ArithmeticError,

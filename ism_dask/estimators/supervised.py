@@ -94,7 +94,7 @@ class SupervisedIKDR(IKDR):
     max_iter : int, optional
         Iterations after which to give up. Default: 300 for "ism", or 1000 where a selection chose
         the W to begin with and steps cost no Phi; for the others as
-        `ism_dask.rivals.SOLVERS` says. Steps along the slope of J, which take over where the
+        `ism_dask.solvers.SOLVERS` says. Steps along the slope of J, which take over where the
         spectral iteration comes to no end, count, too.
     max_seconds : float, optional
         Stop when so much time is used up, and keep the best W so far.
@@ -170,7 +170,7 @@ class SupervisedIKDR(IKDR):
     components_advice_ : str
         What is to be said against the number of new features, or nothing.
     selection_ : tuple of Trial
-        What a selection tried, the best first: see `ism_dask.selection.Trial`.
+        What a selection tried, the best first: see `ism_dask.solvers.width_selection.Trial`.
     target_remainder_ : float
         The share of the trace of the kernel of y that its thin factor leaves out.
     classes_ : (c,) array
