@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.reports.markdown import ingest_page
 from flows.runs.data import ensure_stored, open_labelled, store
 from flows.settings.base import DataSettings, IngestSettings
-from flows.settings.runs import Settings
+from flows.settings.runs import SearchSettings
 from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
 
 
@@ -53,7 +53,7 @@ def ingest_step(settings: DataSettings) -> dict[str, Any]:
     return {"rows": rows, "columns": columns}
 
 
-def begin(settings: Settings) -> None:
+def begin(settings: SearchSettings) -> None:
     """Ingest the data set, then put the number of new features q into the title of the run.
 
     Unless the settings give q, it follows from the number of classes in the data.

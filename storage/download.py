@@ -112,54 +112,7 @@ def _failed(url: str, why: str) -> DownloadError:
     )
 
 
-@dataclass(frozen=True)
-class RawFile:
-    """A raw file and where to get it.
-
-    Attributes
-    ----------
-    names : tuple of str
-        File names it may have; a downloaded copy gets the first.
-    url : str or None
-        Public address.
-    sha256 : str or None
-        Digest of the bytes at `url`, if they have only one form. It does not apply to a copy on
-        disk, which may be packed differently: its values are checked instead.
-    """
-
-    names: tuple[str, ...]
-    url: str | None = None
-    sha256: str | None = None
 
 
-def find_raw(dataset: str, raw: RawFile) -> Path:
-    """Return the path of a raw file; download it into the home if it is nowhere on disk.
-
-    The function looks for `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and
-    `<home>/raw/<dataset>/<file>`, in this order.
-    """
-    folders = tuple(_folders(dataset))
-    for folder in folders:
-        for name in raw.names:
-            if (folder / name).is_file():
-                return folder / name
-    if raw.url is None:
-        raise RawFileError(
-            f"{dataset} needs {' or '.join(raw.names)}, which has no public home and was not found "
-            f"in {', '.join(map(str, folders))}. Put the file into a folder and set "
-            f"{DATA_VARIABLE} to that folder."
-        )
-    # A leftover of two modules: httpx, which takes a tenth of a second to import and is seldom
-    # needed, is imported at the top of this one.
-    from storage.download import fetch  # noqa: PLC0415
-
-    return fetch(raw.url, folders[-1] / raw.names[0], sha256=raw.sha256)
 
 
-def _folders(dataset: str) -> Iterator[Path]:
-    """Yield the folders to search; the last is that in the home."""
-    data = data_folder()
-    if data is not None:
-        yield data / safe_name(dataset)
-        yield data
-    yield home() / "raw" / safe_name(dataset)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    SuffixByteRequest,
+)
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
@@ -31,6 +36,7 @@ from storage.manifest import (
 )
 
 Attributes = dict[str, Any]
+Buffers: TypeAlias = list[Buffer | None]
 
 _CODECS = (BytesCodec, ZstdCodec, Crc32cCodec)
 
@@ -180,15 +186,64 @@ class CheckedStore(LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return the whole checked content of a file, or None for metadata that are not listed."""
-        if byte_range is not None:
-            raise NotImplementedError("parts of a chunk cannot be checked; read it whole")
+        """Return the checked content of a file, or None for metadata that is not listed."""
+        return await asyncio.to_thread(self._checked_buffer, key, prototype, byte_range)
+
+    def get_sync(
+        self,
+        key: str,
+        *,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the same as `get`, without an event loop."""
+        return self._checked_buffer(key, prototype, byte_range)
+
+    async def get_partial_values(
+        self,
+        prototype: BufferPrototype,
+        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+    ) -> Buffers:
+        """Return parts of files; each file is read and checked whole."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        """Return whether the manifest lists a file."""
+        return key in self._files
+
+    async def getsize(self, key: str) -> int:
+        """Return the length that the manifest lists for a file."""
+        if key not in self._files:
+            raise FileNotFoundError(key)
+        return self._files[key].bytes
+
+    async def list(self) -> AsyncIterator[str]:
+        """Yield the files that the manifest lists; strangers in the folder are not among them."""
+        for key in self._files:
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the listed files whose names begin with `prefix`."""
+        for key in self._files:
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of listed files and folders that are directly in a folder."""
+        start = f"{prefix.strip('/')}/".lstrip("/")
+        inside = (key[len(start) :] for key in self._files if key.startswith(start))
+        for name in dict.fromkeys(key.split("/")[0] for key in inside):
+            yield name
+
+    def _checked_buffer(
+        self, key: str, prototype: BufferPrototype | None, byte_range: ByteRequest | None
+    ) -> Buffer | None:
         entry = self._files.get(key)
         if entry is None:
             if "c" in key.split("/"):
                 raise damaged_store(self.root, key, "the manifest does not list it")
             return None
-        data = await asyncio.to_thread(self._load, key, entry)
+        data = _part(self._load(key, entry), byte_range)
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
 
     def _load(self, key: str, entry: FileEntry) -> bytes:
@@ -201,6 +256,17 @@ class CheckedStore(LocalStore):
             check_bytes(self.root, key, entry, data)
             self._checked_stamps[key] = stamp
         return data or b""
+
+
+def _part(data: bytes, byte_range: ByteRequest | None) -> bytes:
+    """Return the part of `data` that Zarr requests, all of it for None."""
+    if isinstance(byte_range, RangeByteRequest):
+        return data[byte_range.start : byte_range.end]
+    if isinstance(byte_range, OffsetByteRequest):
+        return data[byte_range.offset :]
+    if isinstance(byte_range, SuffixByteRequest):
+        return data[-byte_range.suffix :] if byte_range.suffix else b""
+    return data
 
 
 def _read_stamped(path: Path) -> tuple[tuple[int, ...], bytes | None]:

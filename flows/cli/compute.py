@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flows.runs.lease import Lease
 
 
-_CROSSVAL = LazyFlow(plain="flows.work.folds:crossval_plain", flow="flows.crossval:run_crossval")
+_CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
 
 
 def crossval(
@@ -62,7 +62,7 @@ def _show_crossval(summary: dict[str, Any], output: Output) -> None:
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
-_FIT = LazyFlow(plain="flows.work.fitting:fit_plain", flow="flows.fit:run_fit")
+_FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
 
 
 def fit(
@@ -115,7 +115,7 @@ def _loading_words(loading: dict[str, Any]) -> str:
     return f"{loading['feature']} {loading['weight']:+.2f}"
 
 
-_CLUSTER = LazyFlow(plain="flows.work.grouping:cluster_plain", flow="flows.cluster:run_cluster")
+_CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
 
 
 def cluster(
@@ -168,7 +168,7 @@ def _cluster_advice(summary: dict[str, Any]) -> str:
     return ". ".join(advice)
 
 
-_TABLES = LazyFlow(plain="flows.paper.running:tables_plain", flow="flows.tables:run_tables")
+_TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
 
 
 def tables(

@@ -24,7 +24,7 @@ def datasets(*, output: Output) -> None:
     output.finish({"command": "datasets", "datasets": [entry.to_json() for entry in entries]})
 
 
-_INGEST = LazyFlow(plain="flows.work.storing:store", flow="flows.ingest:run_ingest")
+_INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest")
 
 
 def ingest(

@@ -30,7 +30,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             # Inside `try`: checking the settings imports the registries, which takes a second, in
             # which the user may press Ctrl-C.
             for name, kind in bundles.items():
-                given[name] = kind(**{f.name: given.pop(f.name) for f in dataclasses.fields(kind)})
+                given[name] = kind(**{f.name: _parsed(f, given) for f in dataclasses.fields(kind)})
             command(**given)
         except KeyboardInterrupt as interrupt:
             # Typer would turn a KeyboardInterrupt into an Abort and print an empty line.
@@ -43,6 +43,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     # Otherwise Typer would follow it and read the annotations of the original function.
     del called.__dict__["__wrapped__"]
     return called
+
+
+def _parsed(field: dataclasses.Field[Any], given: dict[str, Any]) -> Any:
+    """Take the value of a field out of what the command line has read."""
+    value, parse = given.pop(field.name), field.metadata["cli_parse"]
+    return value if parse is None else parse(value)
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
@@ -20,6 +21,7 @@ def setting(
     title: str = "",
     early: bool = False,
     cli_type: Any = None,
+    cli_parse: Callable[[Any], Any] | None = None,
     names: Callable[[], list[str]] | None = None,
     **bounds: float,
 ) -> Any:
@@ -39,6 +41,8 @@ def setting(
         Whether the form has the field among the first.
     cli_type : type, optional
         Type that the command line parses, if it differs from the type of the field.
+    cli_parse : callable, optional
+        Turns what the command line has parsed into the value of the field.
     names : callable, optional
         Returns the names to choose from in the form.
     **bounds : float
@@ -46,8 +50,28 @@ def setting(
         bound.
     """
     form_metadata = {"description": about, "title": title, "early": early, "names": names}
-    command_metadata = {"flags": flags, "cli_type": cli_type}
+    command_metadata = {"flags": flags, "cli_type": cli_type, "cli_parse": cli_parse}
     return field(default=default, metadata={**form_metadata, **command_metadata, **bounds})
+
+
+def named_values(texts: list[str] | None) -> dict[str, float | str] | None:
+    """Return the values of texts such as `offset=0.5`: numbers where they are, else words."""
+    values: dict[str, float | str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not (name.isidentifier() and equals and value):
+            raise SettingsError(
+                f"{text!r} is no parameter; expected NAME=VALUE, such as offset=0.5"
+            )
+        values[name] = _number(value)
+    return values or None
+
+
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def check_bounds(settings: Any) -> None:

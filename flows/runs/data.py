@@ -125,14 +125,14 @@ class Labelled:
         sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
-    def components(self, settings: Settings) -> int | None:
+    def components(self, settings: SearchSettings) -> int | None:
         """Return the number of new features: q if given, else the number of classes less one.
 
         None if the label is numeric and q is not given: the fit then chooses q itself.
         """
         d = self.data.X.shape[1]
         if settings.n_components is None:
-            if target_of(self.y) != "classes":
+            if target_of(self.y, settings.target) != "classes":
                 return None
             return min(max(len(self.class_sizes) - 1, 1), d - 1)
         if settings.n_components >= d:
@@ -147,12 +147,12 @@ class Labelled:
         """Digest of the data and name of the label, which decide a result beside the settings."""
         return {"data_hash": self.data.data_hash, "label": self.label}
 
-    def default_name(self, settings: Settings) -> str:
+    def default_name(self, settings: SearchSettings) -> str:
         """Return the default name of a run, such as wine-gaussian-q2."""
         kernel, q = settings.kernel.replace("_", "-"), self.components(settings)
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
-    def facts(self, settings: Settings) -> dict[str, Any]:
+    def facts(self, settings: SearchSettings) -> dict[str, Any]:
         """Return the entries of a summary that describe data and kernel."""
         return {
             "dataset": settings.dataset,
@@ -207,7 +207,7 @@ def ensure_stored(
     return ingest(dataset, split, force=force, progress=written)
 
 
-def open_labelled(settings: Settings) -> Labelled:
+def open_labelled(settings: SearchSettings) -> Labelled:
     """Open the data set of a run with the label that its settings name."""
     data = open_dataset(settings.dataset, settings.split)
     if not data.labels:
@@ -246,8 +246,10 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     return rows if chosen is None else rows[chosen]
 
 
-def target_of(y: Array) -> str:
-    """Return the `target` of an estimator for labels y (n,): whole numbers are class codes."""
+def target_of(y: Array, target: str = "auto") -> str:
+    """Return the target for a label y (n,): with "auto", whole numbers are codes of classes."""
+    if target != "auto":
+        return target
     return "classes" if y.dtype.kind in "ui" else "multiscale"
 
 
@@ -292,7 +294,7 @@ def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitt
     with watched_fit(part, stopping_of(settings)) as on_iteration:
         model = SupervisedIKDR(
             settings.n_components,
-            target=target_of(y),
+            target=target_of(y, settings.target),
             whiten=settings.whiten,
             selection=selection,
             n_init=settings.n_init,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
+from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
@@ -16,6 +17,7 @@ __all__ = [
     "KERNELS",
     "SELECTIONS",
     "SOLVERS",
+    "TARGETS",
     "WIDTHS",
     "check_data",
     "check_name",

@@ -7,11 +7,12 @@ wait for it.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import setting
+from flows.interface.fields import named_values, setting
 from flows.settings.base import DataSettings, registries
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def _kernel_names() -> list[str]:
 
 def _solver_names() -> list[str]:
     return list(registries().SOLVERS)
+
+
+def _target_names() -> list[str]:
+    return ["auto", *registries().TARGETS]
 
 
 def _engine_names() -> list[str]:
@@ -71,6 +76,14 @@ class Settings(DataSettings):
     offset: float | None = setting(None, about="Offset of a polynomial, multiquadric or distance.")
     neighbor: int | None = setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
+    )
+    kernel_parameters: dict[str, float | str] | None = setting(
+        None,
+        about="Another parameter of the kernel, NAME=VALUE, such as offset=0.5; may be repeated.",
+        title="Other parameters of the kernel",
+        flags=("--kernel-parameter",),
+        cli_type=list[str] | None,
+        cli_parse=named_values,
     )
     n_components: int | None = setting(
         None,
@@ -157,7 +170,11 @@ class Settings(DataSettings):
         kind = registries().KERNELS[_check_choice("kernel", self.kernel, _kernel_names())]
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
-        allowed = [name for name in _KERNEL_PARAMETERS if name in kind.__dataclass_fields__]
+        twice = sorted(given.keys() & (self.kernel_parameters or {}).keys())
+        if twice:
+            raise SettingsError(f"`{twice[0]}` is given twice; leave one of the two out")
+        given.update(self.kernel_parameters or {})
+        allowed = [each.name for each in dataclasses.fields(kind) if each.init]
         foreign = [name for name in given if name not in allowed]
         if foreign:
             raise SettingsError(
@@ -168,7 +185,7 @@ class Settings(DataSettings):
             given["sigma"] = _parse_width(given["sigma"])
         try:
             kernel: Kernel = kind(**given)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise SettingsError(str(error)) from error
         return kernel
 
@@ -216,6 +233,12 @@ class KeptSettings(Settings):
 class SearchSettings(Settings):
     """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""
 
+    target: str = setting(
+        "auto",
+        about="How the label is explained: as classes, or as numbers under a linear, gaussian or "
+        "multiscale kernel. Default: auto, classes for codes and multiscale for other numbers.",
+        names=_target_names,
+    )
     selection: str = setting(
         "heldout",
         about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
@@ -242,6 +265,7 @@ class SearchSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_choice("target", self.target, _target_names())
         _check_choice("selection", self.selection, [*registries().SELECTIONS, NO_SELECTION])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hostile_files import PICKLED
 from stock import checkpoint, lease, read_data
 
-from flows.cli import resume
+from flows.cli.compute import resume
 from flows.cli.output import Output
 from flows.reports.files import write_report
 from flows.runs.inventory import check_files
@@ -181,7 +181,7 @@ def _resumed(**changes: Any) -> Callable[[], object]:
     def reads() -> None:
         known = FitSettings(dataset="small", n_components=2).to_json()
         replace(lease(), settings={**known, **changes}).write()
-        resume.run("under-way", plain=True, output=Output(quiet=True))
+        resume("under-way", plain=True, output=Output(quiet=True))
 
     return reads
 

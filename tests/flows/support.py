@@ -14,7 +14,7 @@ from storage import DatasetInfo, dataset_path, write_dataset
 # of its calls to the disk that name some path, if it is told to.
 _DOOMED = """
 import os, signal, sys
-from flows.work import undertaking
+from flows.runs import resumable
 folder, calls = sys.argv.pop(1), int(sys.argv.pop(1))
 def hook(event, given):
     global calls
@@ -25,11 +25,11 @@ def hook(event, given):
         if calls == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
-take = undertaking.Keeper.take
+take = resumable.CheckpointThrottle.take
 def told(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
     take(self, checkpoint)
-undertaking.Keeper.take = told
+resumable.CheckpointThrottle.take = told
 from flows.cli import main
 main()
 """

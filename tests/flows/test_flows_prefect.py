@@ -227,8 +227,9 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def test_what_may_go_right_later_is_tried_again() -> None:
-    from flows.steps import worth_another_try
     from prefect.states import Failed
+
+    from flows.tracking.run import worth_another_try
 
     def tried(error: Exception) -> bool:
         return worth_another_try(None, None, Failed(data=error))

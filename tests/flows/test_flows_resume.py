@@ -359,7 +359,9 @@ def test_what_another_process_has_kept_meanwhile_is_not_replaced(
     fit_and_save(settings)
     before = open_run("mine").created
     looks = iter([None])
-    monkeypatch.setattr("flows.runs.saving.kept_at", lambda run: next(looks, saved_run_path(run)))
+    monkeypatch.setattr(
+        "flows.runs.saving.saved_run_path", lambda run: next(looks, saved_run_path(run))
+    )
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         fit_and_save(settings)
     assert open_run("mine").created == before

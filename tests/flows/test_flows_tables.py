@@ -17,7 +17,7 @@ from support import Diary
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare, watch_progress
-from flows.paper import cells, figures, methods, series
+from flows.paper import accuracy_by_features, cells, figure_1b, methods, series
 from flows.paper.measure import plan, tables_plain
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.paper.settings import TablesSettings
@@ -238,15 +238,17 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
 
 
 def test_lines_stop_where_they_would_take_too_long(reference_data: object) -> None:
-    line = figures.GrowthLine(figures._LINES[0], WINE)
+    line = figure_1b.GrowthLine(figure_1b._LINES[0], WINE)
     assert line.ends_with({"seconds": 16.0, "status": "converged"})
     assert not line.ends_with({"seconds": 14.0, "status": "converged"})
     assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
-    linear = next(each for each in figures._LINES if each.linear)
-    assert not figures.GrowthLine(linear, WINE).ends_with({"seconds": 50.0, "status": "converged"})
+    linear = next(each for each in figure_1b._LINES if each.linear)
+    assert not figure_1b.GrowthLine(linear, WINE).ends_with(
+        {"seconds": 50.0, "status": "converged"}
+    )
     point = line.measure(500, ProgressShare())
     assert point["rows"] == 500
-    default = figures.FeatureLine("ISM, the default", WINE)
+    default = accuracy_by_features.FeatureLine("ISM, the default", WINE)
     assert default.measure(2, ProgressShare())["score"] > 0.5
 
 

@@ -9,9 +9,9 @@ import pytest
 _FAULTS = """
 import resource
 import numpy as np
-from ism_dask.shards.worker import settle_in
+from ism_dask.rows.worker import prepare_worker
 if {settled}:
-    settle_in()
+    prepare_worker()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 np.ones(2**21)

@@ -1,0 +1,164 @@
+"""The checked store: every way in which Zarr can read goes through the manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore
+
+from storage import DamagedStore
+from storage.manifest import read_manifest
+from storage.store import CheckedStore, commit_group, put_array
+
+CHUNK, META = "x/c/0/0", "x/zarr.json"
+PROTOTYPE = default_buffer_prototype()
+# Methods that write, open or close: a store that is read-only refuses or does nothing harmful.
+NOT_READING = {
+    "_check_writable",
+    "_ensure_open",
+    "_ensure_open_sync",
+    "_open",
+    "_set",
+    "_set_many",
+    "clear",
+    "close",
+    "delete",
+    "delete_dir",
+    "delete_sync",
+    "move",
+    "open",
+    "set",
+    "set_if_not_exists",
+    "set_sync",
+    "with_read_only",
+}
+
+
+async def _gathered(stream: Any) -> list[Any]:
+    return [each async for each in stream]
+
+
+# Every method that reads bytes, called for one file.
+READS: dict[str, Any] = {
+    "get": lambda store, key: asyncio.run(store.get(key, PROTOTYPE)),
+    "get_sync": lambda store, key: store.get_sync(key, prototype=PROTOTYPE),
+    "get_partial_values": lambda store, key: asyncio.run(
+        store.get_partial_values(PROTOTYPE, [(key, RangeByteRequest(0, 4))])
+    ),
+    "_get_many": lambda store, key: asyncio.run(
+        _gathered(store._get_many([(key, PROTOTYPE, None)]))
+    ),
+    "_get_bytes": lambda store, key: asyncio.run(store._get_bytes(key, prototype=PROTOTYPE)),
+    "_get_bytes_sync": lambda store, key: store._get_bytes_sync(key, prototype=PROTOTYPE),
+    "_get_json": lambda store, key: asyncio.run(store._get_json(key, prototype=PROTOTYPE)),
+    "_get_json_sync": lambda store, key: store._get_json_sync(key, prototype=PROTOTYPE),
+}
+# Every method that says what there is.
+LISTS: dict[str, Any] = {
+    "exists": lambda store: [
+        key for key in (CHUNK, META, "x/c/9/9", "stranger") if asyncio.run(store.exists(key))
+    ],
+    "list": lambda store: sorted(asyncio.run(_gathered(store.list()))),
+    "list_prefix": lambda store: sorted(asyncio.run(_gathered(store.list_prefix("")))),
+    "list_dir": lambda store: sorted(asyncio.run(_gathered(store.list_dir("x")))),
+    "getsize": lambda store: asyncio.run(store.getsize(CHUNK)),
+    "getsize_prefix": lambda store: asyncio.run(store.getsize_prefix("x/c")),
+    "is_empty": lambda store: asyncio.run(store.is_empty("")),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    def fill(group: zarr.Group) -> str:
+        put_array(group, "x", np.arange(12.0).reshape(4, 3))
+        return "a digest"
+
+    commit_group(tmp_path / "group", {}, fill)
+    return tmp_path / "group"
+
+
+def opened(root: Path) -> CheckedStore:
+    return CheckedStore(root, read_manifest(root).files)
+
+
+def test_every_method_of_a_zarr_store_is_accounted_for() -> None:
+    """A version of Zarr that reads in another way fails here, before it reads unchecked."""
+    methods = {
+        name
+        for kind in (Store, LocalStore)
+        for name in dir(kind)
+        if callable(getattr(kind, name)) and not name.startswith("__")
+    }
+    assert methods == NOT_READING | set(READS) | set(LISTS)
+
+
+@pytest.mark.parametrize("method", READS)
+def test_a_read_is_checked_and_returns_what_was_written(root: Path, method: str) -> None:
+    whole = (root / META).read_bytes()
+    answer = READS[method](opened(root), META)
+    if isinstance(answer, list):
+        answer = answer[0][1] if isinstance(answer[0], tuple) else answer[0]
+    if isinstance(answer, dict):
+        assert answer == json.loads(whole)
+    else:
+        read = answer if isinstance(answer, bytes) else answer.to_bytes()
+        assert read == (whole[:4] if method == "get_partial_values" else whole)
+
+
+@pytest.mark.parametrize("method", READS)
+@pytest.mark.parametrize("key", [CHUNK, META])
+def test_no_read_returns_a_flipped_bit(root: Path, method: str, key: str) -> None:
+    store = opened(root)
+    content = bytearray((root / key).read_bytes())
+    content[len(content) // 2] ^= 1
+    (root / key).write_bytes(bytes(content))
+    with pytest.raises(DamagedStore):
+        READS[method](store, key)
+
+
+@pytest.mark.parametrize("method", READS)
+def test_no_read_returns_a_chunk_that_the_manifest_lacks(root: Path, method: str) -> None:
+    (root / "x/c/9").mkdir()
+    (root / "x/c/9/9").write_bytes(b"stranger")
+    with pytest.raises(DamagedStore, match="does not list it"):
+        READS[method](opened(root), "x/c/9/9")
+
+
+def test_lists_name_what_the_manifest_lists_and_nothing_else(root: Path) -> None:
+    before = {name: method(opened(root)) for name, method in LISTS.items()}
+    (root / "stranger").write_bytes(b"nobody wrote this")
+    (root / "x/c/9").mkdir()
+    (root / "x/c/9/9").write_bytes(b"nor this")
+    (root / "y").mkdir()
+    assert {name: method(opened(root)) for name, method in LISTS.items()} == before
+    files = sorted(read_manifest(root).files)
+    assert before["list"] == before["list_prefix"] == files
+    assert before["exists"] == [CHUNK, META]
+    assert before["list_dir"] == ["c", "zarr.json"]
+    assert before["getsize"] == before["getsize_prefix"] == (root / CHUNK).stat().st_size
+    assert before["is_empty"] is False
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (RangeByteRequest(2, 7), slice(2, 7)),
+        (OffsetByteRequest(5), slice(5, None)),
+        (SuffixByteRequest(3), slice(-3, None)),
+        (SuffixByteRequest(0), slice(0, 0)),
+        (SuffixByteRequest(10**6), slice(None)),
+    ],
+)
+def test_parts_of_a_file_are_cut_from_checked_bytes(root: Path, part: Any, expected: slice) -> None:
+    whole = (root / CHUNK).read_bytes()
+    read = opened(root).get_sync(CHUNK, prototype=PROTOTYPE, byte_range=part)
+    assert read is not None
+    assert read.to_bytes() == whole[expected]
