@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
     from ism_dask.observe.progress_bar import progress_bar
+    from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
     from ism_dask.status import ComponentsWarning
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AlternativeIKDR",
+    "CheckpointedFit",
     "ComponentsWarning",
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
@@ -34,11 +36,13 @@ __all__ = [
     "hsic",
     "kernels",
     "progress_bar",
+    "saving_checkpoints",
     "spectral_clusters",
 ]
 
 _MODULES = {
     "AlternativeIKDR": "estimators.alternative",
+    "CheckpointedFit": "records.checkpoint",
     "ComponentsWarning": "status",
     "SemiSupervisedIKDR": "estimators.semisupervised",
     "SupervisedIKDR": "estimators.supervised",
@@ -46,6 +50,7 @@ _MODULES = {
     "aligned_sum": "estimators.alignment",
     "hsic": "estimators.hsic",
     "progress_bar": "observe.progress_bar",
+    "saving_checkpoints": "records.checkpoint",
     "spectral_clusters": "estimators.spectral_clusters",
 }
 

@@ -13,7 +13,7 @@ from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.tile_walk import TileModel, gradient_stripe, project_piece
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10

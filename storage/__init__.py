@@ -12,7 +12,6 @@ from storage.dataset import (
     open_dataset,
 )
 from storage.dataset_info import DatasetInfo
-from storage.download import RawFile
 from storage.errors import (
     ChecksumMismatch,
     DamagedStore,
@@ -37,6 +36,7 @@ from storage.models import (
 )
 from storage.paths import data_folder, home, resolve_under, safe_name
 from storage.pieces import PieceStore
+from storage.raw_files import RawFile
 from storage.runs import (
     RESULTS,
     Run,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from storage.download import RawFile
 from storage.errors import DatasetNotFound
 from storage.loaders import RawData
 from storage.loaders.bundled import (
@@ -17,6 +16,7 @@ from storage.loaders.cancer import load_cancer
 from storage.loaders.faces import load_faces
 from storage.loaders.idx import load_mnist
 from storage.loaders.picture import load_colours
+from storage.raw_files import RawFile
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"

@@ -1,4 +1,4 @@
-"""Find raw files on disk, or download them from their public address."""
+"""Download one file over HTTP: the whole file with the right digest, or nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -14,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from storage.atomic import explain_os_errors, sync, workspace
-from storage.errors import DownloadError, RawFileError
-from storage.paths import DATA_VARIABLE, data_folder, home, safe_name
+from storage.errors import DownloadError
+from storage.paths import DATA_VARIABLE
 
 SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -110,9 +109,3 @@ def _failed(url: str, why: str) -> DownloadError:
         f"could not fetch {url}: {why}. Check the network, or put the file into a folder and set "
         f"{DATA_VARIABLE} to that folder."
     )
-
-
-
-
-
-

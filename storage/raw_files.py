@@ -1,18 +1,14 @@
 """Find the raw files of a data set on disk, or download them from their public address."""
 
 from __future__ import annotations
-import hashlib
-import sys
+
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-import httpx
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from storage.atomic import explain_os_errors, sync, workspace
-from storage.errors import DownloadError, RawFileError
+
+from storage.errors import RawFileError
 from storage.paths import DATA_VARIABLE, data_folder, home, safe_name
+
 
 @dataclass(frozen=True)
 class RawFile:
@@ -51,8 +47,7 @@ def find_raw(dataset: str, raw: RawFile) -> Path:
             f"in {', '.join(map(str, folders))}. Put the file into a folder and set "
             f"{DATA_VARIABLE} to that folder."
         )
-    # A leftover of two modules: httpx, which takes a tenth of a second to import and is seldom
-    # needed, is imported at the top of this one.
+    # httpx takes a tenth of a second to import and is seldom needed.
     from storage.download import fetch  # noqa: PLC0415
 
     return fetch(raw.url, folders[-1] / raw.names[0], sha256=raw.sha256)

@@ -15,7 +15,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Problem, first_engine
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 from storage import ingest
 
 

@@ -98,10 +98,6 @@ def _merge_versions(where: str, packages: Any, own: Any) -> Versions:
     return {**versions, "python": ".".join(versions["python"].split(".")[:3]), _DISTRIBUTION: own}
 
 
-def _format_versions(versions: Versions, names: list[str]) -> str:
-    return ", ".join(f"{name} {versions[name]}" for name in names)
-
-
 def _leading_parts(name: str, versions: Versions) -> list[str]:
     return versions[name].split(".")[: _N_PARTS[name]]
 

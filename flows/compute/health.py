@@ -24,9 +24,6 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from flows.compute.client import EndableClient
 
-if TYPE_CHECKING:
-    from flows.compute.client import EndableClient
-
 # Seconds within which a live scheduler answers, even if it is busy.
 _PULSE_SECONDS = 10.0
 # Seconds to wait for the event that a nanny logs when it ends a worker for its memory; it may come

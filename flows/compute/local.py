@@ -17,9 +17,8 @@ from flows.compute.base import (
 )
 from flows.interface.interrupts import interrupts_held
 from flows.services.certificates import temporary_security
+from flows.services.ports import HOST
 from flows.text import count_noun
-
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,8 @@ from ism_dask.engines.tile_walk import project_piece
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
-from ism_dask.rows import ROWS_PER_SHARD, LoadedShard, Shards
+from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # Up to this number of rows the whole matrix is one tile.
 _DENSE = ROWS_PER_SHARD

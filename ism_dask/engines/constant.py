@@ -11,7 +11,7 @@ from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import QUIET
 from ism_dask.gamma.base import Gamma
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 # Gamma is centred: column sums of U below this share of the sums of |U| are rounding errors.
 _CENTRED = 1e-6

@@ -16,7 +16,8 @@ from ism_dask._types import Array
 from ism_dask.engines.tile_walk import TileModel, project_piece
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import Moving
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 if TYPE_CHECKING:
     from ism_dask.engines.base import Problem

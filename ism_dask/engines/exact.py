@@ -20,7 +20,8 @@ from ism_dask.engines.tile_walk import (
     project_piece,
     stripe_bytes,
 )
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 
 class Exact(Engine):

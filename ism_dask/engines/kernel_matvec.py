@@ -12,7 +12,8 @@ from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # Rows of a tile: with the rows of a shard as columns it takes a few megabytes.
 _ROWS = 256

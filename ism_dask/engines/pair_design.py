@@ -19,7 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # Rows of a group: smaller groups slow BLAS down, larger ones give rows needlessly many partners.
 _GROUP_ROWS = 512

@@ -17,7 +17,7 @@ from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
 from ism_dask.engines.tile_walk import QUIET, Stripe, TileArea, TileModel, TileSide, project_piece
 from ism_dask.kernels.pairing import INNER
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 # Rows of the tiles of Gamma that are computed for the diagonal alone.
 _ROWS = 64

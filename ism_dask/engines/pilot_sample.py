@@ -17,7 +17,7 @@ from ism_dask.engines.tile_walk import QUIET
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.base import conic_sum, full_like
 from ism_dask.kernels.pairing import Pairing
-from ism_dask.rows import Shards
+from ism_dask.rows.shards import Shards
 
 # The number of rows of a pilot sample, and of the shards that they come from, at most.
 _ROWS, _SHARDS = 1024, 32

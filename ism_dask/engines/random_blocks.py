@@ -21,7 +21,8 @@ from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.rows import LoadedShard, Shards, cut
+from ism_dask.rows.shards import Shards, cut
+from ism_dask.rows.tasks import LoadedShard
 
 # The variance of Phi W by random pairs, relative to that by a draw of rows, may be this number
 # times `engine_tol`: at 1e-4 a fifth of the standard error.

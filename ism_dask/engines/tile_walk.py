@@ -18,7 +18,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 # Elementwise operations work on blocks that fit into a core's second-level cache.
 _BLOCK = 512

@@ -31,7 +31,8 @@ from ism_dask.observe.fit_events import FitPlan, announce, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit, Round, current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import Shards, is_dask
+from ism_dask.rows.cluster import is_dask
+from ism_dask.rows.shards import Shards
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.solvers.ism import restart_from

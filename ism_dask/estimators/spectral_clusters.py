@@ -15,7 +15,7 @@ from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.gamma.from_embedding import normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 
 # Share of the trace of the kernel that landmarks may leave out.
 _TOL = 1e-4

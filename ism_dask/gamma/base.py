@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 Rows: TypeAlias = Array | slice
 

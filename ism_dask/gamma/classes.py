@@ -11,7 +11,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, Gamma
-from ism_dask.rows import Shards
+from ism_dask.rows.shards import Shards
 
 # Labels with more distinct values than this, and more than half as many as rows, are no classes.
 _FEW_CLASSES = 20

@@ -14,7 +14,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import ThinGamma
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # The ridge of the regression of scores on an embedding, as a share of the mean eigenvalue of its
 # Gram matrix. It keeps the regression defined if few rows have scores.

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ism_dask.records.iteration import Record, relative_change
-
-if TYPE_CHECKING:
-    from ism_dask.records.checkpoint import Round
-from typing import TYPE_CHECKING
-
 from ism_dask._types import Array
+from ism_dask.records.iteration import Record, relative_change
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round

@@ -5,19 +5,3 @@ results of shards are added in a fixed tree: the same cut gives the same bits on
 workers. One shard runs inline; several run on Dask's threads, or on the cluster whose client is
 active.
 """
-
-from ism_dask.rows.cluster import is_dask, on_this_machine, side_by_side, task_budget
-from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
-from ism_dask.rows.tasks import FAN, LoadedShard
-
-__all__ = [
-    "FAN",
-    "ROWS_PER_SHARD",
-    "LoadedShard",
-    "Shards",
-    "cut",
-    "is_dask",
-    "on_this_machine",
-    "side_by_side",
-    "task_budget",
-]

@@ -205,7 +205,7 @@ def _kept_in_link() -> None:
     Checkpoints.of_run("under-way").keep({}, checkpoint(0))
 
 
-STATE = checkpoint_to_json(checkpoint(0))[0]["legs"][0]
+STATE = checkpoint_to_json(checkpoint(0))[0]["runs"][0]
 RUNS: dict[str, Callable[[], object]] = {
     "name: a run above": lambda: load_model("../x"),
     "name: a run anywhere": lambda: open_run("/etc"),

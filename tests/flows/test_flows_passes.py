@@ -26,7 +26,7 @@ from ism_dask.observe.pass_progress import converged_share
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 
 STOPPING = Stopping(tol=0.01, max_iter=100)
 

@@ -215,7 +215,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
     assert report_url("soon").startswith("file:///")
 
 
-def test_a_service_that_ends_again_and_again_is_givenkept_up(
+def test_a_service_that_ends_again_and_again_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(supervisor, "_EVERY", 0.01)

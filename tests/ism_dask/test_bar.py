@@ -22,7 +22,7 @@ from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 
 X, Y = load_wine(return_X_y=True)
 MEDIAN = Gaussian("median")

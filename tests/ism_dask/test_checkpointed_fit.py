@@ -231,4 +231,7 @@ def test_the_time_before_a_fit_was_cut_off_counts() -> None:
     assert state is not None
     assert CheckpointedFit(checkpoints[1]).seconds < state.history[-1].seconds
     solution = in_pieces(make, X, y, 100)[1][-1]
-    assert CheckpointedFit(solution).leg(lambda *_: pytest.fail("it is known")) is solution.runs[0]
+    assert (
+        CheckpointedFit(solution).run_or_restore(lambda *_: pytest.fail("it is known"))
+        is solution.runs[0]
+    )

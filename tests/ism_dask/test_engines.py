@@ -15,7 +15,8 @@ from ism_dask.engines.tile_walk import phi_stripe, project_piece, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.rows import LoadedShard, cut
+from ism_dask.rows.shards import cut
+from ism_dask.rows.tasks import LoadedShard
 
 N, D, Q = 37, 5, 2
 RNG = np.random.default_rng(7)

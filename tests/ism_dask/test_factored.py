@@ -39,7 +39,8 @@ from ism_dask.kernels.monomials import Monomials
 from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
 from ism_dask.observe.pass_progress import watching_passes
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import LoadedShard, cut
+from ism_dask.rows.shards import cut
+from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.ism import solve
 from ism_dask.stationarity import with_true_residual
 
@@ -474,7 +475,7 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
     engine = first_engine("landmarks", problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
-    spread = at.moments.spread(engine.problem.gamma, at.expansion)
+    spread = at.moments.psi_coefficients(engine.problem.gamma, at.expansion)
     part = at.points.parts[0]
     piece = LoadedShard(part.start, part.raw, part.facts)
     tracemalloc.start()

@@ -24,7 +24,7 @@ from ism_dask.engines import Problem, first_engine
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 from ism_dask.solvers.ism import spectral_state
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())

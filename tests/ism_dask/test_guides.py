@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ism_dask.gamma.from_embedding import AvoidGuide, ClusterGuide, ScoreGuide, normalise_rows
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 
 N, K = 40, 3
 

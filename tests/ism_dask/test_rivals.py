@@ -24,7 +24,7 @@ from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS, as_solver
 from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.ism import restart_from
@@ -331,7 +331,7 @@ def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
 
 def test_rivals_end_by_no_change_of_eigenvalues():
     assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 300, None)
-    assert not SOLVERS["stiefel"].stopping(0.1).met(1e-9, 0.0)
+    assert not SOLVERS["stiefel"].stopping(0.1).tol_is_met(1e-9, 0.0)
     assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
         _solved("ism", _engine(Linear())).objective
     )

@@ -19,7 +19,7 @@ from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaus
 from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.ism import solve
 from ism_dask.solvers.multistart import MultistartSearch

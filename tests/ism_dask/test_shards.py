@@ -16,7 +16,8 @@ from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe.pass_progress import watching_passes
-from ism_dask.rows import cut, task_budget
+from ism_dask.rows.cluster import task_budget
+from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 

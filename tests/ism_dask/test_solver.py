@@ -12,7 +12,7 @@ from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping import Stopping
-from ism_dask.rows import cut
+from ism_dask.rows.shards import cut
 from ism_dask.solvers.ism import solve, spectral_state
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.stationarity import relative_residual

@@ -20,7 +20,7 @@ from storage import (
     open_dataset,
 )
 from storage.digest import content_digest
-from storage.download import find_raw
+from storage.raw_files import find_raw
 
 CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
 SHAPES = {

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from storage import DownloadError, RawFile
-from storage.download import fetch, find_raw
+from storage.download import fetch
+from storage.raw_files import find_raw
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

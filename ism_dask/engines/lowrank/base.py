@@ -22,7 +22,8 @@ from ism_dask.engines.lowrank.row_sums import (
 )
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import project_piece
-from ism_dask.rows import FAN, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import FAN
 
 # The most bytes of the facts of a row that Gamma needs, its class or its numbers.
 _FACT_BYTES = 64

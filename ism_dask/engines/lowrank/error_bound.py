@@ -13,7 +13,7 @@ from ism_dask.engines.lowrank.pivoted_cholesky import shape_diagonal
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 # Up to this many columns, the eigenvalues of the Gram matrix of the error are cheap to compute.
 _MOST, _MOST_OF_U = 256, 2048

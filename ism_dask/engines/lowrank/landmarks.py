@@ -22,7 +22,8 @@ from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
 from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.tile_walk import QUIET
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # A term with at most this many monomials uses them instead of landmarks.
 _FEW_MONOMIALS = 256

@@ -14,7 +14,8 @@ from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import QUIET, project_piece
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.rows import LoadedShard, Shards
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
 # With more monomials per row than this, tiles are faster (measured, see docs/engines.md).
 _DENSE = 0.1

@@ -14,7 +14,7 @@ from ism_dask.engines.tile_walk import QUIET
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
-from ism_dask.rows import LoadedShard
+from ism_dask.rows.tasks import LoadedShard
 
 
 class FeatureMap(Protocol):

@@ -1,0 +1,6 @@
+"""The old place of `ism_dask.CheckpointedFit` and `ism_dask.saving_checkpoints`."""
+
+from ism_dask.records.checkpoint import CheckpointedFit as Journal
+from ism_dask.records.checkpoint import saving_checkpoints as journaled
+
+__all__ = ["Journal", "journaled"]
