@@ -12,7 +12,7 @@ from flows.ingest import ingest_step
 from flows.reports.markdown import cluster_page
 from flows.runs.clustering import cluster_and_save, count_clusters
 from flows.settings.runs import ClusterSettings
-from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
+from flows.tracking.run import RETRY_OPTIONS, rename_run, run_flow, track_run
 from storage import open_dataset
 
 
@@ -21,7 +21,7 @@ from storage import open_dataset
     task_run_name="cluster rows",
     cache_policy=NO_CACHE,
     persist_result=False,
-    **RETRIED,
+    **RETRY_OPTIONS,
 )
 def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
     """Cluster the rows, fit W to the clusters, and save labels and model as a run."""

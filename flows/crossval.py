@@ -9,11 +9,11 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.compute.session import joined_cluster
-from flows.ingest import begin
+from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import crossval_page
 from flows.runs.crossval import MEASURES, FoldResult, cross_fold, resumable_crossval, summarise
 from flows.settings.runs import CrossvalSettings
-from flows.tracking.run import RETRIED, run_flow, track_run
+from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
 
 
 @task(
@@ -21,7 +21,7 @@ from flows.tracking.run import RETRIED, run_flow, track_run
     task_run_name="fold {number} of {settings.folds}",
     cache_policy=NO_CACHE,
     persist_result=False,
-    **RETRIED,
+    **RETRY_OPTIONS,
 )
 def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
     """Fit W and the classifier to all folds but one, and score them on that one."""
@@ -41,7 +41,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
     with track_run("crossval", settings) as run:
-        begin(settings)
+        ingest_and_name_run(settings)
         with resumable_crossval(settings):
             with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.numbers]

@@ -7,14 +7,16 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.ingest import begin
+from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import fit_page
 from flows.runs.fit import fit_and_save
 from flows.settings.runs import FitSettings
-from flows.tracking.run import RETRIED, run_flow, track_run
+from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
 
 
-@task(name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRIED)
+@task(
+    name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRY_OPTIONS
+)
 def fit_step(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows and save the model as a run."""
     return fit_and_save(settings)
@@ -24,7 +26,7 @@ def fit_step(settings: FitSettings) -> dict[str, Any]:
 def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and save the model as a run."""
     with track_run("fit", settings) as run:
-        begin(settings)
+        ingest_and_name_run(settings)
         summary = fit_step(settings)
         return run.finished(summary, run.page(fit_page(summary, run.links(summary))))
 

@@ -12,7 +12,7 @@ from flows.reports.markdown import ingest_page
 from flows.runs.data import ensure_stored, open_labelled, store
 from flows.settings.base import DataSettings, IngestSettings
 from flows.settings.runs import SearchSettings
-from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
+from flows.tracking.run import RETRY_OPTIONS, rename_run, run_flow, track_run
 
 
 @task(
@@ -20,7 +20,7 @@ from flows.tracking.run import RETRIED, rename_run, run_flow, track_run
     task_run_name="store {settings.dataset}",
     cache_policy=NO_CACHE,
     persist_result=False,
-    **RETRIED,
+    **RETRY_OPTIONS,
 )
 def store_step(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files, check them, and store the rows."""
@@ -45,7 +45,7 @@ def run_ingest(settings: IngestSettings) -> dict[str, Any]:
     task_run_name="ingest {settings.dataset}",
     cache_policy=NO_CACHE,
     persist_result=False,
-    **RETRIED,
+    **RETRY_OPTIONS,
 )
 def ingest_step(settings: DataSettings) -> dict[str, Any]:
     """Store the data set unless it is stored already; return its numbers of rows and columns."""
@@ -53,7 +53,7 @@ def ingest_step(settings: DataSettings) -> dict[str, Any]:
     return {"rows": rows, "columns": columns}
 
 
-def begin(settings: SearchSettings) -> None:
+def ingest_and_name_run(settings: SearchSettings) -> None:
     """Ingest the data set, then put the number of new features q into the title of the run.
 
     Unless the settings give q, it follows from the number of classes in the data.

@@ -16,7 +16,7 @@ from flows.tracking.run import run_flow, track_run
 
 
 @task(name="strand", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
-def strand_step(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
+def series_step(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure what is still missing of one table cell or one line of a figure."""
     return measure_series(strand, settings, part)
 
@@ -28,7 +28,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        results = [strand_step(series, settings, part) for series, part in plan(settings)]
+        results = [series_step(series, settings, part) for series, part in plan(settings)]
         summary = summarise(settings, results)
         return run.finished(summary, run.page(tables_page(summary, run.links(summary))))
 

@@ -27,7 +27,7 @@ _APPROXIMATE = ("landmarks", "blocks")
 ROUNDING = 1e-6
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some
 # hundredths.
-FAR = 0.5
+LARGE_RESIDUAL = 0.5
 
 
 def residual_words(account: dict[str, Any], rows: int) -> str:
@@ -109,6 +109,6 @@ def printable(words: str) -> str:
     return "".join(each if each.isprintable() else " " for each in words)
 
 
-def size(count: int) -> str:
+def byte_size(count: int) -> str:
     """Return a number of bytes in words, such as 12 KiB or 1.2 MiB."""
     return f"{count / 2**10:.0f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"

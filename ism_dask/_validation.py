@@ -17,7 +17,7 @@ def is_whole(number: object) -> TypeGuard[int]:
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
-def positive(what: str, number: object, otherwise: str = "") -> float:
+def positive_float(what: str, number: object, otherwise: str = "") -> float:
     """Return `number` as a float, or raise a ValueError that names `what`."""
     real = isinstance(number, Real) and not isinstance(number, bool)
     if isinstance(number, Real) and real and 0 < float(number) < math.inf:
@@ -26,13 +26,13 @@ def positive(what: str, number: object, otherwise: str = "") -> float:
     raise ValueError(f"{what} must be {expected}; got {number!r}")
 
 
-def yes_or_no(what: str, value: object) -> None:
+def check_bool(what: str, value: object) -> None:
     """Raise a ValueError unless `value` is True or False, of Python or NumPy."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{what} must be True or False; got {value!r}")  # noqa: TRY004
 
 
-def one_of(what: str, value: object, known: Iterable[str]) -> str:
+def check_choice(what: str, value: object, known: Iterable[str]) -> str:
     """Return `value` if it is one of the `known` names, or raise a ValueError that lists them."""
     names = list(known)
     if isinstance(value, str) and value in names:
@@ -40,9 +40,9 @@ def one_of(what: str, value: object, known: Iterable[str]) -> str:
     raise ValueError(f"{what} must be one of {', '.join(names)}; got {value!r}")
 
 
-def squarable(what: str, number: object, otherwise: str = "") -> float:
+def squarable_float(what: str, number: object, otherwise: str = "") -> float:
     """Return `number` as a float whose square is finite and above 0, or raise a ValueError."""
-    size = positive(what, number, otherwise)
+    size = positive_float(what, number, otherwise)
     if not _LEAST_SQUARABLE <= size <= 1 / _LEAST_SQUARABLE:
         raise ValueError(
             f"{what} must be from {_LEAST_SQUARABLE:g} to {1 / _LEAST_SQUARABLE:g}, where its "
@@ -51,7 +51,7 @@ def squarable(what: str, number: object, otherwise: str = "") -> float:
     return size
 
 
-def whole(what: str, number: object, otherwise: str = "") -> None:
+def check_positive_int(what: str, number: object, otherwise: str = "") -> None:
     """Raise a ValueError that names `what` unless `number` is a whole number from 1 up."""
     if not is_whole(number) or number < 1:
         expected = f"a whole number from 1 up {otherwise}".rstrip()

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.partial_targets import as_array, is_continuous, unknown_rows
+from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
 from ism_dask.records.stopping import Stopping
 
 try:
@@ -217,7 +217,7 @@ def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
 
 def _draw_coloured(ax: Axes, Z: Array, given: Array, model: IKDR) -> None:
     """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
-    has_value = ~unknown_rows(given)
+    has_value = ~rows_without_score(given)
     if not _are_numbers(given[has_value]):
         has_value[has_value] = ~_unlabelled(given[has_value], model)
     values = given[has_value]
@@ -292,7 +292,7 @@ def _two_of(features: Sequence[int], q: int) -> list[int]:
 
 
 def _one_per_row(y: Any, n: int) -> Array:
-    given = column_or_1d(as_array(y))
+    given = column_or_1d(target_as_array(y))
     if len(given) != n:
         raise ValueError(f"`y` must tell of each row of X: X has {n} rows, y has {len(given)}")
     return np.asarray(given)

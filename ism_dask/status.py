@@ -43,7 +43,7 @@ class Status(Enum):
         return _ENDINGS[self][1]
 
     @property
-    def was_asked_for(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the parameters request this very ending, so that no warning is due."""
         return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN)
 

@@ -19,7 +19,9 @@ from storage.records import digest_of, loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-AGAIN = "a data set: ingest it again with --force (force=True); a model: fit and save it again"
+REPAIR_ADVICE = (
+    "a data set: ingest it again with --force (force=True); a model: fit and save it again"
+)
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,14 @@ def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
     """Return the error for a damaged file of a store; `what` is the defect."""
     return DamagedStore(
         f"`{name}` in {root} is damaged: {what}. "
-        f"If it was replaced since it was opened, open it again; else {AGAIN}.",
+        f"If it was replaced since it was opened, open it again; else {REPAIR_ADVICE}.",
         name,
         what,
     )
 
 
 def _no_manifest(path: Path, what: str) -> DamagedStore:
-    return DamagedStore(f"{path} {what}: {AGAIN}.", path.name, what)
+    return DamagedStore(f"{path} {what}: {REPAIR_ADVICE}.", path.name, what)
 
 
 def _file_length(path: Path) -> int | None:

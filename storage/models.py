@@ -17,8 +17,8 @@ from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
-from storage.runs import MODEL, commit_run, no_run, read_record, run_folder, saved_run_path
-from storage.store import built_at, get_array, put_array
+from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
+from storage.store import folder_of, get_array, put_array
 
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Names of arrays that only some models have.
@@ -171,7 +171,7 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
     def fill(group: zarr.Group) -> str:
         for key, values in arrays.items():
             put_array(group, key, values)
-        _put_pictures(built_at(group), pictures or {})
+        _put_pictures(folder_of(group), pictures or {})
         others = {key: values for key, values in arrays.items() if key != "components"}
         return content_digest(arrays["components"], others)
 
@@ -227,7 +227,7 @@ def _saved_model_path(name: str) -> Path:
     """Return the folder of the model of run `name`; raise RunNotFound if it has none."""
     path = saved_run_path(name)
     if path is None:
-        raise no_run(name)
+        raise run_not_found(name)
     if path.name != MODEL:
         raise RunNotFound(
             f"the run {name!r} has results but no model; name one of `ism-dask fit` or "

@@ -109,7 +109,7 @@ def open_run(name: str) -> Run:
     """
     path = saved_run_path(name)
     if path is None:
-        raise no_run(name)
+        raise run_not_found(name)
     record = read_record(path)[1]
     kind, created = _kind(path, record), _created(path, record)
     size = read_manifest(path).total_bytes
@@ -180,7 +180,7 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
     return group, record
 
 
-def no_run(name: str) -> RunNotFound:
+def run_not_found(name: str) -> RunNotFound:
     """Return the error for a run that is not saved, which suggests runs of similar names."""
     similar = get_close_matches(name, run_names())
     suggestion = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""

@@ -67,7 +67,7 @@ def commit_group(
         work.publish(keep)
 
 
-def built_at(group: zarr.Group) -> Path:
+def folder_of(group: zarr.Group) -> Path:
     """Return the folder of a group that `commit_group` passes to `fill`."""
     if not isinstance(group.store, LocalStore):
         raise TypeError(f"`group` is in a {type(group.store).__name__}; expected one on disk")
@@ -101,7 +101,7 @@ def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
     store = group.store
     if not isinstance(store, CheckedStore):
         raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
-    with name_damaged_store(store.root, name):
+    with explain_zarr_errors(store.root, name):
         array = _open_array(store, name)
         return np.asarray(array[...])
 
@@ -120,7 +120,7 @@ def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:
     manifest = read_manifest(root)
     check_presence(root, manifest)
     check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
-    with name_damaged_store(root, "zarr.json"):
+    with explain_zarr_errors(root, "zarr.json"):
         store = CheckedStore(root, manifest.files)
         group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
     return manifest, group
@@ -128,12 +128,12 @@ def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
     """Open one array, given the manifest's entries for it."""
-    with name_damaged_store(root, name):
+    with explain_zarr_errors(root, name):
         return _open_array(CheckedStore(root, files), name)
 
 
 @contextmanager
-def name_damaged_store(root: Path, name: str) -> Iterator[None]:
+def explain_zarr_errors(root: Path, name: str) -> Iterator[None]:
     """Turn any error by which Zarr fails to read metadata or chunks into a DamagedStore."""
     try:
         yield

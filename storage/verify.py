@@ -34,7 +34,7 @@ from storage.runs import (
 _TRIES = 5
 
 OnBytes = Callable[[int], None]
-Read = Callable[[Path], object]
+ReadStore = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Problem:
 
 
 # Yields the problems of the file or folder at a path.
-Seek = Callable[[Path, OnBytes], Iterator[Problem]]
+FindProblems = Callable[[Path, OnBytes], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -175,20 +175,20 @@ def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _file_problems(path, lambda each: read_sealed(each, "a lease"), on_bytes)
 
 
-_PARTS: dict[str, Seek] = {
+_PARTS: dict[str, FindProblems] = {
     MODEL: _model_problems,
     RESULTS: _results_problems,
     CHECKPOINTS: _checkpoint_problems,
     LEDGER: _ledger_problems,
     LEASE: _lease_problems,
 }
-_PROBLEMS: dict[str, Seek] = {
+_PROBLEMS: dict[str, FindProblems] = {
     "data set": _dataset_problems,
     "run": _run_problems,
 }
 
 
-def _file_problems(path: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
+def _file_problems(path: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
     """Yield the problem of a file that contains its own digest, if it has one."""
     if not path.is_file():
         return
@@ -201,7 +201,7 @@ def _file_problems(path: Path, read: Read, on_bytes: OnBytes) -> Iterator[Proble
         yield _problem_of(path.parent, error)
 
 
-def _store_problems(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
+def _store_problems(root: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
     """Yield the problems of a store; if another process replaces it meanwhile, of the new one."""
     problems: list[Problem] = []
     for _ in range(_TRIES):
@@ -212,7 +212,7 @@ def _store_problems(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Probl
     yield from problems
 
 
-def _problems_of_reading(root: Path, read: Read, on_bytes: OnBytes) -> Iterator[Problem]:
+def _problems_of_reading(root: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
     try:
         manifest = read_manifest(root)
     except DamagedStore as error:
@@ -269,7 +269,7 @@ def _visible(folder: Path) -> list[Path]:
         return sorted(each for each in entries if each.name[0] != ".")
 
 
-def _problems_at(path: Path, find_problems: Seek, on_bytes: OnBytes) -> Iterator[Problem]:
+def _problems_at(path: Path, find_problems: FindProblems, on_bytes: OnBytes) -> Iterator[Problem]:
     """Yield the problems at `path`; also `path` itself if it is unreadable or leads out."""
     try:
         yield from find_problems(resolve_under(path.parent, path.name), on_bytes)

@@ -17,7 +17,12 @@ import typer
 from flows.cli import compute, data, runs, services
 from flows.cli.options import with_options
 from flows.errors import FlowError, Interrupted, SettingsError
-from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_insist, leave
+from flows.interface.interrupts import (
+    exit_process,
+    install_signal_handlers,
+    resend_lost_interrupts,
+    was_interrupted,
+)
 from flows.text import printable
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -81,14 +86,14 @@ def main() -> None:
     if "--debug" in sys.argv:
         os.environ[_DEBUG] = "1"
     # On SIGTERM a command leaves its Dask cluster and reports the interruption, as on Ctrl-C.
-    end_when_asked()
-    leave(_run_command())
+    install_signal_handlers()
+    exit_process(_run_command())
 
 
 def _run_command() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
-        with interrupts_insist():
+        with resend_lost_interrupts():
             status = int(app(standalone_mode=False) or 0)
         # Typer ends silently if the interruption came before the command itself ran.
         return _report_error("interrupted", status) if status == Interrupted.status else status
@@ -102,7 +107,7 @@ def _run_command() -> int:
     except _CommandLineError as error:
         return _report_error(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
-        if asked_to_end() and not isinstance(error, Interrupted):
+        if was_interrupted() and not isinstance(error, Interrupted):
             return _report_error("interrupted", Interrupted.status)
         return _report_error(_message(error), getattr(error, "status", FlowError.status))
 

@@ -39,7 +39,7 @@ def crossval(
 
 def run_crossval(settings: CrossvalSettings, output: Output, *, plain: bool) -> None:
     """Run the cross-validation and print its summary."""
-    summary = _CROSSVAL.carried_out(settings, output, plain=plain)
+    summary = _CROSSVAL.run(settings, output, plain=plain)
     output.say(
         f"{settings.title}: {summary['rows']:,} rows, {summary['columns']:,} columns, "
         f"q = {summary['n_components']}"
@@ -77,7 +77,7 @@ def fit(
 
 def run_fit(settings: FitSettings, output: Output, *, plain: bool) -> None:
     """Fit W and print the summary of the run."""
-    summary = _FIT.carried_out(settings, output, plain=plain)
+    summary = _FIT.run(settings, output, plain=plain)
     _show_fit(summary, output)
     output.finish(summary)
 
@@ -103,7 +103,7 @@ def _show_fit(summary: dict[str, Any], output: Output) -> None:
         output.say(
             f"not settled: the best W so far was kept. It {text.ending_words(summary['status'])}"
         )
-    if summary["residual"] > text.FAR:
+    if summary["residual"] > text.LARGE_RESIDUAL:
         output.say(
             f"the residual is {summary['residual']:.2g}: W is no stationary point. Between these "
             "rows the kernel may be zero or flat; try --sigma median"
@@ -130,7 +130,7 @@ def cluster(
 
 def run_cluster(settings: ClusterSettings, output: Output, *, plain: bool) -> None:
     """Cluster the rows and print the summary of the run."""
-    summary = _CLUSTER.carried_out(settings, output, plain=plain)
+    summary = _CLUSTER.run(settings, output, plain=plain)
     _show_clusters(summary, output)
     output.finish(summary)
 
@@ -188,7 +188,7 @@ def tables(
     Each fold is kept as soon as it is measured: the same command goes on where the last one was
     interrupted. Wine, Cancer and Face take some ten minutes, MNIST hours.
     """
-    summary = _TABLES.carried_out(settings, output, plain=plain)
+    summary = _TABLES.run(settings, output, plain=plain)
     _show_tables(summary, output)
     if out is not None:
         from flows.reports.files import write_tables  # noqa: PLC0415

@@ -34,7 +34,7 @@ def ingest(
     output: Output,
 ) -> None:
     """Read a data set's raw files, check them, and store the rows."""
-    summary = _INGEST.carried_out(settings, output, plain=plain)
+    summary = _INGEST.run(settings, output, plain=plain)
     output.say(
         f"{summary['dataset']} ({summary['split']}): {summary['rows']:,} rows, "
         f"{summary['columns']:,} columns, at {summary['path']}"
@@ -76,12 +76,12 @@ def check(
 ) -> None:
     """Read every file of data sets and runs, and name all that are not as they were written."""
     from flows.runs.inventory import check_files  # noqa: PLC0415
-    from flows.text import size  # noqa: PLC0415
+    from flows.text import byte_size  # noqa: PLC0415
 
     with output.watched():
         checked = check_files(names or [])
     rows = [
-        [each.item.name, each.item.kind, each.verdict, str(each.files), size(each.bytes)]
+        [each.item.name, each.item.kind, each.verdict, str(each.files), byte_size(each.bytes)]
         for each in checked
     ]
     if rows:

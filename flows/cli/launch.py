@@ -31,7 +31,7 @@ class LazyFlow:
     plain: str
     flow: str
 
-    def carried_out(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
+    def run(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
         """Run the flow, show its progress, and return its summary."""
         if not plain:
             connect_to_prefect(output)
@@ -60,9 +60,9 @@ def connect_to_prefect(output: Output) -> str:
         api = ensure_server(StartupMessages(output.say, waiting))
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
-    from flows.tracking.client import check_admitted  # noqa: PLC0415
+    from flows.tracking.client import check_password  # noqa: PLC0415
     from flows.tracking.outbox import send_receipts  # noqa: PLC0415
 
-    check_admitted()
+    check_password()
     send_receipts()
     return api

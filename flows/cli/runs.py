@@ -19,13 +19,13 @@ def runs(*, output: Output) -> None:
 
     Damaged ones say what is wrong with them.
     """
-    from flows.reports.listing import COLUMNS, cells, line  # noqa: PLC0415
+    from flows.reports.listing import COLUMNS, run_cells, run_record  # noqa: PLC0415
     from flows.runs.lease import list_leases, unfinished_entry  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
     if runs:
-        output.table(COLUMNS, [cells(each) for each in runs], left=4)
+        output.table(COLUMNS, [run_cells(each) for each in runs], left=4)
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:
@@ -34,7 +34,7 @@ def runs(*, output: Output) -> None:
     unfinished = [unfinished_entry(lease) for lease in list_leases()]
     for entry in unfinished:
         output.say(f"{entry['name']}: {entry['told']}")
-    answer = {"runs": [line(each) for each in runs], "unfinished": unfinished}
+    answer = {"runs": [run_record(each) for each in runs], "unfinished": unfinished}
     output.finish({"command": "runs", **answer})
 
 
@@ -51,7 +51,7 @@ def show(
 ) -> None:
     """Show what is kept of a run: figures, how far to trust them, weights, configuration."""
     from flows.reports.files import view_of  # noqa: PLC0415
-    from flows.reports.listing import whole  # noqa: PLC0415
+    from flows.reports.listing import full_record  # noqa: PLC0415
     from flows.reports.summary import key_figures, run_settings, run_subject, trust_figures  # noqa: PLC0415
 
     view = view_of(name)
@@ -68,7 +68,7 @@ def show(
     output.table(("setting", "value"), _fact_rows(run_settings(view.run)), left=2)
     output.say(f"computed with {versions.rstrip(',')}")
     output.say(f"kept at {view.run.path}")
-    output.finish({"command": "show", **whole(view)})
+    output.finish({"command": "show", **full_record(view)})
 
 
 def _fact_rows(facts: list[Fact]) -> list[list[str]]:

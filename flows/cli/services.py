@@ -56,7 +56,7 @@ def up(
 
 
 def _keep_up(settings: ServiceSettings, output: Output) -> None:
-    from flows.services.supervisor import keep_up  # noqa: PLC0415
+    from flows.services.supervisor import run_supervised  # noqa: PLC0415
 
     def shown(found: RunningServices, already: bool) -> None:
         _show_services(found, already, output)
@@ -64,13 +64,13 @@ def _keep_up(settings: ServiceSettings, output: Output) -> None:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
         sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
-    keep_up(settings, _startup_messages(output), shown)
+    run_supervised(settings, _startup_messages(output), shown)
 
 
 def _detach(settings: ServiceSettings, output: Output) -> None:
-    from flows.services.supervisor import leave_up  # noqa: PLC0415
+    from flows.services.supervisor import start_detached  # noqa: PLC0415
 
-    _show_services(*leave_up(settings, _startup_messages(output)), output)
+    _show_services(*start_detached(settings, _startup_messages(output)), output)
     output.say("end all of it with `ism-dask up --stop`")
 
 
@@ -115,12 +115,12 @@ def _finish_up(running: RunningServices, output: Output, **more: Any) -> None:
 
 
 def _service_records() -> list[ProcessRecord]:
-    from flows.services.records import recorded  # noqa: PLC0415
+    from flows.services.records import live_record  # noqa: PLC0415
     from flows.services.status import NAME  # noqa: PLC0415
     from flows.services.supervisor import KINDS  # noqa: PLC0415
 
     names = [NAME, *(kind.name for kind in KINDS)]
-    return [record for name in names if (record := recorded(name))]
+    return [record for name in names if (record := live_record(name))]
 
 
 def _service_json(record: ProcessRecord) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from flows.errors import FlowError
 from flows.services.dask import scheduler_settings
 
 # Seconds within which a scheduler that runs already has to answer.
-ANSWERS_WITHIN = 7.0
+ANSWER_SECONDS = 7.0
 _MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
 
 
 @dataclass(frozen=True)
-class JoinedCluster:
+class ClusterAddress:
     """The address of a scheduler to join, and how long to wait for its workers.
 
     Attributes
@@ -69,7 +69,7 @@ class ClusterPlace(Protocol):
     def check(self) -> None:
         """Raise FlowError unless the packages that the place needs are installed."""
 
-    def opened(self) -> AbstractContextManager[JoinedCluster]:
+    def opened(self) -> AbstractContextManager[ClusterAddress]:
         """Start the cluster if it does not run already; end what was started with the block."""
 
 
@@ -82,7 +82,7 @@ class PlannedCluster(ClusterPlace, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartedCluster:
+class ClusterPlaceBase:
     """Base class of the kinds of cluster, with the check that their package is installed."""
 
     extra: ClassVar[str | None] = None

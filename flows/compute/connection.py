@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flows.compute.base import ANSWERS_WITHIN, JoinedCluster
+from flows.compute.base import ANSWER_SECONDS, ClusterAddress
 from flows.errors import FlowError
-from flows.interface.interrupts import interrupts_held
+from flows.interface.interrupts import delay_interrupts
 from flows.interface.progress import report_progress
 from flows.services.dask import client_settings
 from flows.text import count_noun
@@ -50,7 +50,7 @@ def quiet_logs() -> Iterator[None]:
 
 
 @contextmanager
-def joined_client(reached: JoinedCluster) -> Iterator[Any]:
+def joined_client(reached: ClusterAddress) -> Iterator[Any]:
     """Yield a client of the scheduler; in the block it is the default client of all threads."""
     import dask  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
@@ -61,12 +61,12 @@ def joined_client(reached: JoinedCluster) -> Iterator[Any]:
         try:
             # If another program listens on the port, the client would wait for ever: it has a
             # timeout for the connection, but none for the handshake that follows.
-            asyncio.run(asyncio.wait_for(_shake_hands(reached), ANSWERS_WITHIN))
-            with interrupts_held(), warnings.catch_warnings(), dask.config.set(client_settings()):
+            asyncio.run(asyncio.wait_for(_shake_hands(reached), ANSWER_SECONDS))
+            with delay_interrupts(), warnings.catch_warnings(), dask.config.set(client_settings()):
                 # check_versions raises for the differences that matter.
                 warnings.simplefilter("ignore", VersionMismatchWarning)
                 client = EndableClient(
-                    reached.address, security=reached.security, timeout=ANSWERS_WITHIN
+                    reached.address, security=reached.security, timeout=ANSWER_SECONDS
                 )
                 # Not `with client`, which would make it the default client of this thread only.
                 opened.callback(client.close)
@@ -75,7 +75,7 @@ def joined_client(reached: JoinedCluster) -> Iterator[Any]:
         yield client
 
 
-def await_workers(client: Any, reached: JoinedCluster) -> None:
+def await_workers(client: Any, reached: ClusterAddress) -> None:
     """Wait for the first workers and report it as progress; raise FlowError if they do not come."""
     until = time.monotonic() + reached.wait
     while (running := _n_workers(client)) < reached.workers:
@@ -92,7 +92,7 @@ def _n_workers(client: Any) -> int:
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
-async def _shake_hands(reached: JoinedCluster) -> None:
+async def _shake_hands(reached: ClusterAddress) -> None:
     from distributed import Security  # noqa: PLC0415
     from distributed.comm.core import connect  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ async def _shake_hands(reached: JoinedCluster) -> None:
     await comm.close()
 
 
-def _join_error_message(reached: JoinedCluster, error: BaseException) -> str:
+def _join_error_message(reached: ClusterAddress, error: BaseException) -> str:
     encrypted = reached.address.startswith(_TLS_SCHEMES)
     if isinstance(error, TypeError) and encrypted:
         return (
@@ -116,7 +116,7 @@ def _join_error_message(reached: JoinedCluster, error: BaseException) -> str:
         return f"{reached.address} cannot be joined with these certificates ({reason}): {advice}"
     guess = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
     return (
-        f"no Dask scheduler answers at {reached.address} within {ANSWERS_WITHIN:g} s (or {guess}); "
+        f"no Dask scheduler answers at {reached.address} within {ANSWER_SECONDS:g} s (or {guess}); "
         "start one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
     )
 

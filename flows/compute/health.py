@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.compute.base import JoinedCluster
+from flows.compute.base import ClusterAddress
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of_scheduler, state_of_worker
 from flows.errors import FlowError
 from flows.interface.progress import duration
@@ -58,7 +58,7 @@ def pulse_of(client: EndableClient, within: float = _PULSE_SECONDS) -> Pulse | N
     return None
 
 
-def no_workers(reached: JoinedCluster) -> ClusterLost:
+def no_workers(reached: ClusterAddress) -> ClusterLost:
     """Return the error for a cluster that has lost all its workers."""
     return ClusterLost(
         f"the Dask cluster at {reached.address} lost all its workers, and none came back",
@@ -67,7 +67,7 @@ def no_workers(reached: JoinedCluster) -> ClusterLost:
 
 
 @contextmanager
-def explain_loss(client: EndableClient, reached: JoinedCluster) -> Iterator[None]:
+def explain_loss(client: EndableClient, reached: ClusterAddress) -> Iterator[None]:
     """Turn Dask's errors in the block into ClusterLost, or into a FlowError of one line."""
     # Imported here, so that runs without a cluster do not wait for the import of distributed.
     from distributed.client import FutureCancelledError, FuturesCancelledError  # noqa: PLC0415
@@ -101,14 +101,14 @@ def explain_loss(client: EndableClient, reached: JoinedCluster) -> Iterator[None
         raise
 
 
-def _scheduler_lost(reached: JoinedCluster) -> ClusterLost:
+def _scheduler_lost(reached: ClusterAddress) -> ClusterLost:
     return ClusterLost(
         f"the Dask scheduler at {reached.address} was lost on the way",
         "see its log, start it and its workers again, and repeat the command",
     )
 
 
-def _killed_worker_error(client: EndableClient, reached: JoinedCluster, error: Any) -> FlowError:
+def _killed_worker_error(client: EndableClient, reached: ClusterAddress, error: Any) -> FlowError:
     """Return the error for a task whose workers died.
 
     It is a FlowError if a nanny ended them because the task took too much memory, and ClusterLost
@@ -171,7 +171,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
+        self, client: EndableClient, reached: ClusterAddress, stall: float, folder: Path
     ) -> None:
         self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
         self._interval = min(_MAX_INTERVAL, stall / _MIN_CHECKS)
@@ -225,7 +225,7 @@ class Watchdog:
 
 @contextmanager
 def watch_health(
-    client: EndableClient, reached: JoinedCluster, stall: float, folder: Path
+    client: EndableClient, reached: ClusterAddress, stall: float, folder: Path
 ) -> Iterator[None]:
     """Raise ClusterLost in the block if it waits for a cluster that hangs."""
     ended = threading.Event()

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from flows.compute.base import (
     AdaptiveSize,
+    ClusterAddress,
+    ClusterPlaceBase,
     ClusterPlan,
-    JoinedCluster,
-    StartedCluster,
     check_memory,
     check_numbers,
 )
@@ -32,7 +32,7 @@ _SECURITY_CONTEXT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kubernetes(StartedCluster):
+class Kubernetes(ClusterPlaceBase):
     """A DaskCluster resource that is created for the run and deleted after it.
 
     Attributes
@@ -87,7 +87,7 @@ class Kubernetes(StartedCluster):
         )
 
     @contextmanager
-    def opened(self) -> Iterator[JoinedCluster]:
+    def opened(self) -> Iterator[ClusterAddress]:
         """Create the DaskCluster, and delete it when the block ends."""
         from dask_kubernetes.operator import KubeCluster  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ class Kubernetes(StartedCluster):
         with cluster:
             if isinstance(self.workers, AdaptiveSize):
                 cluster.adapt(minimum=self.workers.minimum, maximum=self.workers.maximum)
-            yield JoinedCluster(
+            yield ClusterAddress(
                 cluster.scheduler_address,
                 wait=self.wait,
                 awaited=f"{self._workers_text} to start",

@@ -8,21 +8,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from flows.compute.base import (
+    ClusterAddress,
+    ClusterPlaceBase,
     ClusterPlan,
-    JoinedCluster,
-    StartedCluster,
     check_memory,
     check_numbers,
     scheduler_defaults,
 )
-from flows.interface.interrupts import interrupts_held
+from flows.interface.interrupts import delay_interrupts
 from flows.services.certificates import temporary_security
 from flows.services.ports import HOST
 from flows.text import count_noun
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(StartedCluster):
+class Local(ClusterPlaceBase):
     """A cluster of worker processes on this machine, which other machines cannot reach.
 
     Attributes
@@ -59,7 +59,7 @@ class Local(StartedCluster):
         return ClusterPlan((line,), asdict(self))
 
     @contextmanager
-    def opened(self) -> Iterator[JoinedCluster]:
+    def opened(self) -> Iterator[ClusterAddress]:
         """Start the processes, and end them with the block."""
         from distributed import LocalCluster  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ class Local(StartedCluster):
             # The configuration has to hold while workers connect, too: each new connection reads
             # from it how many messages to remember.
             stack.enter_context(scheduler_defaults())
-            with interrupts_held():
+            with delay_interrupts():
                 cluster = LocalCluster(
                     n_workers=0,
                     threads_per_worker=self.threads,
@@ -85,7 +85,7 @@ class Local(StartedCluster):
                 )
                 stack.enter_context(cluster)
             cluster.scale(self.workers)
-            yield JoinedCluster(
+            yield ClusterAddress(
                 cluster.scheduler_address,
                 security,
                 workers=self.workers,

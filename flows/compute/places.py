@@ -13,11 +13,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from flows.compute.base import ClusterPlace, JoinedCluster, StartedCluster
+from flows.compute.base import ClusterAddress, ClusterPlace, ClusterPlaceBase
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
 from flows.compute.slurm import Slurm
-from flows.compute.tls import Tls, tls_of
+from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
 
@@ -62,7 +62,7 @@ def read_table(kind: type[T], table: dict[str, Any], folder: Path, within: str =
     hints = get_type_hints(kind)
     missing = [name for name, each in fields.items() if _is_required(each) and name not in table]
     if missing:
-        expected = listed(hints[missing[0]])
+        expected = describe_type(hints[missing[0]])
         raise TableError(f"`{within}{missing[0]}` is missing; expected {expected}")
     values = {key: _convert(hints[key], item, folder, within + key) for key, item in table.items()}
     try:
@@ -79,19 +79,21 @@ def closest_name(name: str, names: list[str]) -> str:
     return f"; did you mean `{close[0]}`?" if close else ""
 
 
-def listed(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Return the description of a type for error messages."""
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
-        keys = [f"{each.name} = {listed(hints[each.name])}" for each in dataclasses.fields(hint)]
+        keys = [
+            f"{each.name} = {describe_type(hints[each.name])}" for each in dataclasses.fields(hint)
+        ]
         return f"a table {{{', '.join(keys)}}}"
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
-        return f"a list, each {listed(inner[0])}"
+        return f"a list, each {describe_type(inner[0])}"
     if origin is dict:
-        return f"a table, each value {listed(inner[1])}"
+        return f"a table, each value {describe_type(inner[1])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(listed(each) for each in inner if each is not type(None))
+        return " or ".join(describe_type(each) for each in inner if each is not type(None))
     return _TYPE_NAMES[hint]
 
 
@@ -111,7 +113,7 @@ def _convert(hint: Any, value: Any, folder: Path, at: str) -> Any:
         if _matches_type(choice, value):
             return _convert_as(choice, value, folder, at)
     shown = "a table" if isinstance(value, dict) else repr(value)
-    raise TableError(f"`{at}` is {shown}; expected {listed(hint)}")
+    raise TableError(f"`{at}` is {shown}; expected {describe_type(hint)}")
 
 
 def _matches_type(hint: Any, value: Any) -> bool:
@@ -138,7 +140,7 @@ _ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address(StartedCluster):
+class Address(ClusterPlaceBase):
     """A scheduler that runs already, given by its address.
 
     Attributes
@@ -167,11 +169,11 @@ class Address(StartedCluster):
             )
 
     @contextmanager
-    def opened(self) -> Iterator[JoinedCluster]:
+    def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
         security = None if self.tls is None else self.tls.security()
         advice = f"start some with `dask worker {self.address}`"
-        yield JoinedCluster(self.address, security, wait=self.wait, none_came=advice)
+        yield ClusterAddress(self.address, security, wait=self.wait, none_came=advice)
 
 
 def is_address(text: str) -> bool:
@@ -184,11 +186,11 @@ NAME = "up"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Up(StartedCluster):
+class LocalServices(ClusterPlaceBase):
     """The Dask cluster that `ism-dask up` runs on this machine."""
 
     @contextmanager
-    def opened(self) -> Iterator[JoinedCluster]:
+    def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
         from flows.services.status import running_services  # noqa: PLC0415
 
@@ -199,12 +201,12 @@ class Up(StartedCluster):
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
         security = _own_security() if services.scheduler.startswith("tls://") else None
-        yield JoinedCluster(services.scheduler, security, none_came="see `ism-dask up --status`")
+        yield ClusterAddress(services.scheduler, security, none_came="see `ism-dask up --status`")
 
 
 def _own_security() -> Any:
     try:
-        return tls_of(own_certificates()).security()
+        return tls_files(own_certificates()).security()
     except ValueError as error:
         raise FlowError(
             f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
@@ -227,7 +229,7 @@ def cluster_place(scheduler: str) -> ClusterPlace:
     if is_address(scheduler):
         return Address(address=scheduler)
     if scheduler == NAME:
-        return Up()
+        return LocalServices()
     if scheduler.endswith(_SUFFIX):
         return read_cluster(Path(scheduler).expanduser())
     raise SettingsError(

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.compute.base import ClusterPlace, JoinedCluster
+from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.checks import check_versions
 from flows.compute.connection import await_workers, joined_client, quiet_logs
 from flows.compute.health import ClusterLost, explain_loss, watch_health
@@ -44,7 +44,7 @@ class Session:
         The default client of Dask. `renew` may replace it by another.
     """
 
-    reached: JoinedCluster
+    reached: ClusterAddress
     client: EndableClient
 
     def __init__(self, place: ClusterPlace) -> None:

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 
 from flows.compute.base import (
     AdaptiveSize,
+    ClusterAddress,
+    ClusterPlaceBase,
     ClusterPlan,
-    JoinedCluster,
-    StartedCluster,
     check_memory,
     check_numbers,
     scheduler_defaults,
 )
-from flows.compute.tls import Tls, passing_tls
+from flows.compute.tls import Tls, temporary_tls
 from flows.errors import FlowError
-from flows.interface.interrupts import interrupts_kept
+from flows.interface.interrupts import block_signal_handlers
 from flows.services.records import PRIVATE
 from flows.text import count_noun
 from storage import home
@@ -34,7 +34,7 @@ _IDLE_CHECKS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm(StartedCluster):
+class Slurm(ClusterPlaceBase):
     """A cluster whose workers run in SLURM jobs, and whose scheduler runs on this machine.
 
     Attributes
@@ -108,7 +108,7 @@ class Slurm(StartedCluster):
         )
 
     @contextmanager
-    def opened(self) -> Iterator[JoinedCluster]:
+    def opened(self) -> Iterator[ClusterAddress]:
         """Submit the jobs, and cancel them when the block ends."""
         _check_interface(self.interface)
         if _test_sbatch(self._job_script()) is None:
@@ -127,7 +127,7 @@ class Slurm(StartedCluster):
                 )
             else:
                 cluster.scale(jobs=self.jobs)
-            yield JoinedCluster(
+            yield ClusterAddress(
                 cluster.scheduler_address,
                 cluster.security,
                 wait=self.wait,
@@ -143,7 +143,7 @@ class Slurm(StartedCluster):
         return str(job.job_script())
 
     def _certificates(self) -> AbstractContextManager[Tls]:
-        return passing_tls(self._shared_folder) if self.tls is None else nullcontext(self.tls)
+        return temporary_tls(self._shared_folder) if self.tls is None else nullcontext(self.tls)
 
     def _cluster(self, tls: Tls) -> Any:
         return _jobqueue().SLURMCluster(
@@ -191,7 +191,7 @@ class Slurm(StartedCluster):
 def _jobqueue() -> Any:
     import distributed  # noqa: F401, PLC0415
 
-    with interrupts_kept():
+    with block_signal_handlers():
         from dask_jobqueue import slurm  # noqa: PLC0415
 
         return slurm

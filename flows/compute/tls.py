@@ -48,16 +48,16 @@ class Tls:
 
 
 @contextmanager
-def passing_tls(folder: Path) -> Iterator[Tls]:
+def temporary_tls(folder: Path) -> Iterator[Tls]:
     """Make temporary certificates in files below `folder`, and remove them with the block."""
     with ExitStack() as stack:
         with explain_os_errors(folder):
             temporary = stack.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
             certificates = Certificates(Path(temporary, "made"))
             certificates.make()
-        yield tls_of(certificates)
+        yield tls_files(certificates)
 
 
-def tls_of(certificates: Certificates) -> Tls:
+def tls_files(certificates: Certificates) -> Tls:
     """Return the paths of certificates that we made; raise ValueError if a file is missing."""
     return Tls(certificates.ca_file, certificates.cert, certificates.key)

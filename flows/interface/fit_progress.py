@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from flows.interface.progress import ProgressShare, repeated
+from flows.interface.progress import ProgressShare, repeat_report
 from ism_dask.observe.pass_progress import converged_share, watching_passes
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
@@ -139,7 +139,7 @@ def _long_passes(last: Pass | None) -> int:
 def watched_fit(part: ProgressShare, stopping: Stopping) -> Iterator[Callable[[State], None]]:
     """Report the progress of the fit in the block; yield its callback for each iteration."""
     progress = FitProgress(part, stopping)
-    with watching_passes(progress.on_task), repeated(progress.look):
+    with watching_passes(progress.on_task), repeat_report(progress.look):
         yield progress.on_iteration
 
 
@@ -205,5 +205,5 @@ def _share_before(number: int) -> float:
 def watched_rounds(part: ProgressShare, stopping: Stopping) -> Iterator[RoundsProgress]:
     """Report the progress of the fit in rounds in the block; yield the object to call back."""
     progress = RoundsProgress(part, stopping)
-    with watching_passes(progress.on_task), repeated(progress.look):
+    with watching_passes(progress.on_task), repeat_report(progress.look):
         yield progress

@@ -35,19 +35,19 @@ def whole_picture(data: Dataset) -> bytes:
     return b"" if pixels is None else _png(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
-def component(weights: Array, shape: tuple[int, ...]) -> bytes:
+def component_image(weights: Array, shape: tuple[int, ...]) -> bytes:
     """Draw a component (d,) of images as a PNG: grey is 0, white or black the largest |weight|."""
     return _png(_weights_image(weights, shape))
 
 
-def components(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the components as images, side by side; None if the rows are no images."""
     if data.image_shape is None:
         return None
     return _sheet([_weights_image(row, data.image_shape) for row in model.components_])
 
 
-def means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the mean image of each cluster; None if the rows are no images."""
     if data.image_shape is None:
         return None
@@ -64,7 +64,7 @@ def means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     return _sheet([_grey(row, data.image_shape) for row in stretched])
 
 
-def segments(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the picture whose colours are the rows, each pixel in the mean colour of its cluster.
 
     Return None if there is no such picture.
@@ -85,9 +85,9 @@ def segments(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
 
 
 _PICTURES: dict[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
-    "components": components,
-    "clusters": means,
-    "segments": segments,
+    "components": component_images,
+    "clusters": cluster_means,
+    "segments": segmented_picture,
 }
 
 

@@ -28,7 +28,7 @@ def interrupt() -> None:
 _END_REQUESTED = threading.Event()
 
 
-def end_when_asked() -> None:
+def install_signal_handlers() -> None:
     """Install handlers of SIGINT and SIGTERM that interrupt this command, and record that.
 
     `asked_to_end` returns the record.
@@ -40,7 +40,7 @@ def end_when_asked() -> None:
     signal.signal(signal.SIGTERM, _on_signal)
 
 
-def asked_to_end() -> bool:
+def was_interrupted() -> bool:
     """Return whether the command was interrupted, even if the KeyboardInterrupt did not arrive.
 
     An import, or a library that catches every exception, may turn it into another one.
@@ -83,7 +83,7 @@ def _send_again() -> None:
 
 
 @contextmanager
-def interrupts_insist() -> Iterator[None]:
+def resend_lost_interrupts() -> Iterator[None]:
     """Send an interruption again if it is lost, as long as the block goes on.
 
     Python cannot raise an exception from a destructor or from the callback of a weak reference
@@ -105,7 +105,7 @@ def interrupts_insist() -> Iterator[None]:
         yield
     except BaseException:
         # The command is ending in order: do not interrupt it once more.
-        for each in _BLOCKS if asked_to_end() else ():
+        for each in _BLOCKS if was_interrupted() else ():
             each.over = True
         raise
     finally:
@@ -126,7 +126,7 @@ def _replace_sigint_handler() -> bool:
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Delay an interruption until the block ends.
 
     Threads that start in the block, and the processes that those start, never receive one: a
@@ -159,7 +159,7 @@ def _delayed_handler() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_kept() -> Iterator[None]:
+def block_signal_handlers() -> Iterator[None]:
     """Prevent modules that are imported in the block from installing signal handlers.
 
     The handler of dask_jobqueue would end the process without a message. In a thread, which
@@ -176,7 +176,7 @@ def interrupts_kept() -> Iterator[None]:
 _SKIP_EXIT_HANDLERS = threading.Event()
 
 
-def leave_at_once() -> None:
+def skip_exit_handlers() -> None:
     """Make `leave` end the process without running exit handlers.
 
     That of Prefect would try for half a minute to send its events to a server that is away.
@@ -184,7 +184,7 @@ def leave_at_once() -> None:
     _SKIP_EXIT_HANDLERS.set()
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """End the process with an exit status."""
     if _SKIP_EXIT_HANDLERS.is_set():
         sys.stdout.flush()

@@ -113,7 +113,7 @@ def _rounded(seconds: float) -> float:
 
 
 @contextmanager
-def repeated(call: Callable[[], None]) -> Iterator[None]:
+def repeat_report(call: Callable[[], None]) -> Iterator[None]:
     """Call `call` repeatedly during the block, from a thread that may wait while others compute.
 
     The thread runs in a copy of the context that starts it, so it has the same watchers and the
@@ -163,7 +163,7 @@ class ProgressShare:
     def lasting(self, share: float, text: str) -> Iterator[None]:
         """Report repeatedly during the block that this part is at `share` of itself."""
         self.report(share, text)
-        with repeated(lambda: self.report(share, text)):
+        with repeat_report(lambda: self.report(share, text)):
             yield
 
     def until(self, share: float) -> ProgressShare:

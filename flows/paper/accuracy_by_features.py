@@ -9,11 +9,18 @@ from functools import partial
 from sklearn.svm import SVC
 
 from flows.interface.progress import ProgressShare
-from flows.paper.methods import Request, account, by_default, learned, rows_of, sampled_rows
+from flows.paper.methods import (
+    Request,
+    fit_default,
+    fit_facts,
+    fit_method,
+    rows_in_memory,
+    sampled_rows,
+)
 from flows.paper.names import ISM_PUBLISHED
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
-from flows.runs.data import Array, Fitted
+from flows.runs.data import Array, FittedModel
 
 _DATA, _SPLIT = "mnist", "test"
 # Number of training rows; the others are the test rows.
@@ -23,15 +30,15 @@ _COUNTS = (1, 2, 3, 5, 9, 10, 20)
 _LDA_COUNTS = _COUNTS[:5]
 _SECONDS = 60.0
 
-_Learn = Callable[[Request, Array, Array], Fitted]
+_Learn = Callable[[Request, Array, Array], FittedModel]
 
 
 _LINES: Mapping[str, tuple[_Learn, Sequence[int]]] = {
-    "PCA": (partial(learned, "pca"), _COUNTS),
-    "LDA": (partial(learned, "lda"), _LDA_COUNTS),
-    "NCA": (partial(learned, "nca"), _COUNTS),
-    "ISM, the paper's settings": (partial(learned, ISM_PUBLISHED), _COUNTS),
-    "ISM, the default": (by_default, _COUNTS),
+    "PCA": (partial(fit_method, "pca"), _COUNTS),
+    "LDA": (partial(fit_method, "lda"), _LDA_COUNTS),
+    "NCA": (partial(fit_method, "nca"), _COUNTS),
+    "ISM, the paper's settings": (partial(fit_method, ISM_PUBLISHED), _COUNTS),
+    "ISM, the default": (fit_default, _COUNTS),
 }
 
 
@@ -68,14 +75,14 @@ class FeatureLine(Series):
 
     def measure(self, step: int, part: ProgressShare) -> Result:
         """Learn `step` features, and measure the accuracy of an SVM on the test rows."""
-        X, y = rows_of(_DATA, _SPLIT)
+        X, y = rows_in_memory(_DATA, _SPLIT)
         train, test = sampled_rows(_DATA, _SPLIT, _ROWS, self.settings.seed)
         request = Request(step, "gaussian", min(_SECONDS, self.settings.cap), self.settings.seed)
         with part.lasting(0.0, f"{self.line}, {step} features"):
             fitted = _LINES[self.line][0](request, X[train], y[train])
             classifier = SVC(kernel="rbf").fit(fitted.model.transform(X[train]), y[train])
             score = classifier.score(fitted.model.transform(X[test]), y[test])
-        return {"count": step, "score": float(score), **account(fitted)}
+        return {"count": step, "score": float(score), **fit_facts(fitted)}
 
 
 def features(settings: TablesSettings) -> Iterator[Series]:

@@ -10,7 +10,14 @@ import numpy as np
 from sklearn.svm import SVC
 
 from flows.interface.progress import ProgressShare
-from flows.paper.methods import Request, account, clustered, labelled, learned, rows_of
+from flows.paper.methods import (
+    Request,
+    fit_clusters,
+    fit_facts,
+    fit_method,
+    labelled_dataset,
+    rows_in_memory,
+)
 from flows.paper.names import (
     ALIGNED,
     DATA,
@@ -18,18 +25,18 @@ from flows.paper.names import (
     ISM_PUBLISHED,
     ISM_STARTS,
     METHODS,
-    OTHERS,
+    OTHER_SOLVERS,
     PARADIGMS,
-    RIVALLED,
-    RIVALS,
     SUPERVISED,
+    TABLE_4_KERNELS,
+    TABLE_5_KERNELS,
     UNSUPERVISED,
 )
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
-from flows.runs.clustering import agreement
+from flows.runs.clustering import label_agreement
 from flows.runs.crossval import FoldPlan, plan_folds
-from flows.runs.data import Array, Fitted
+from flows.runs.data import Array, FittedModel
 from ism_dask import spectral_clusters
 from ism_dask.estimators.base import IKDR
 
@@ -79,7 +86,7 @@ class _Cell(Series):
     @property
     def effort(self) -> float:
         """The number of rows, times `_OTHER_SOLVER_EFFORT` for the other solvers."""
-        other_solver = self.method in RIVALS
+        other_solver = self.method in OTHER_SOLVERS
         return DATA[self.data].rows * (_OTHER_SOLVER_EFFORT if other_solver else 1.0)
 
     @property
@@ -105,11 +112,11 @@ class SupervisedCell(_Cell):
 
     def measure(self, step: int, part: ProgressShare) -> Result:
         """Learn from all folds but one, and measure the accuracy on that one."""
-        (X, y), fold = rows_of(self.data), self._fold(step)
+        (X, y), fold = rows_in_memory(self.data), self._fold(step)
         train, test = fold.train, fold.test
         part = part.named(f"{self.title}, fold {step} of {self.settings.folds}")
         with part.lasting(0.0, ""):
-            fitted = learned(self.method, self._request, X[train], y[train])
+            fitted = fit_method(self.method, self._request, X[train], y[train])
         with part.lasting(_LEARNED, "the classifier"):
             features = fitted.model.transform(X[train])
             classifier = SVC(kernel="rbf").fit(features, y[train])
@@ -117,10 +124,10 @@ class SupervisedCell(_Cell):
         cost = {}
         if METHODS[self.method].solver:
             cost = {"cost": _published_cost(fitted.model, features, _gamma_diagonal(y[train]))}
-        return {"score": float(score), **account(fitted), **cost}
+        return {"score": float(score), **fit_facts(fitted), **cost}
 
     def _fold(self, step: int) -> FoldPlan:
-        plans = plan_folds(labelled(self.data), self.settings.folds, self.settings.seed)
+        plans = plan_folds(labelled_dataset(self.data), self.settings.folds, self.settings.seed)
         return plans[step - 1]
 
 
@@ -136,11 +143,11 @@ class UnsupervisedCell(_Cell):
 
     def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
         """Find clusters in X W, or in the features of the reference point."""
-        X, y = rows_of(self.data)
+        X, y = rows_in_memory(self.data)
         part = part.named(self.title)
         with part.lasting(0.0, ""):
             fitted, clusters = self._clusters(X, y)
-        result: Result = {"score": agreement(y, clusters), **account(fitted)}
+        result: Result = {"score": label_agreement(y, clusters), **fit_facts(fitted)}
         if METHODS[self.method].solver:
             weights = np.einsum("ij,ij->i", fitted.model.embedding_, fitted.model.embedding_)
             features = fitted.model.transform(X)
@@ -150,11 +157,11 @@ class UnsupervisedCell(_Cell):
             }
         return result
 
-    def _clusters(self, X: Array, y: Array) -> tuple[Fitted, Array]:
+    def _clusters(self, X: Array, y: Array) -> tuple[FittedModel, Array]:
         if METHODS[self.method].solver:
-            fitted = clustered(self.method, self._request, X)
+            fitted = fit_clusters(self.method, self._request, X)
             return fitted, fitted.model.labels_
-        fitted = learned(self.method, self._request, X, y)
+        fitted = fit_method(self.method, self._request, X, y)
         features = fitted.model.transform(X)
         seed = self.settings.seed
         return fitted, spectral_clusters(features, self._request.q, random_state=seed)
@@ -163,13 +170,13 @@ class UnsupervisedCell(_Cell):
 def table_4(settings: TablesSettings) -> Iterator[Series]:
     """Return the cells of Table 4: ISM and the other solvers."""
     methods = [name for name in settings.chosen_methods if METHODS[name].solver]
-    return _cells("table-4", settings, RIVALLED, methods)
+    return _cells("table-4", settings, TABLE_4_KERNELS, methods)
 
 
 def table_5(settings: TablesSettings) -> Iterator[Series]:
     """Return the cells of Table 5: ISM under other kernels."""
     methods = [name for name in settings.chosen_methods if name == ISM]
-    return _cells("table-5", settings, OTHERS, methods)
+    return _cells("table-5", settings, TABLE_5_KERNELS, methods)
 
 
 def references(settings: TablesSettings) -> Iterator[Series]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from flows.interface.images import run_pictures, whole_picture
 from flows.interface.progress import ProgressShare
-from flows.paper.methods import PAPER_GAUSSIAN, rows_of
+from flows.paper.methods import PAPER_GAUSSIAN, rows_in_memory
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
-from flows.runs.clustering import agreement
+from flows.runs.clustering import label_agreement
 from flows.runs.data import Array, ensure_stored, timed_fit
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
@@ -28,7 +28,7 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
     X = data.X.read(0, len(data.X))
     first = _fitted(UnsupervisedIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X)
     other = _fitted(AlternativeIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X, first.labels_)
-    apart = agreement(first.labels_, other.labels_)
+    apart = label_agreement(first.labels_, other.labels_)
     pictures = [
         ("The picture", "Each of its colours is a row.", whole_picture(data)),
         ("Two segments", "Clusters of the colours.", _picture(data, first, "segments")),
@@ -43,7 +43,7 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
 
 def _faces(data: Dataset, seed: int) -> list[Shown]:
     """Return the mean faces of clusters, and of alternative clusters that avoid the persons."""
-    X, identity = rows_of("face")
+    X, identity = rows_in_memory("face")
     persons = _fitted(UnsupervisedIKDR(_PERSONS, kernel=PAPER_GAUSSIAN, random_state=seed), X)
     others = _fitted(AlternativeIKDR(_POSES, kernel=PAPER_GAUSSIAN, random_state=seed), X, identity)
     pictures = [
@@ -64,7 +64,7 @@ def _fitted(model: ClusteringIKDR, X: Array, y: Array | None = None) -> Clusteri
 
 def _agreements(data: Dataset, model: ClusteringIKDR) -> str:
     agreements = (
-        (name, agreement(data.labels[name], model.labels_)) for name in ("identity", "pose")
+        (name, label_agreement(data.labels[name], model.labels_)) for name in ("identity", "pose")
     )
     return ", ".join(f"NMI with {name} {value:.2f}" for name, value in agreements)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.interface.progress import ProgressShare
-from flows.paper.methods import Request, account, fitted, rows_of, sampled_rows
-from flows.paper.names import DELTA, METHODS, RIVALS
+from flows.paper.methods import Request, fit_facts, fit_kernel, rows_in_memory, sampled_rows
+from flows.paper.names import DELTA, METHODS, OTHER_SOLVERS
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 
@@ -51,7 +51,7 @@ _LINES = (
             False,
             {"solver": name, "engine": "exact"},
         )
-        for name in RIVALS
+        for name in OTHER_SOLVERS
     ),
     Line("ISM, features", "polynomial", True, {**_ISM, "engine": "features"}),
     Line("ISM, landmarks (gaussian)", "gaussian", True, {**_ISM, "engine": "landmarks"}),
@@ -89,13 +89,13 @@ class GrowthLine(Series):
 
     def measure(self, step: int, part: ProgressShare) -> Result:
         """Fit W to `step` rows."""
-        X, y = rows_of(_DATA, _SPLIT)
+        X, y = rows_in_memory(_DATA, _SPLIT)
         chosen, _ = sampled_rows(_DATA, _SPLIT, step, self.settings.seed)
         cap = min(_SECONDS, self.settings.cap)
         request = Request(_Q, self.line.kernel, cap, self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
-            fit = fitted(request, X[chosen], y[chosen], self.line.options)
-        return {"rows": step, **account(fit)}
+            fit = fit_kernel(request, X[chosen], y[chosen], self.line.options)
+        return {"rows": step, **fit_facts(fit)}
 
     def ends_with(self, result: Result) -> bool:
         """Return whether twice the rows would take too long."""

@@ -18,9 +18,16 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, ISM_STARTS, METHODS, RIVALS
+from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, ISM_STARTS, METHODS, OTHER_SOLVERS
 from flows.paper.series import OVER_CAP
-from flows.runs.data import Array, Fitted, Labelled, ensure_stored, label_named, timed_fit
+from flows.runs.data import (
+    Array,
+    FittedModel,
+    LabelledDataset,
+    ensure_stored,
+    label_named,
+    timed_fit,
+)
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.preparation import SAMPLE_ROWS
@@ -53,7 +60,7 @@ class Request:
     seed: int
 
 
-def account(fitted: Fitted) -> dict[str, Any]:
+def fit_facts(fitted: FittedModel) -> dict[str, Any]:
     """Return seconds, status and, for an `IKDR`, objective and residual of a fit as plain JSON."""
     model: Any = fitted.model
     last = model[-1] if isinstance(model, Pipeline) else model
@@ -69,7 +76,7 @@ def account(fitted: Fitted) -> dict[str, Any]:
     return facts
 
 
-def learned(method: str, request: Request, X: Array, y: Array) -> Fitted:
+def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel:
     """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
         return timed_fit(_REFERENCES[method](request), X, y)
@@ -77,10 +84,10 @@ def learned(method: str, request: Request, X: Array, y: Array) -> Fitted:
     if request.kernel == ALIGNED:
         summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
         request = replace(request, kernel=summed)
-    return fitted(request, X, y, _OPTIONS[method])
+    return fit_kernel(request, X, y, _OPTIONS[method])
 
 
-def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> Fitted:
+def fit_kernel(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> FittedModel:
     """Fit W to rows X (n, d) with classes y (n,); `options` are parameters of the estimator."""
     model = SupervisedIKDR(
         request.q,
@@ -94,13 +101,13 @@ def fitted(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> 
     return timed_fit(model, X, y)
 
 
-def by_default(request: Request, X: Array, y: Array) -> Fitted:
+def fit_default(request: Request, X: Array, y: Array) -> FittedModel:
     """Fit W to rows X (n, d) with classes y (n,) with the defaults of the library."""
     model = SupervisedIKDR(request.q, max_seconds=request.cap, random_state=request.seed)
     return timed_fit(model, X, y)
 
 
-def clustered(method: str, request: Request, X: Array) -> Fitted:
+def fit_clusters(method: str, request: Request, X: Array) -> FittedModel:
     """Fit clusters of rows X (n, d) together with the W in which they separate."""
     _warm(method)
     model = UnsupervisedIKDR(
@@ -131,7 +138,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     ISM: {},
     ISM_PUBLISHED: {"tol": DELTA},
     ISM_STARTS: {"n_init": 5},
-    **{name: {"solver": name} for name in RIVALS},
+    **{name: {"solver": name} for name in OTHER_SOLVERS},
 }
 
 
@@ -213,12 +220,12 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
 }
 
 
-def labelled(dataset: str, split: str | None = None) -> Labelled:
+def labelled_dataset(dataset: str, split: str | None = None) -> LabelledDataset:
     """Return a data set with its default label; ingest it first if it is not stored yet."""
     return label_named(ensure_stored(dataset, split), None)
 
 
-def rows_of(dataset: str, split: str | None = None) -> tuple[Array, Array]:
+def rows_in_memory(dataset: str, split: str | None = None) -> tuple[Array, Array]:
     """Return all rows (n, d) as stored, and their classes (n,)."""
     return _read(ensure_stored(dataset, split).path, dataset, split)
 
@@ -233,5 +240,5 @@ def sampled_rows(dataset: str, split: str, count: int, seed: int) -> tuple[Array
 @lru_cache(maxsize=2)
 def _read(_path: Path, dataset: str, split: str | None) -> tuple[Array, Array]:
     # `_path` belongs to the key of the cache: another home may have another data set of that name.
-    rows = labelled(dataset, split)
+    rows = labelled_dataset(dataset, split)
     return rows.data.X.read(0, len(rows.data.X)), np.asarray(rows.classes)

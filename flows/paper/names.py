@@ -60,15 +60,15 @@ DATA = {
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 PARADIGMS = (SUPERVISED, UNSUPERVISED)
 # Kernels of Table 4, in which all solvers run, and of Table 5, in which only ISM does.
-RIVALLED = ("gaussian", "polynomial")
+TABLE_4_KERNELS = ("gaussian", "polynomial")
 ALIGNED = "gaussian+polynomial"
-OTHERS = ("linear", "squared", "multiquadric", ALIGNED)
+TABLE_5_KERNELS = ("linear", "squared", "multiquadric", ALIGNED)
 # The published stopping rule: the eigenvalues change by less than delta.
 DELTA = 0.01
 ISM, ISM_PUBLISHED, ISM_STARTS = "ism", "ism-0.01", "ism-5"
-RIVALS = ("stiefel", "grassmann", "dimension-growth")
+OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
 # Solvers whose seconds are compared with those of ISM.
-TIMED = ("stiefel", "grassmann")
+TIMED_SOLVERS = ("stiefel", "grassmann")
 METHODS = {
     ISM: Method("ISM", "ism"),
     ISM_PUBLISHED: Method("ISM, delta 0.01", "ism"),

@@ -15,10 +15,10 @@ from flows.paper.names import (
     ISM,
     ISM_PUBLISHED,
     METHODS,
-    RIVALLED,
-    RIVALS,
+    OTHER_SOLVERS,
     SUPERVISED,
-    TIMED,
+    TABLE_4_KERNELS,
+    TIMED_SOLVERS,
 )
 from flows.paper.series import OVER_CAP, Result, SeriesResult
 
@@ -98,13 +98,15 @@ def _add_losses(cells: Mapping[str, Cell]) -> None:
     ism = cells.get(ISM)
     if ism is None or not ism["folds"]:
         return
-    others = [cells[name] for name in RIVALS if name in cells and cells[name]["folds"]]
+    others = [cells[name] for name in OTHER_SOLVERS if name in cells and cells[name]["folds"]]
     ism["lost"] += [*_below_published(ism), *_below_other_solvers(ism, others)]
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
     # such variant, because it is already their rule.
     for cell in (ism, cells.get(ISM_PUBLISHED)):
         if cell is not None and cell["folds"]:
-            cell["lost"] += _too_slow(cell, [each for each in others if each["method"] in TIMED])
+            cell["lost"] += _too_slow(
+                cell, [each for each in others if each["method"] in TIMED_SOLVERS]
+            )
 
 
 def _below_published(ism: Cell) -> list[str]:
@@ -149,9 +151,9 @@ def published(paradigm: str, data: str, kernel: str, method: str) -> Mapping[str
     """
     if not method:
         return {}
-    table = "table_4" if kernel in RIVALLED else "table_5"
+    table = "table_4" if kernel in TABLE_4_KERNELS else "table_5"
     cell = _tables()[table][paradigm].get(data, {}).get(kernel, {})
-    if kernel in RIVALLED:
+    if kernel in TABLE_4_KERNELS:
         cell = cell.get(method, {})
     elif method != "ism":
         cell = {}

@@ -46,7 +46,7 @@ class Axis:
         return self.start + share * (self.stop - self.start)
 
 
-def linear(values: Iterable[float], *, margin: float = 0.06) -> Axis:
+def linear_axis(values: Iterable[float], *, margin: float = 0.06) -> Axis:
     """Return a linear axis around values, with a margin at both ends."""
     low, high = _ends(values)
     room = margin * (high - low)
@@ -54,11 +54,11 @@ def linear(values: Iterable[float], *, margin: float = 0.06) -> Axis:
     step = _step((high - low) / _MIN_TICKS)
     first, last = math.ceil(low / step), math.floor(high / step)
     most = max(abs(low), abs(high))
-    ticks = tuple((k * step, written(k * step, step, most)) for k in range(first, last + 1))
+    ticks = tuple((k * step, tick_label(k * step, step, most)) for k in range(first, last + 1))
     return Axis(low, high, ticks)
 
 
-def whole(least: int, most: int) -> Axis:
+def integer_axis(least: int, most: int) -> Axis:
     """Return an axis of the whole numbers from `least` to `most`, each with a place of its own."""
     span = most - least
     step = 1 if span <= _MAX_TICKS else round(_step(span / _MIN_TICKS))
@@ -66,19 +66,19 @@ def whole(least: int, most: int) -> Axis:
     return Axis(least - 0.5, most + 0.5, tuple((float(k), str(k)) for k in marks))
 
 
-def decades(values: Iterable[float]) -> Axis:
+def log_axis(values: Iterable[float]) -> Axis:
     """Return a logarithmic axis around positive values; its ticks are powers of ten."""
     logs = [math.log10(value) for value in values]
     low, high = math.floor(min(logs)), math.ceil(max(logs))
     high = max(high, low + 1)
     step = -(-(high - low) // _MAX_TICKS)
     ticks = tuple(
-        (float(k), written(10.0**k, 10.0**k, 10.0**k)) for k in range(low, high + 1, step)
+        (float(k), tick_label(10.0**k, 10.0**k, 10.0**k)) for k in range(low, high + 1, step)
     )
     return Axis(low - 0.1, high + 0.1, ticks, logarithmic=True)
 
 
-def written(value: float, step: float, most: float) -> str:
+def tick_label(value: float, step: float, most: float) -> str:
     """Return the label of a tick, with as many digits as `step`, its distance to the next, needs.
 
     `most` is the largest value on the axis: it decides whether all labels of the axis are

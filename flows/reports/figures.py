@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows import text
-from flows.interface.images import component
+from flows.interface.images import component_image
 from flows.reports import plots
 from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, are_classes
@@ -40,7 +40,7 @@ class Figure:
 def accuracy(view: View) -> Figure:
     """Draw the accuracy of each fold of a cross-validation."""
     results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
-    drawn = plots.course(
+    drawn = plots.line_plot(
         f"Accuracy of {text.count_noun(len(results), 'fold')}, {mean:.4f} in the mean",
         [(int(each["fold"]), float(each["accuracy"])) for each in results],
         ("fold", "accuracy"),
@@ -50,12 +50,12 @@ def accuracy(view: View) -> Figure:
     return Figure("Accuracy", "The share of held-out rows told right, by fold.", drawn)
 
 
-def course(view: View) -> list[Figure]:
+def iteration_figures(view: View) -> list[Figure]:
     """Return the figures of the iterations: the objective, and the residual or change."""
     return [figure for draw in _COURSE if (figure := draw(view))]
 
 
-def findings(view: View) -> list[Figure]:
+def result_figures(view: View) -> list[Figure]:
     """Return the figures of the result except its components: the spectrum and the rows."""
     return [figure for draw in _FINDINGS if (figure := draw(view))]
 
@@ -74,11 +74,11 @@ def _component(view: View, number: int) -> Picture:
     largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
     alt = f"Weights of feature_{number}; the largest: {largest}"
     if model is not None and model.image_shape is not None:
-        return Pixels(alt, component(model.components[number], model.image_shape))
-    return plots.ranked(alt, view.ranked(number, WEIGHTS))
+        return Pixels(alt, component_image(model.components[number], model.image_shape))
+    return plots.ranked_bars(alt, view.ranked(number, WEIGHTS))
 
 
-def kept_pictures(view: View) -> list[Figure]:
+def stored_pictures(view: View) -> list[Figure]:
     """Return the figures of the pictures stored with the model, which needed all rows."""
     stored = ((*_STORED[name], png) for name, png in view.pictures().items() if name in _STORED)
     return [Figure(title, caption, Pixels(caption, png)) for title, caption, png in stored]
@@ -94,7 +94,7 @@ def _objective(view: View) -> Figure | None:
         return None
     start = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
     summary = f"{start}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
-    drawn = plots.course(f"Objective by {unit}: {summary}", values, (unit, "objective J"))
+    drawn = plots.line_plot(f"Objective by {unit}: {summary}", values, (unit, "objective J"))
     return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is kept.", drawn)
 
 
@@ -109,7 +109,7 @@ def _changes(view: View) -> Figure | None:
     points = [(k, value) for k, value in pairs if 0 < value < math.inf]
     if len(points) < 2:
         return None
-    drawn = plots.course(
+    drawn = plots.line_plot(
         f"{measure_title.capitalize()} by iteration: the last is {points[-1][1]:.2g}",
         points,
         ("iteration", measure_title),
@@ -174,7 +174,7 @@ def _by_number(_view: View, points: NDArray[Any], values: NDArray[Any]) -> list[
     return [
         plots.Group(
             f"{values[numbers == number].min():.3g} to {values[numbers == number].max():.3g}",
-            plots.shade(rank / max(len(present) - 1, 1)),
+            plots.colour_of_share(rank / max(len(present) - 1, 1)),
             _pairs(points[numbers == number]),
         )
         for rank, number in enumerate(present)

@@ -19,7 +19,7 @@ from flows.reports.summary import (
 )
 from flows.reports.svg import Pixels, escape
 from flows.reports.view import View
-from flows.text import size
+from flows.text import byte_size
 
 # The browser loads nothing and runs no script, whatever the names in the page contain.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -57,7 +57,7 @@ def page_of(view: View) -> str:
 <main>
 {body}
 </main>
-<footer>Made of what the run has kept: {size(view.run.bytes)}.</footer>
+<footer>Made of what the run has kept: {byte_size(view.run.bytes)}.</footer>
 </body>
 </html>
 """
@@ -85,7 +85,7 @@ def _folds(view: View) -> str:
 
 
 def _course(view: View) -> str:
-    return _section("How it went", _figures(figures.course(view)))
+    return _section("How it went", _figures(figures.iteration_figures(view)))
 
 
 def _rounds(view: View) -> str:
@@ -113,11 +113,11 @@ def _clusters(view: View) -> str:
         caption = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
         tables.append(_numbers(caption, ("label", "NMI"), agreement))
     content = f'<div class="columns">{"".join(tables)}</div>'
-    return _section("Clusters", content, _figures(figures.kept_pictures(view)))
+    return _section("Clusters", content, _figures(figures.stored_pictures(view)))
 
 
 def _findings(view: View) -> str:
-    return _section("What was found", _figures(figures.findings(view)))
+    return _section("What was found", _figures(figures.result_figures(view)))
 
 
 def _components(view: View) -> str:

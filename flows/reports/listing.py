@@ -7,13 +7,13 @@ from typing import Any
 
 from flows.reports.summary import has_kind, kind_of
 from flows.reports.view import View
-from flows.text import size
+from flows.text import byte_size
 from storage import Run, picture_path
 
 COLUMNS = ("name", "kind", "data, kernel", "result", "kept", "size")
 
 
-def cells(run: Run) -> list[str]:
+def run_cells(run: Run) -> list[str]:
     """Return the cells (`COLUMNS`) of a run in the table for people."""
     # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
@@ -21,12 +21,19 @@ def cells(run: Run) -> list[str]:
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
     if not has_kind(run):
-        return [run.name, run.kind, "", "", when, size(run.bytes)]
+        return [run.name, run.kind, "", "", when, byte_size(run.bytes)]
     kind, metrics = kind_of(run), run.metrics
-    return [run.name, run.kind, kind.short(metrics), kind.headline(metrics), when, size(run.bytes)]
+    return [
+        run.name,
+        run.kind,
+        kind.short(metrics),
+        kind.headline(metrics),
+        when,
+        byte_size(run.bytes),
+    ]
 
 
-def line(run: Run) -> dict[str, Any]:
+def run_record(run: Run) -> dict[str, Any]:
     """Return the same facts about a run as plain JSON, for programs."""
     metrics = run.metrics
     listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
@@ -42,7 +49,7 @@ def line(run: Run) -> dict[str, Any]:
     }
 
 
-def whole(view: View) -> dict[str, Any]:
+def full_record(view: View) -> dict[str, Any]:
     """Return all that is stored of a run except its arrays of rows, as plain JSON for programs."""
     run, model = view.run, view.model
     model_facts: dict[str, Any] = {}
@@ -59,7 +66,7 @@ def whole(view: View) -> dict[str, Any]:
             },
         }
     return {
-        **line(run),
+        **run_record(run),
         "config": run.config,
         "metrics": run.metrics,
         "versions": run.versions,

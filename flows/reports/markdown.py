@@ -39,7 +39,7 @@ def cluster_page(summary: Mapping[str, Any], links: Links | None = None) -> str:
     sizes = [(str(k), f"{size:,}") for k, size in enumerate(metrics["sizes"])]
     agreement = [(name, f"{value:.3f}") for name, value in metrics["nmi"].items()]
     tables = [_table(("label", "NMI"), agreement), _table(("cluster", "rows"), sizes)]
-    drawn = [*figures.kept_pictures(view), *_fitted_figures(view)]
+    drawn = [*figures.stored_pictures(view), *_fitted_figures(view)]
     return _page(view, [*tables, _features(view)], drawn, links)
 
 
@@ -94,7 +94,11 @@ def ingest_page(summary: Mapping[str, Any]) -> str:
 
 
 def _fitted_figures(view: View) -> list[Figure]:
-    return [*figures.course(view), *figures.findings(view), *figures.components(view)]
+    return [
+        *figures.iteration_figures(view),
+        *figures.result_figures(view),
+        *figures.components(view),
+    ]
 
 
 def _page(view: View, tables: Sequence[str], drawn: Sequence[Figure], links: Links | None) -> str:

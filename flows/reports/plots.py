@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flows.reports.axes import Axis, decades, linear, whole
+from flows.reports.axes import Axis, integer_axis, linear_axis, log_axis
 from flows.reports.svg import SIZE, Drawing, box, dots, line, text
 
 # Most people can distinguish these colours, on light and on dark backgrounds.
@@ -45,12 +45,12 @@ def colour(index: int) -> str:
     return f"hsl({index * 137.5 % 360:.0f},55%,{(50, 62, 42)[index % 3]}%)"
 
 
-def shade(share: float) -> str:
+def colour_of_share(share: float) -> str:
     """Return the colour of a share from 0 to 1: from blue (0) over green to yellow (1)."""
     return f"hsl({240 - 185 * share:.0f},60%,{42 + 13 * share:.0f}%)"
 
 
-def course(
+def line_plot(
     alt: str,
     values: Sequence[tuple[int, float]],
     names: tuple[str, str],
@@ -75,8 +75,8 @@ def course(
         Whether a line joins each value to the next.
     """
     heights = [value for _, value in values] + ([level[0]] if level else [])
-    x = whole(min(k for k, _ in values), max(k for k, _ in values))
-    frame = _framed(x, (decades if logarithmic else linear)(heights), names)
+    x = integer_axis(min(k for k, _ in values), max(k for k, _ in values))
+    frame = _framed(x, (log_axis if logarithmic else linear_axis)(heights), names)
     places = [(frame.x.place(k), frame.y.place(value)) for k, value in values]
     route = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     parts = [frame.body]
@@ -111,7 +111,7 @@ def lines(
     """
     points = [point for group in groups for point in group.points]
     x, y = (
-        (decades if log else linear)(part)
+        (log_axis if log else linear_axis)(part)
         for log, part in zip(logarithmic, zip(*points, strict=True), strict=True)
     )
     frame = _framed(x, y, names, height=_WIDTH - 120)
@@ -129,7 +129,7 @@ def lines(
 def spectrum(alt: str, values: Sequence[float], following: float | None) -> Drawing:
     """Draw eigenvalues as bars, and the next eigenvalue, pale, with the eigengap before it."""
     bars = [*values, *([] if following is None else [following])]
-    frame = _framed(whole(1, len(bars)), linear([0.0, *bars]), ("number", "eigenvalue"))
+    frame = _framed(integer_axis(1, len(bars)), linear_axis([0.0, *bars]), ("number", "eigenvalue"))
     wide = 0.64 * (frame.x.place(2) - frame.x.place(1))
     parts = [frame.body]
     for number, value in enumerate(bars, start=1):
@@ -143,7 +143,7 @@ def spectrum(alt: str, values: Sequence[float], following: float | None) -> Draw
     return Drawing(alt, _WIDTH, _HEIGHT, "".join(parts))
 
 
-def ranked(alt: str, weights: Sequence[tuple[str, float]]) -> Drawing:
+def ranked_bars(alt: str, weights: Sequence[tuple[str, float]]) -> Drawing:
     """Draw named weights in order, as bars to the right (above zero) and to the left (below)."""
     row, top = 22.0, 6.0
     names = [_cut(name) for name, _ in weights]
@@ -168,7 +168,7 @@ def ranked(alt: str, weights: Sequence[tuple[str, float]]) -> Drawing:
 def scatter(alt: str, groups: Sequence[Group], names: tuple[str, str]) -> Drawing:
     """Draw points, each in the colour of its group, with the names of the groups below."""
     points = [point for group in groups for point in group.points]
-    x, y = (linear(part) for part in zip(*points, strict=True))
+    x, y = (linear_axis(part) for part in zip(*points, strict=True))
     frame = _framed(x, y, names, height=_WIDTH - 60)
     width = 5.0 if len(points) <= 500 else 4.0
     parts = [frame.body]

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 from flows.reports.html import render_run
-from flows.reports.listing import COLUMNS, cells
+from flows.reports.listing import COLUMNS, run_cells
 from flows.reports.style import STYLE
 from flows.reports.svg import escape
 from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
@@ -34,7 +34,7 @@ _HEADERS = {
 }
 
 
-class Pages(BaseHTTPRequestHandler):
+class ReportHandler(BaseHTTPRequestHandler):
     """Answers `GET /` with the list of runs and `GET /NAME` with the report of a run."""
 
     server_version, sys_version = SIGNATURE, ""
@@ -90,7 +90,7 @@ def main() -> None:
     """Serve the pages until the process ends."""
     parser = argparse.ArgumentParser(prog="flows.reports.server")
     parser.add_argument("--port", type=int, required=True)
-    with ThreadingHTTPServer((HOST, parser.parse_args().port), Pages) as server:
+    with ThreadingHTTPServer((HOST, parser.parse_args().port), ReportHandler) as server:
         server.serve_forever()
 
 
@@ -102,7 +102,7 @@ def _index() -> str:
 
 
 def _row(run: Run) -> str:
-    name, *others = map(escape, cells(run))
+    name, *others = map(escape, run_cells(run))
     return f'<td><a href="/{name}">{name}</a></td>' + "".join(f"<td>{cell}</td>" for cell in others)
 
 

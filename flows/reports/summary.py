@@ -98,10 +98,10 @@ def run_settings(run: Run) -> list[Fact]:
     fitted = run.metrics.get("fitted_kernel", {})
     kernel_facts = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
     facts = {**settings, **kernel_facts}
-    return [Fact(key.replace("_", " "), written(value)) for key, value in facts.items()]
+    return [Fact(key.replace("_", " "), to_text(value)) for key, value in facts.items()]
 
 
-def written(value: Any) -> str:
+def to_text(value: Any) -> str:
     """Return a plain value as text for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -186,7 +186,7 @@ def _residual(value: float) -> str:
     if value <= _SMALL:
         return f"{explanation}This one is small."
     return explanation + (
-        "W is no stationary point." if value > text.FAR else "This one is not small."
+        "W is no stationary point." if value > text.LARGE_RESIDUAL else "This one is not small."
     )
 
 

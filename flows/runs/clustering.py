@@ -15,7 +15,7 @@ from flows.interface.fit_progress import watched_rounds
 from flows.interface.images import run_pictures
 from flows.interface.progress import ProgressShare, report_progress
 from flows.runs.data import (
-    Fitted,
+    FittedModel,
     ensure_stored,
     label_named,
     read_rows,
@@ -68,7 +68,7 @@ def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
     return k
 
 
-def agreement(known: Any, found: Any) -> float:
+def label_agreement(known: Any, found: Any) -> float:
     """Return the normalised mutual information of two labellings, by the geometric mean.
 
     The paper normalises in this way, too.
@@ -92,7 +92,7 @@ def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:
 
 def _fitted(
     settings: ClusterSettings, data: Dataset, k: int, y: Any
-) -> tuple[Fitted, ClusteringIKDR]:
+) -> tuple[FittedModel, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
     with watched_rounds(ProgressShare(stop=0.95), stopping_of(settings)) as progress:
@@ -124,7 +124,7 @@ def _facts(settings: ClusterSettings, data: Dataset, model: ClusteringIKDR) -> d
         "n_clusters": int(model.n_clusters),
         "n_components": len(model.components_),
         "data_hash": data.data_hash,
-        "nmi": {name: agreement(y, model.labels_) for name, y in codes.items()},
+        "nmi": {name: label_agreement(y, model.labels_) for name, y in codes.items()},
         "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
         "rounds": [
             {

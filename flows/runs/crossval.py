@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare
-from flows.runs.data import Array, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.runs.data import Array, LabelledDataset, ensure_stored, fit, open_labelled, read_rows
 from flows.runs.resumable import current_resumable_run, fit_on_cluster, resumable_run
 from flows.runs.saving import figures, versions
 from flows.settings.runs import CrossvalSettings
@@ -105,7 +105,7 @@ class Summary:
         )
 
 
-def plan_folds(labelled: Labelled, folds: int, seed: int) -> list[FoldPlan]:
+def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPlan]:
     """Split the rows at random into folds, each with the same share of every class."""
     smallest = int(labelled.class_sizes.min())
     if smallest < folds:
@@ -130,7 +130,7 @@ def resumable_crossval(settings: CrossvalSettings) -> Iterator[None]:
 
 
 def run_fold(
-    labelled: Labelled,
+    labelled: LabelledDataset,
     plan: FoldPlan,
     settings: CrossvalSettings,
     part: ProgressShare,
@@ -202,7 +202,7 @@ def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
         return summarise(settings, results)
 
 
-def _run_name(settings: CrossvalSettings, labelled: Labelled) -> str:
+def _run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
     return settings.run or f"{labelled.default_name(settings)}-crossval"
 
 

@@ -35,7 +35,7 @@ _IN_TASKS = 2**26
 
 
 @dataclass(frozen=True)
-class Picked:
+class RowSubset:
     """A subset of the rows of a stored matrix, which any process can read from disk by itself.
 
     Attributes
@@ -51,7 +51,7 @@ class Picked:
     bits: bytes
 
     @classmethod
-    def of(cls, source: ZarrRows, rows: Array) -> Picked:
+    def of(cls, source: ZarrRows, rows: Array) -> RowSubset:
         """Return the subset of the rows with the numbers `rows`, which ascend."""
         mask = np.zeros(len(source), dtype=bool)
         mask[rows] = True
@@ -88,7 +88,7 @@ class Picked:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledDataset:
     """A stored data set with one of its labels.
 
     Attributes
@@ -168,7 +168,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedModel:
     """A fitted W and the seconds that the fit took."""
 
     model: IKDR
@@ -207,7 +207,7 @@ def ensure_stored(
     return ingest(dataset, split, force=force, progress=written)
 
 
-def open_labelled(settings: SearchSettings) -> Labelled:
+def open_labelled(settings: SearchSettings) -> LabelledDataset:
     """Open the data set of a run with the label that its settings name."""
     data = open_dataset(settings.dataset, settings.split)
     if not data.labels:
@@ -217,7 +217,7 @@ def open_labelled(settings: SearchSettings) -> Labelled:
     return labelled
 
 
-def label_named(data: Dataset, name: str | None, setting: str = "label") -> Labelled:
+def label_named(data: Dataset, name: str | None, setting: str = "label") -> LabelledDataset:
     """Return a data set with the label `name`, by default its own default label.
 
     `setting` is the name of the setting that the error message mentions.
@@ -226,7 +226,7 @@ def label_named(data: Dataset, name: str | None, setting: str = "label") -> Labe
     if label is None or label not in data.labels:
         labels = ", ".join(data.labels) or "no labels"
         raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {labels}")
-    return Labelled(data, label, data.labels[label])
+    return LabelledDataset(data, label, data.labels[label])
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
@@ -241,7 +241,7 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
     if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
         if settings.scheduler is not None:
             check_files_visible(X.root)
-        return X if chosen is None else Picked.of(X, chosen)
+        return X if chosen is None else RowSubset.of(X, chosen)
     rows = X.read(0, len(X))
     return rows if chosen is None else rows[chosen]
 
@@ -277,18 +277,18 @@ def shared_parameters(settings: Settings) -> dict[str, Any]:
 class _NoWarnings(FitWatcher):
     """Suppresses the warnings of fits: commands report status and eigenvalues in their summary."""
 
-    tells_endings = True
+    reports_endings = True
 
 
-def timed_fit(model: IKDR, X: Any, y: Any) -> Fitted:
+def timed_fit(model: IKDR, X: Any, y: Any) -> FittedModel:
     """Fit a model and measure the time that this takes."""
     with watching_fits(_NoWarnings()):
         started = time.perf_counter()
         model.fit(X, y)
-        return Fitted(model, time.perf_counter() - started)
+        return FittedModel(model, time.perf_counter() - started)
 
 
-def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitted:
+def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`."""
     selection = None if settings.selection == NO_SELECTION else settings.selection
     with watched_fit(part, stopping_of(settings)) as on_iteration:

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 
 from flows.interface.progress import ProgressShare, report_progress
-from flows.runs.data import Array, Fitted, Labelled, ensure_stored, fit, open_labelled, read_rows
+from flows.runs.data import (
+    Array,
+    FittedModel,
+    LabelledDataset,
+    ensure_stored,
+    fit,
+    open_labelled,
+    read_rows,
+)
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save
-from flows.settings.runs import FitSettings, KeptSettings
+from flows.settings.runs import FitSettings, SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from storage import Dataset, save_model
 
@@ -34,7 +42,7 @@ def fit_and_save(settings: FitSettings) -> dict[str, Any]:
     run = settings.run or labelled.default_name(settings)
     report_progress(0.0, f"fit {settings.title}")
 
-    def work() -> Fitted:
+    def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)
         return fit(settings, rows, labelled.y, ProgressShare(stop=0.95))
 
@@ -62,12 +70,14 @@ def top_loadings(components: Array, names: tuple[str, ...]) -> list[list[Loading
     ]
 
 
-def _summary(settings: FitSettings, labelled: Labelled, fitted: Fitted) -> dict[str, Any]:
+def _summary(
+    settings: FitSettings, labelled: LabelledDataset, fitted: FittedModel
+) -> dict[str, Any]:
     account = fit_summary(fitted, settings, labelled.data)
     return {**labelled.facts(settings), "n_components": len(fitted.model.components_), **account}
 
 
-def fit_summary(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[str, Any]:
+def fit_summary(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> dict[str, Any]:
     """Return the entries of a summary that describe a fitted model, with labels or clusters."""
     model = fitted.model
     names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
@@ -83,7 +93,7 @@ def fit_summary(fitted: Fitted, settings: KeptSettings, data: Dataset) -> dict[s
     }
 
 
-def _kernel_record(settings: KeptSettings, model: IKDR) -> dict[str, Any]:
+def _kernel_record(settings: SavedRunSettings, model: IKDR) -> dict[str, Any]:
     """Return the kernel with the parameters that were computed from the data, such as sigma."""
     kernel: Any = model.kernel_
     # The anchors of a kernel with per-row widths are data rows: they are not part of a summary.

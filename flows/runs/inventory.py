@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare
-from flows.text import size
+from flows.text import byte_size
 from storage import (
     DATASETS,
     DatasetSpec,
@@ -25,7 +25,7 @@ from storage import (
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """One split of a data set, as the command `datasets` lists it.
 
     Attributes
@@ -69,7 +69,7 @@ class Entry:
         ]
 
 
-def list_entries() -> list[Entry]:
+def list_entries() -> list[DatasetEntry]:
     """Return an entry for each split of the registry, and for each other stored data set."""
     stored = {line.folder: line for line in list_datasets()}
     entries = [
@@ -80,9 +80,9 @@ def list_entries() -> list[Entry]:
     return [*entries, *map(_other, stored.values())]
 
 
-def _registered(spec: DatasetSpec, split: str, line: StoredDataset | None) -> Entry:
+def _registered(spec: DatasetSpec, split: str, line: StoredDataset | None) -> DatasetEntry:
     default: dict[str, int | None] = {spec.default_label: None} if spec.default_label else {}
-    return Entry(
+    return DatasetEntry(
         name=spec.name,
         title=spec.title,
         split=split,
@@ -94,10 +94,12 @@ def _registered(spec: DatasetSpec, split: str, line: StoredDataset | None) -> En
     )
 
 
-def _other(line: StoredDataset) -> Entry:
+def _other(line: StoredDataset) -> DatasetEntry:
     rows, columns = line.shape or (None, None)
     title, split = (line.info.source, line.info.split) if line.info else ("", "")
-    return Entry(line.folder, title, split, rows, columns, _labels(line), line.bytes, line.problem)
+    return DatasetEntry(
+        line.folder, title, split, rows, columns, _labels(line), line.bytes, line.problem
+    )
 
 
 def _labels(line: StoredDataset | None) -> dict[str, int | None]:
@@ -111,7 +113,7 @@ def _count(number: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of checking one data set or run.
 
     Attributes
@@ -144,7 +146,7 @@ class Checked:
         }
 
 
-def check_files(names: Sequence[str]) -> list[Checked]:
+def check_files(names: Sequence[str]) -> list[CheckResult]:
     """Read all files of the data sets and runs with these names, by default of all stored ones.
 
     Raises
@@ -162,17 +164,17 @@ def check_files(names: Sequence[str]) -> list[Checked]:
     ]
 
 
-def _check_item(item: StoredItem, part: ProgressShare) -> Checked:
+def _check_item(item: StoredItem, part: ProgressShare) -> CheckResult:
     total = max(1, item.bytes)
     files = done = 0
 
     def on_bytes(count: int) -> None:
         nonlocal files, done
         files, done = files + 1, done + count
-        part.report(min(1.0, done / total), f"{size(done)} of {size(total)}")
+        part.report(min(1.0, done / total), f"{byte_size(done)} of {byte_size(total)}")
 
     problems = tuple(item.problems(on_bytes))
-    return Checked(item, files, done, problems)
+    return CheckResult(item, files, done, problems)
 
 
 def _items_named(name: str) -> list[StoredItem]:

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from flows.errors import FlowError
-from flows.services.records import is_alive, process_start
+from flows.services.records import find_process, process_start
 from flows.text import count_noun
 from storage import (
     Checkpoints,
@@ -92,7 +92,7 @@ class Lease:
         if self.ended:
             return False
         if self.host == platform.node():
-            return is_alive(self.pid, self.created) is not None
+            return find_process(self.pid, self.created) is not None
         return time.time() - self.renewed < _EXPIRES_AFTER
 
     @property
@@ -184,7 +184,7 @@ class HeldLease:
                 _delete(self._lease.run)
 
     @property
-    def begins_again(self) -> bool:
+    def is_retry(self) -> bool:
         """Whether this process had the lease before, with the same settings, and now retries."""
         before, now = self.before, self._lease
         return before is not None and (before.holder, before.settings) == (now.holder, now.settings)

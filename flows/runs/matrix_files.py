@@ -63,7 +63,7 @@ def write_matrix(path: Path, values: Array) -> None:
         ) from error
 
 
-def ordered(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
+def columns_in_order(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
     """Return the values with their columns in the order of `names`.
 
     Raises

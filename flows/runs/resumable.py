@@ -22,7 +22,7 @@ from flows.errors import FlowError
 from flows.interface.progress import progress_note
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
-from flows.settings.runs import KeptSettings
+from flows.settings.runs import SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from storage import Checkpoints, DamagedStore, PieceStore, run_folder
 from storage.runs import STALLED
@@ -34,7 +34,7 @@ _MAX_LOSSES = 3
 
 
 def fit_on_cluster(
-    settings: KeptSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
+    settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
 ) -> T:
     """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
 
@@ -132,7 +132,7 @@ class ResumableRun:
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
-            throttle.rescue()
+            throttle.flush_after_error()
             raise
         self.hold.check()
 
@@ -179,7 +179,7 @@ class CheckpointThrottle:
         if time.monotonic() - self._last >= self._every:
             self.flush()
 
-    def rescue(self) -> None:
+    def flush_after_error(self) -> None:
         """Save the pending checkpoint of a fit that failed, unless saving it was what failed."""
         if not self._failed:
             self.flush()
@@ -201,7 +201,7 @@ _CURRENT: ContextVar[ResumableRun | None] = ContextVar("undertaking", default=No
 
 @contextmanager
 def resumable_run(
-    run: str, kind: str, settings: KeptSettings, known: Mapping[str, Any], replaces: str = ""
+    run: str, kind: str, settings: SavedRunSettings, known: Mapping[str, Any], replaces: str = ""
 ) -> Iterator[ResumableRun]:
     """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
@@ -224,7 +224,7 @@ def resumable_run(
         if lease.before is not None:
             progress_note(f"this run was begun before: {lease.before.told}")
         # A retry continues what the first `--afresh` attempt saved.
-        if settings.afresh and not lease.begins_again:
+        if settings.afresh and not lease.is_retry:
             _clear(run)
         token = _CURRENT.set(this)
         try:

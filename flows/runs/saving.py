@@ -12,7 +12,7 @@ import numpy as np
 
 from flows.errors import FlowError, SettingsError
 from flows.runs.data import Array
-from flows.settings.runs import KeptSettings
+from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from storage import (
     Dataset,
@@ -72,7 +72,7 @@ def saved_model(run: str) -> Model:
 
 
 def model_to_save(
-    model: IKDR, settings: KeptSettings, data: Dataset, values: Array, summary: dict[str, Any]
+    model: IKDR, settings: SavedRunSettings, data: Dataset, values: Array, summary: dict[str, Any]
 ) -> Model:
     """Return the record of a fitted model that storage saves.
 

@@ -13,8 +13,8 @@ from flows.runs.data import ensure_stored
 from flows.runs.matrix_files import (
     Array,
     check_target,
+    columns_in_order,
     is_matrix_file,
-    ordered,
     read_matrix,
     write_matrix,
 )
@@ -62,7 +62,7 @@ def transform_rows(run: str, source: str, out: Path, split: str | None = None) -
 
 def _project_file(model: Model, path: Path) -> Array:
     matrix = read_matrix(path)
-    values = ordered(matrix, model.feature_names)
+    values = columns_in_order(matrix, model.feature_names)
     _check_width(model, values.shape[1], str(path))
     # `_check_finite` reports overflow in the result; NumPy need not warn of it.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -18,7 +18,7 @@ import httpx
 
 from flows.errors import FlowError
 from flows.services.ports import HOST, HOSTS, Ports
-from flows.services.records import PRIVATE, recorded
+from flows.services.records import PRIVATE, live_record
 from flows.services.service import Service, StartupMessages, ensure_running
 from flows.services.settings import POOL
 from storage import home
@@ -114,12 +114,12 @@ def ensure_server(telling: StartupMessages) -> str:
     # Prefect itself would not make parent folders, and would only warn if it cannot make its own.
     with explain_os_errors(folder):
         folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    api = others_server() or ensure_running([PrefectServer()], telling)[0].address
+    api = external_server() or ensure_running([PrefectServer()], telling)[0].address
     os.environ["PREFECT_API_URL"] = api
     return api
 
 
-def others_server(port: int | None = None) -> str | None:
+def external_server(port: int | None = None) -> str | None:
     """Return the API address of a server that we use but have not started, or None.
 
     It is the server that `PREFECT_API_URL` names, else one that answers on the port of ours.
@@ -127,7 +127,7 @@ def others_server(port: int | None = None) -> str | None:
     configured = _configured_api()
     if not configured:
         default = _api_address(port or _preferred_port())
-        return default if recorded(PrefectServer.name) is None and _is_healthy(default) else None
+        return default if live_record(PrefectServer.name) is None and _is_healthy(default) else None
     if not _is_healthy(configured):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
@@ -136,15 +136,15 @@ def others_server(port: int | None = None) -> str | None:
     return configured
 
 
-def check_admitted(api: str) -> None:
+def check_password(api: str) -> None:
     """Raise FlowError if the server demands a password other than that of the environment."""
     with suppress(httpx.HTTPError):  # the next call to the server reports that it is away
         reply = httpx.get(f"{api}/hello", auth=basic_auth(), timeout=20.0)
         if reply.status_code == HTTPStatus.UNAUTHORIZED:
-            raise FlowError(not_admitted(api, given=basic_auth() is not None))
+            raise FlowError(password_message(api, given=basic_auth() is not None))
 
 
-def not_admitted(api: str, *, given: bool) -> str:
+def password_message(api: str, *, given: bool) -> str:
     """Return the message for a missing password, or for a wrong one if one was `given`."""
     which = "another than the one that is set" if given else "but none is set"
     return (
@@ -230,7 +230,7 @@ class PrefectWorker(Service):
 
     def ready(self) -> bool:
         """Return whether the server has had a heartbeat of the worker since its start."""
-        record = recorded(self.name)
+        record = live_record(self.name)
         process = record.process if record else None
         beats = [
             each["last_heartbeat_time"]

@@ -56,7 +56,7 @@ class ProcessRecord:
     @property
     def process(self) -> psutil.Process | None:
         """Return the process, or None if it has ended."""
-        return is_alive(self.pid, self.created)
+        return find_process(self.pid, self.created)
 
     def write(self) -> None:
         """Write the record to its file atomically, because other processes may read it now."""
@@ -68,16 +68,16 @@ def process_start(process: psutil.Process) -> float:
     return round(float(process.create_time() - psutil.boot_time()), 2)
 
 
-def is_alive(pid: int, created: float) -> psutil.Process | None:
+def find_process(pid: int, created: float) -> psutil.Process | None:
     """Return the live process with this pid and start, or None if there is none."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        if process_start(process) == created and lives(process):
+        if process_start(process) == created and is_running(process):
             return process
     return None
 
 
-def recorded(name: str) -> ProcessRecord | None:
+def live_record(name: str) -> ProcessRecord | None:
     """Return the record of the service `name`, or None unless its process lives."""
     with suppress(OSError, DamagedStore, ValueError, TypeError):
         record = ProcessRecord(**read_sealed(record_path(name), "the record of a service"))
@@ -86,7 +86,7 @@ def recorded(name: str) -> ProcessRecord | None:
     return None
 
 
-def forget(name: str) -> None:
+def remove_record(name: str) -> None:
     """Remove the record of the service `name`."""
     with suppress(OSError):  # if the home is not writable, it has no record either
         record_path(name).unlink(missing_ok=True)
@@ -107,27 +107,27 @@ def log_path(name: str) -> Path:
     return services_folder() / f"{name}.log"
 
 
-def mark(name: str = "") -> str:
+def service_mark(name: str = "") -> str:
     """Return the value of `MARK` for the service `name`; without a name, the prefix of them all."""
     return f"{services_folder()}:{name}"
 
 
-def family(name: str = "") -> list[psutil.Process]:
+def service_processes(name: str = "") -> list[psutil.Process]:
     """Return the live processes of one service, or of all, with those that they have started.
 
     It finds them by their mark: a process whose parent was killed is no longer in the process
     tree of its service, but still has the mark.
     """
-    wanted, processes = mark(name), []
+    wanted, processes = service_mark(name), []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             value = process.environ().get(MARK, "")
-            if (value == wanted if name else value.startswith(wanted)) and lives(process):
+            if (value == wanted if name else value.startswith(wanted)) and is_running(process):
                 processes.append(process)
     return [process for process in processes if process.pid != os.getpid()]
 
 
-def lives(process: psutil.Process) -> bool:
+def is_running(process: psutil.Process) -> bool:
     """Return whether a process runs; a zombie, whose parent has not waited for it, does not."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

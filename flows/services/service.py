@@ -21,13 +21,13 @@ from flows.services.records import (
     MARK,
     PRIVATE,
     ProcessRecord,
-    family,
-    forget,
-    lives,
+    is_running,
+    live_record,
     log_path,
-    mark,
     process_start,
-    recorded,
+    remove_record,
+    service_mark,
+    service_processes,
     services_folder,
 )
 from storage.atomic import explain_os_errors, lock_file
@@ -92,7 +92,7 @@ class Service(ABC):
         }
         return replace(self, **chosen)
 
-    def asks_for(self, options: Mapping[str, Any]) -> bool:
+    def matches(self, options: Mapping[str, Any]) -> bool:
         """Return whether a service that runs with `options` has the options that are set here."""
         return all(value in (None, options.get(name)) for name, value in asdict(self).items())
 
@@ -172,14 +172,17 @@ def launch_process(
 
 def end_process(service: type[Service] | Service) -> ProcessRecord | None:
     """End a service with all processes that it has started; return its record if it ran."""
-    record = recorded(service.name)
+    record = live_record(service.name)
     main = {record.process} - {None} if record else set()
-    members = {*family(service.name), *(each for one in main for each in _children(one))} - main
+    members = {
+        *service_processes(service.name),
+        *(each for one in main for each in _children(one)),
+    } - main
     if service.children_first:
         stop_processes(members)
     _signal_and_wait(main, psutil.Process.terminate, _GRACE_SECONDS)
-    stop_processes({*main, *members, *family(service.name)})
-    forget(service.name)
+    stop_processes({*main, *members, *service_processes(service.name)})
+    remove_record(service.name)
     return record
 
 
@@ -197,12 +200,12 @@ def log_end(name: str) -> str:
 
 
 def _running_service(wanted: Service) -> Service | None:
-    record = recorded(wanted.name)
+    record = live_record(wanted.name)
     if record is None:
         # The process may have been killed, and those that it has started may still live.
         end_process(wanted)
         return None
-    if not wanted.asks_for(record.options):
+    if not wanted.matches(record.options):
         raise FlowError(
             f"process {record.pid} is the {wanted.title} already, otherwise than asked for, with "
             f"{_format_options(record.options)}; leave these options out, or end it with "
@@ -234,7 +237,7 @@ def _start_all(services: Sequence[Service], telling: StartupMessages, mode: str)
 
 
 def _launch(service: Service, mode: str) -> psutil.Popen:
-    marked = {MARK: mark(service.name)}
+    marked = {MARK: service_mark(service.name)}
     return launch_process(service.command(), service.name, mode, service.environment(), **marked)
 
 
@@ -281,9 +284,9 @@ def _signal_and_wait(
     processes: set[psutil.Process], action: Callable[[psutil.Process], None], within: float
 ) -> None:
     """Apply `action` to the live processes, and wait up to `within` seconds for their end."""
-    for process in filter(lives, processes):
+    for process in filter(is_running, processes):
         with suppress(psutil.NoSuchProcess):
             action(process)
     until = time.monotonic() + within
-    while any(map(lives, processes)) and time.monotonic() < until:
+    while any(map(is_running, processes)) and time.monotonic() < until:
         time.sleep(0.05)

@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.services.dask import DaskScheduler
 from flows.services.prefect import PrefectServer, PrefectWorker
-from flows.services.records import ProcessRecord, recorded
+from flows.services.records import ProcessRecord, live_record
 from flows.services.report_server import ReportServer
 from storage import report_path
 
@@ -50,7 +50,7 @@ class RunningServices:
 def running_services() -> RunningServices | None:
     """Return the addresses of the services on this machine, or None if none runs."""
     kinds = (PrefectServer, DaskScheduler, ReportServer, PrefectWorker)
-    records = [recorded(name) for name in (NAME, *(kind.name for kind in kinds))]
+    records = [live_record(name) for name in (NAME, *(kind.name for kind in kinds))]
     if not any(records):
         return None
     supervisor, server, scheduler, reports, worker = records
@@ -67,7 +67,7 @@ def running_services() -> RunningServices | None:
 
 def report_url(run: str) -> str:
     """Return the link to the report of a run: on the report server if it runs, else the file."""
-    server = recorded(ReportServer.name)
+    server = live_record(ReportServer.name)
     return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()
 
 

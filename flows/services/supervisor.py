@@ -19,19 +19,19 @@ from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
 from flows.services.prefect import (
     PrefectServer,
     PrefectWorker,
-    check_admitted,
-    others_server,
+    check_password,
+    external_server,
     ui_address,
 )
 from flows.services.records import (
     PRIVATE,
     ProcessRecord,
-    family,
-    forget,
-    lives,
+    is_running,
+    live_record,
     log_path,
     process_start,
-    recorded,
+    remove_record,
+    service_processes,
     services_folder,
 )
 from flows.services.report_server import ReportServer
@@ -69,7 +69,7 @@ _STOP_SECONDS = 120.0
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def keep_up(
+def run_supervised(
     wishes: ServiceSettings,
     telling: StartupMessages,
     shown: Callable[[RunningServices, bool], None],
@@ -103,7 +103,9 @@ def keep_up(
                 _end_all()
 
 
-def leave_up(wishes: ServiceSettings, telling: StartupMessages) -> tuple[RunningServices, bool]:
+def start_detached(
+    wishes: ServiceSettings, telling: StartupMessages
+) -> tuple[RunningServices, bool]:
     """Start all services, and a process that supervises them from then on.
 
     Return the arguments that `keep_up` passes to `shown`.
@@ -124,14 +126,14 @@ def stop_all() -> list[ProcessRecord]:
     """End all services, whichever process started them; return the records of those that ran."""
     if not services_folder().is_dir():
         return []
-    ran = [record for name in (NAME, *_names()) if (record := recorded(name))]
-    supervisor = recorded(NAME)
+    ran = [record for name in (NAME, *_names()) if (record := live_record(name))]
+    supervisor = live_record(NAME)
     process = supervisor.process if supervisor else None
     if process is not None:
         # The supervisor may still be starting services, which it then has to end.
         stop_processes({process}, _STOP_SECONDS)
     with _service_lock():
-        if recorded(NAME) is None:  # no other process has started them again
+        if live_record(NAME) is None:  # no other process has started them again
             _end_all()
     return ran
 
@@ -152,11 +154,11 @@ def _service_lock() -> Iterator[None]:
 def _start_or_join(settings: ServiceSettings, telling: StartupMessages) -> list[Service] | None:
     """Start the services; return them in order, or None if another process supervises them."""
     with _service_lock():
-        if recorded(NAME) is not None:
+        if live_record(NAME) is not None:
             _check_tls(settings)
             return None
         _write_own_record()
-        running = [kind for kind in KINDS if recorded(kind.name)]
+        running = [kind for kind in KINDS if live_record(kind.name)]
         try:
             return _start_services(settings, telling)
         except BaseException:
@@ -167,7 +169,7 @@ def _start_or_join(settings: ServiceSettings, telling: StartupMessages) -> list[
 
 def _check_tls(settings: ServiceSettings) -> None:
     """Raise FlowError if the settings demand TLS and the running Dask scheduler has none."""
-    scheduler = recorded(DaskScheduler.name)
+    scheduler = live_record(DaskScheduler.name)
     if settings.tls and scheduler and not scheduler.options.get("tls"):
         raise FlowError(
             f"a Dask scheduler without TLS runs already, at {scheduler.address}; end it with "
@@ -176,9 +178,9 @@ def _check_tls(settings: ServiceSettings) -> None:
 
 
 def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list[Service]:
-    foreign_api = others_server(settings.port)
+    foreign_api = external_server(settings.port)
     own_server = [] if foreign_api else [PrefectServer(port=settings.port)]
-    if settings.tls and recorded(DaskScheduler.name) is None:
+    if settings.tls and live_record(DaskScheduler.name) is None:
         own_certificates().make()  # restarted services use the same
     dask = DaskScheduler(
         port=settings.scheduler_port,
@@ -187,7 +189,7 @@ def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list
     )
     servers = ensure_running([*own_server, ReportServer(port=settings.report_port), dask], telling)
     api, scheduler = foreign_api or servers[0].address, servers[-1]
-    check_admitted(api)
+    check_password(api)
     dask_workers = DaskWorkers(
         scheduler=scheduler.address,
         monitor=scheduler.page,
@@ -208,14 +210,14 @@ def _write_own_record(address: str = "", page: str | None = None) -> None:
 
 def _hand_over(settings: ServiceSettings) -> None:
     """Start a process that finds the running services and supervises them from now on."""
-    forget(NAME)
+    remove_record(NAME)
     process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, "wb", {})
-    while lives(process):
-        record = recorded(NAME)
+    while is_running(process):
+        record = live_record(NAME)
         if record and record.address:
             return
         time.sleep(0.1)
-    if recorded(NAME) is None:  # if there is a record, another process was faster
+    if live_record(NAME) is None:  # if there is a record, another process was faster
         raise FlowError(f"the process that is to look after the services ended; {log_end(NAME)}")
 
 
@@ -225,7 +227,7 @@ def _look_after(members: list[Service], telling: StartupMessages) -> None:
     while True:
         time.sleep(_EVERY)
         for service in members:
-            if recorded(service.name) is None:
+            if live_record(service.name) is None:
                 recent = [at for at in ends[service.name] if at > _now() - _FAILURE_WINDOW]
                 ends[service.name] = [*recent, _now()]
                 _restart_after_pause(service, len(recent), telling)
@@ -259,7 +261,7 @@ def _now() -> float:
 def _end_all() -> None:
     """End every service, then remove the processes and files that remain of them."""
     _end_services(KINDS)
-    stop_processes(set(family()))
+    stop_processes(set(service_processes()))
     rmtree(services_folder() / SCRATCH, ignore_errors=True)
     # A process that is killed while it writes a record leaves such a temporary file.
     for temporary in services_folder().glob("*.new"):
@@ -270,9 +272,9 @@ def _end_services(kinds: Iterable[type[Service]]) -> None:
     """End services in reverse order of their start, and remove the record of the supervisor."""
     for kind in reversed(list(kinds)):
         end_process(kind)
-    if recorded(DaskScheduler.name) is None:
+    if live_record(DaskScheduler.name) is None:
         own_certificates().remove()
-    forget(NAME)
+    remove_record(NAME)
 
 
 @contextmanager

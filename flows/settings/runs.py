@@ -27,7 +27,7 @@ _INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "sched
 # The value of `selection` for a fit without one.
 NO_SELECTION = "none"
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
-GUIDANCE: dict[str, tuple[str, ...]] = {
+LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "unsupervised": (),
     "semisupervised": ("mu", "scores_share"),
     "alternative": ("mu", "avoid"),
@@ -191,7 +191,7 @@ class Settings(DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSettings(Settings):
+class SavedRunSettings(Settings):
     """Settings of a flow that saves its result as a run."""
 
     run: str | None = setting(
@@ -270,7 +270,7 @@ class SearchSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalSettings(SearchSettings, KeptSettings):
+class CrossvalSettings(SearchSettings, SavedRunSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
     run: str | None = setting(
@@ -295,12 +295,12 @@ class CrossvalSettings(SearchSettings, KeptSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(SearchSettings, KeptSettings):
+class FitSettings(SearchSettings, SavedRunSettings):
     """Settings of a fit of W to all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings(KeptSettings):
+class ClusterSettings(SavedRunSettings):
     """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
 
     # Declared again, because these three have other meanings here, and other help texts.
@@ -325,7 +325,7 @@ class ClusterSettings(KeptSettings):
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
         early=True,
-        names=lambda: list(GUIDANCE),
+        names=lambda: list(LABEL_SETTINGS),
     )
     n_clusters: int | None = setting(
         None,
@@ -363,7 +363,7 @@ class ClusterSettings(KeptSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choice("paradigm", self.paradigm, list(GUIDANCE))
+        _check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
         if self.run_to_avoid is not None:
             registries().check_run_name(self.run_to_avoid)
@@ -381,10 +381,12 @@ class ClusterSettings(KeptSettings):
 
     def _check_guidance(self) -> None:
         """Raise SettingsError if a setting is given that the paradigm does not take."""
-        for name in dict.fromkeys(name for taken in GUIDANCE.values() for name in taken):
+        for name in dict.fromkeys(name for taken in LABEL_SETTINGS.values() for name in taken):
             value = getattr(self, name)
-            if value is not None and name not in GUIDANCE[self.paradigm]:
-                takers = " and ".join(kind for kind, taken in GUIDANCE.items() if name in taken)
+            if value is not None and name not in LABEL_SETTINGS[self.paradigm]:
+                takers = " and ".join(
+                    kind for kind, taken in LABEL_SETTINGS.items() if name in taken
+                )
                 raise SettingsError(
                     f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
                     "clusters take it: leave it out, or choose another paradigm"

@@ -20,7 +20,7 @@ from prefect.settings import (
 )
 
 from flows.errors import FlowError
-from flows.services.prefect import not_admitted, without_password
+from flows.services.prefect import password_message, without_password
 
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
@@ -53,7 +53,7 @@ def prefect_client() -> Iterator[SyncPrefectClient]:
     except httpx.HTTPStatusError as error:
         if error.response.status_code == HTTPStatus.UNAUTHORIZED:
             given = bool(PREFECT_API_AUTH_STRING.value())
-            raise FlowError(not_admitted(server_address(), given=given)) from error
+            raise FlowError(password_message(server_address(), given=given)) from error
         if not error.response.is_server_error:
             raise
         message = without_password(str(error))
@@ -72,7 +72,7 @@ def without_heartbeats() -> Iterator[None]:
         yield
 
 
-def check_admitted() -> None:
+def check_password() -> None:
     """Raise FlowError if the server in use demands a password other than Prefect's setting."""
     with prefect_client() as client:
         client.hello()

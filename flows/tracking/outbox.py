@@ -23,7 +23,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
-from flows.services.records import PRIVATE, is_alive, process_start
+from flows.services.records import PRIVATE, find_process, process_start
 from flows.tracking.client import ServerUnreachable, prefect_client, server_address
 from storage import DamagedStore, home
 from storage.atomic import explain_os_errors, replace_synced
@@ -172,7 +172,7 @@ class RunReceipt:
     @property
     def _is_alive(self) -> bool:
         if self.host == platform.node():
-            return is_alive(self.pid, self.created) is not None
+            return find_process(self.pid, self.created) is not None
         with suppress(OSError):
             return time.time() - self._path.stat().st_mtime < _DEAD_AFTER_SECONDS
         return True  # another process has settled the run and removed the file

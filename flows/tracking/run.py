@@ -20,7 +20,7 @@ from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from flows.errors import FlowError, Interrupted
-from flows.interface.interrupts import asked_to_end, interrupts_insist, leave_at_once
+from flows.interface.interrupts import resend_lost_interrupts, skip_exit_handlers, was_interrupted
 from flows.interface.progress import progress_link, progress_note, watch_progress
 from flows.services.prefect import without_password
 from flows.services.status import report_url
@@ -152,12 +152,12 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.beat)
     this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
     try:
-        with interrupts_insist(), follower, watch_progress(follower):
+        with resend_lost_interrupts(), follower, watch_progress(follower):
             yield this
     except KeyboardInterrupt:
         this.interrupted()
     except Exception as error:
-        if asked_to_end():
+        if was_interrupted():
             this.interrupted()
         this.failed(error)
         raise
@@ -242,7 +242,7 @@ def _send_outcome(outcome: RunOutcome) -> None:
         progress_note(
             f"{away}: the next command that finds it there tells it how this run has ended"
         )
-        leave_at_once()
+        skip_exit_handlers()
     outcome.slip = None
 
 
@@ -251,7 +251,7 @@ def _drop_receipt(outcome: RunOutcome) -> None:
         outcome.slip.drop()
 
 
-def worth_another_try(_task: Any, _run: Any, state: State[Any]) -> bool:
+def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Return whether a failed task may succeed later: its network or its cluster was away."""
     try:
         state.result()
@@ -266,8 +266,8 @@ def worth_another_try(_task: Any, _run: Any, state: State[Any]) -> bool:
 
 # Prefect's options for tasks that need more than this machine. A retry continues from what the
 # failed attempt has saved.
-RETRIED: dict[str, Any] = {
+RETRY_OPTIONS: dict[str, Any] = {
     "retries": 2,
     "retry_delay_seconds": [10, 60],
-    "retry_condition_fn": worth_another_try,
+    "retry_condition_fn": is_transient,
 }

@@ -69,7 +69,7 @@ class AlternationSteps(Protocol[_Solved_co]):
         They return themselves if they solve so far in any case.
         """
 
-    def unhurried(self) -> AlternationSteps[_Solved_co]:
+    def without_time_limit(self) -> AlternationSteps[_Solved_co]:
         """Return the same steps without the time limit of the fit."""
 
 
@@ -147,7 +147,7 @@ def alternate(
 def _restored_best(turns: AlternationSteps[_Solved_co], outer: OuterState) -> EmbeddedW[_Solved_co]:
     """Compute the best round again from the solutions in the checkpoint."""
     # That round ended within the time limit; a limit now could lead to another W.
-    turns = turns.unhurried()
+    turns = turns.without_time_limit()
     before = outer.before
     embedding = turns.begin() if before is None else turns.embed(before)
     solved, solution = (turns.fully() if outer.fully else turns).solve(embedding, before)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from ism_dask._types import Array
-from ism_dask.blas_threads import single_threaded_loops
+from ism_dask.blas_threads import single_threaded_openmp
 
 # Starts of k-means: 50 up to 5,000 rows, 10 beyond. With twenty clusters of some thirty faces each,
 # the best of ten starts differed from seed to seed, the best of fifty did not.
@@ -40,7 +40,7 @@ def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tupl
     # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
     # silenced for all threads of the process.
     count = _count_distinct(rows, k)
-    with single_threaded_loops(few):
+    with single_threaded_openmp(few):
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
     centres = _merge_equal_centres(means.cluster_centers_)
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])

@@ -188,7 +188,7 @@ class FactorExtension(Extension):
         The map from rows to F.
     total : (m,) array
         The sum of F over all rows.
-    ballast : float
+    degree_regulariser : float
         The regulariser that is added to every degree.
     mean : (m,) array
         The mean of `D^-1/2 F`.
@@ -199,7 +199,7 @@ class FactorExtension(Extension):
     kernel: Kernel
     expansion: FactoredSlope
     total: Array
-    ballast: float
+    degree_regulariser: float
     mean: Array
     projection: Array
 
@@ -215,7 +215,7 @@ class FactorExtension(Extension):
         # The part of a row's affinity with itself that the factor leaves out is known exactly.
         # Added, it keeps the degrees of rows far from all landmarks above 0.
         degrees = F @ self.total + np.maximum(self_affinity - np.einsum("ij,ij->i", F, F), 0.0)
-        roots = _inverse_roots(degrees + self.ballast)
+        roots = _inverse_roots(degrees + self.degree_regulariser)
         return F * roots[:, None], roots
 
 
@@ -229,7 +229,7 @@ class KernelExtension(Extension):
         The affinity.
     rows : (n, q) array
         All rows of the fit, projected.
-    ballast : float
+    degree_regulariser : float
         The regulariser that is added to every degree.
     weights : (n, k + 1) array
         `D^-1/2 U L^-1`, and a column of ones.
@@ -239,7 +239,7 @@ class KernelExtension(Extension):
 
     kernel: Kernel
     rows: Array
-    ballast: float
+    degree_regulariser: float
     weights: Array
     offset: Array
 
@@ -251,7 +251,7 @@ class KernelExtension(Extension):
                 for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
             ]
         )
-        roots = _inverse_roots(sums[:, -1] + self.ballast)
+        roots = _inverse_roots(sums[:, -1] + self.degree_regulariser)
         return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
 
 
@@ -266,7 +266,7 @@ def _by_factor(
         kernel=kernel,
         expansion=expansion,
         total=total,
-        ballast=_degree_regulariser(kernel, points.n_rows),
+        degree_regulariser=_degree_regulariser(kernel, points.n_rows),
         mean=np.zeros(m),
         projection=np.eye(m),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.operator import Evaluation
-from ism_dask.engines.tile_walk import QUIET
+from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.gamma.base import Gamma
 from ism_dask.rows.tasks import LoadedShard
 
@@ -34,7 +34,7 @@ class ConstantSlope(Engine):
         return None
 
     @cached_property
-    @QUIET
+    @ignore_overflow
     def _phi(self) -> Array:
         problem, gamma = self.problem, self.problem.gamma
         signs = gamma.signs
@@ -59,7 +59,7 @@ class ConstantSlope(Engine):
         """Return J and Phi at W."""
         return self._evaluation(self._objective(W), self._phi, summed=1)
 
-    @QUIET
+    @ignore_overflow
     def product(self, W: Array) -> Evaluation:
         """Return J and Phi W."""
         return self._evaluation(self._objective(W), self._phi @ W, summed=1)
@@ -68,7 +68,7 @@ class ConstantSlope(Engine):
         """Return J at W."""
         return self._evaluation(self._objective(W), W[:, :0], summed=1)
 
-    @QUIET
+    @ignore_overflow
     def _objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J because f is proportional to beta."""
         return float(np.vdot(W, self._phi @ W))
@@ -79,7 +79,7 @@ def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None)
     return U if width_column is None else U * piece.facts[1][:, width_column, None]
 
 
-@QUIET
+@ignore_overflow
 def _factor_sums(
     piece: LoadedShard, gamma: Gamma, width_column: int | None
 ) -> tuple[Array, Array, float]:
@@ -93,7 +93,7 @@ def _degree_gram(piece: LoadedShard, gamma: Gamma, width_column: int | None, sum
     return weighted_gram(piece.X, degrees)
 
 
-@QUIET
+@ignore_overflow
 def weighted_gram(X: Array, weights: Array) -> Array:
     """Return `X^T diag(weights) X` (d, d) for X (b, d), computed by symmetric products."""
     positive = weights > 0

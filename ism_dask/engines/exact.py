@@ -12,9 +12,9 @@ from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.constant import ConstantSlope, weighted_gram
 from ism_dask.engines.operator import Evaluation
 from ism_dask.engines.tile_walk import (
-    QUIET,
     TileModel,
     gradient_stripe,
+    ignore_overflow,
     objective_stripe,
     phi_stripe,
     project_piece,
@@ -73,7 +73,7 @@ def _degree_gram(piece: LoadedShard) -> Array:
     return weighted_gram(piece.X, piece.facts[-1])
 
 
-@QUIET
+@ignore_overflow
 def _back_to_columns(piece: LoadedShard) -> Array:
     Z, rows = piece.facts[-2:]
     inner = rows[:, :-1] + rows[:, -1:] * Z

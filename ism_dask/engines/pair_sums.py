@@ -15,7 +15,14 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
-from ism_dask.engines.tile_walk import QUIET, Stripe, TileArea, TileModel, TileSide, project_piece
+from ism_dask.engines.tile_walk import (
+    Stripe,
+    TileArea,
+    TileModel,
+    TileSide,
+    ignore_overflow,
+    project_piece,
+)
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows.tasks import LoadedShard
 
@@ -76,11 +83,11 @@ class _PairWalk(Stripe):
         self.sums = np.zeros(pairs.design.rounds + 2)
         self.row_degrees, self.row_moved = np.zeros(rows), np.zeros_like(self.moved)
 
-    def mind_square(self, gamma: Array, area: TileArea) -> None:
+    def adjust_diagonal(self, gamma: Array, area: TileArea) -> None:
         """Set Gamma of a row with itself to 0: these pairs are not drawn, but summed separately."""
         np.fill_diagonal(gamma, 0.0)
 
-    @QUIET
+    @ignore_overflow
     def visit_all(self, tails: Iterator[LoadedShard], collect: _Collect | None) -> None:
         """Visit all tiles; `collect` receives the weighted `coupling * Psi / unit` of each."""
         for tail in tails:
@@ -166,7 +173,7 @@ def _quarters(area: TileArea) -> Iterator[tuple[TileArea, float]]:
                 yield TileArea(top, bottom, left, right, square), 1.0 if i == j else -1.0
 
 
-@QUIET
+@ignore_overflow
 def phi_part(
     head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem, W: Array
 ) -> Partial:
@@ -187,7 +194,7 @@ def phi_part(
     return (head.X.T @ P).astype(np.float64), walk.sums
 
 
-@QUIET
+@ignore_overflow
 def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
     """Return the contribution of the rows of a shard to Phi W (d, k), and the sums of the walk.
 

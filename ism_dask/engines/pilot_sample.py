@@ -13,7 +13,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Problem
-from ism_dask.engines.tile_walk import QUIET
+from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.base import conic_sum, full_like
 from ism_dask.kernels.pairing import Pairing
@@ -125,7 +125,7 @@ class Pilot:
         self._gamma = gamma.tile(*sides, out=np.empty((len(self._X), len(self._X))))
         np.fill_diagonal(self._gamma, 0.0)
 
-    @QUIET
+    @ignore_overflow
     def tangents(self, W: Array) -> Tangents:
         """Return a tangent for each pairing, with the mean slope and value of the kernel at W."""
         off_diagonal = ~np.eye(len(self._X), dtype=bool)
@@ -138,7 +138,7 @@ class Pilot:
             parts[term.pairing] = constant, slope + rate
         return tuple(Tangent(pairing, *line) for pairing, line in parts.items())
 
-    @QUIET
+    @ignore_overflow
     def noise(self, W: Array, tangents: Tangents) -> Noise:
         """Return how much Phi W varies with the choice of pairs and with the choice of rows.
 

@@ -10,7 +10,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.kernels.pairing import DISTANCE, HARMLESS, SHORT
+from ism_dask.kernels.pairing import CANCELLED_SHARE, DISTANCE, TOLERATED_ROUNDINGS
 
 # Single precision is enough if its rounding error is at most this share of what distinguishes
 # typical rows. The final J and the residual are computed in double precision in any case.
@@ -143,8 +143,10 @@ def _term_error_bound(
         finest = sizes.finest if term.per_row_width else 1.0
         extremes = _Extremes.of(term, (2 * sizes.reach * finest) ** 2)
         # Squared lengths cancel, but no more than the kernel tolerates: see `Distance.beta`.
-        cancellation = 2 * unit * min(HARMLESS * term.resolution, 4 * roundings * sizes.reach**2)
-        relative_error = roundings * unit * 2 / SHORT
+        cancellation = (
+            2 * unit * min(TOLERATED_ROUNDINGS * term.resolution, 4 * roundings * sizes.reach**2)
+        )
+        relative_error = roundings * unit * 2 / CANCELLED_SHARE
         if term.per_row_width:
             relative_error += 4 * projection_error * finest + _VALUE_ROUNDINGS * unit
         error = 2 * projection_error * finest * extremes.by_distance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ism_dask._validation import one_of
+from ism_dask._validation import check_choice
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import Exact
@@ -34,7 +34,7 @@ def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = Fal
     advised for it. If the solver `climbs`, that is, if it needs steps that raise J, engines whose
     J jumps are excluded.
     """
-    if one_of("`engine`", name, ["auto", *ENGINES]) == "auto":
+    if check_choice("`engine`", name, ["auto", *ENGINES]) == "auto":
         kinds = [kind for kind in ENGINES.values() if not (climbs and kind.jumps)]
         willing = [kind for kind in kinds if kind.refusal(problem, q) is None]
         return [kind(problem, q) for kind in willing if kind.advised(problem, q)]

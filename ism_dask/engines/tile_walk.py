@@ -31,7 +31,7 @@ _DIAGONAL_GROUP = 256
 _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
 
 # If a kernel overflows, the solver raises one error; tasks do not warn.
-QUIET = np.errstate(over="ignore", invalid="ignore")
+ignore_overflow = np.errstate(over="ignore", invalid="ignore")
 
 StripeSums: TypeAlias = tuple[Array | None, Array, float]
 
@@ -200,7 +200,7 @@ class Stripe:
         self.moved = np.zeros((model.n_rows, head.facts[-1].shape[1] if moves else 0))
         self.objective = 0.0
 
-    @QUIET
+    @ignore_overflow
     def walk(self, tail: Iterator[LoadedShard], collect: _Collect | None) -> None:
         """Visit every tile; `collect` receives `coupling * Psi / unit` of each group of rows."""
         for piece in tail:
@@ -217,7 +217,7 @@ class Stripe:
             self._block(right, block, None if M is None else block.within(M, area))
         return M
 
-    def mind_square(self, gamma: Array, area: TileArea) -> None:
+    def adjust_diagonal(self, gamma: Array, area: TileArea) -> None:
         """Halve Gamma on the diagonal, where each pair of rows is visited twice."""
         gamma[:, : area.square] *= 0.5
 
@@ -229,7 +229,7 @@ class Stripe:
             out=self.buffers.block(0, area),
         )
         if area.square:
-            self.mind_square(gamma, area)
+            self.adjust_diagonal(gamma, area)
         for index, (weight, term) in enumerate(self.model.kernel.terms):
             scale = _scale(self.left.inverse_widths[index], right.inverse_widths[index], area)
             beta = term.beta(
@@ -338,7 +338,7 @@ def project_piece(piece: LoadedShard, W: Array) -> Array:
     return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
-@QUIET
+@ignore_overflow
 def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
     """Return C (d, d), the degrees (n,) and J of a stripe.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ism_dask._validation import positive
+from ism_dask._validation import positive_float
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.partial_targets import centred_labels
 from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide
@@ -115,4 +115,4 @@ class AlternativeIKDR(GuidedIKDR):
         return self._fit_clusters(X, y)
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return AvoidGuide(centred_labels(y, n), positive("`mu`", self.mu))
+        return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole, positive, whole, yes_or_no
+from ism_dask._validation import check_bool, check_positive_int, is_whole, positive_float
 from ism_dask.engines import Engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
@@ -133,12 +133,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _warn_about_fit(self, solution: Solution, advice: str) -> None:
         """Warn if the fit has not converged, and pass on `advice` on the number of new features."""
         self.components_advice_ = advice
-        if fit_watcher().tells_endings:
+        if fit_watcher().reports_endings:
             return
         if advice:
             warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=3)
         status, n_iter = solution.status, solution.n_iter
-        if status.was_asked_for:
+        if status.is_requested:
             return
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
@@ -151,7 +151,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _residual_in_words(self, solution: Solution) -> str:
         """Return in words how far a solution is from the limits of its solver."""
         residual = f"the residual is {solution.residual:.2g}"
-        if not as_solver(self.solver).by_change:
+        if not as_solver(self.solver).ends_by_change:
             return residual
         last = solution.history[-1]
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
@@ -223,12 +223,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
 
     def _check_parameters(self) -> None:
         self._check_tolerances()
-        yes_or_no("`standardize`", self.standardize)
+        check_bool("`standardize`", self.standardize)
         as_solver(self.solver)
         if self.max_iter is not None:
-            whole("`max_iter`", self.max_iter)
+            check_positive_int("`max_iter`", self.max_iter)
         if self.max_seconds is not None:
-            positive("`max_seconds`", self.max_seconds, "or None")
+            positive_float("`max_seconds`", self.max_seconds, "or None")
         if self.on_iteration is not None and not callable(self.on_iteration):
             raise TypeError(
                 f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"

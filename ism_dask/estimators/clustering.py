@@ -16,7 +16,7 @@ from sklearn.utils import Tags, assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole, positive, whole
+from ism_dask._validation import check_positive_int, is_whole, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import AlternationResult, alternate
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
@@ -124,8 +124,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
         self._warn_about_fit(solution, advice)
         out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
-        if out_of_rounds and not fit_watcher().tells_endings:
-            chosen = "best" if guide.steady else "last"
+        if out_of_rounds and not fit_watcher().reports_endings:
+            chosen = "best" if guide.comparable else "last"
             warnings.warn(
                 f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "
                 f"eigenvalues of the embedding last changed by {result.rounds[-1].change:.2g}, "
@@ -151,7 +151,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             saved_fit,
             tol=self.outer_tol,
             max_outer=self.max_outer,
-            comparable=guide.steady,
+            comparable=guide.comparable,
             on_round=self._report_round,
         )
         best = result.best
@@ -238,10 +238,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"`n_clusters` must be a whole number from 1 to {n - 1} for {n} rows "
                 f"(n_samples={n}); got {k!r}"
             )
-        whole("`max_outer`", self.max_outer)
+        check_positive_int("`max_outer`", self.max_outer)
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
-            whole("`n_init`", self.n_init, 'or "auto"')
-        positive("`outer_tol`", self.outer_tol)
+            check_positive_int("`n_init`", self.n_init, 'or "auto"')
+        positive_float("`outer_tol`", self.outer_tol)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that float32 stays float32."""
@@ -341,13 +341,13 @@ class _FitSteps:
     def fully(self) -> _FitSteps:
         """Return steps that solve for W to the tolerance given as a parameter of the estimator."""
         model = self._model
-        if self._tol == model.tol or not model._search.solver.by_change:
+        if self._tol == model.tol or not model._search.solver.ends_by_change:
             return self
         other = copy(self)
         other._tol = self._model.tol
         return other
 
-    def unhurried(self) -> _FitSteps:
+    def without_time_limit(self) -> _FitSteps:
         """Return the same steps without the time limit `max_seconds`."""
         other = copy(self)
         other._limits_time = False
@@ -361,7 +361,7 @@ class _FitSteps:
         problem = Problem.attached(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
         search = self._model._search
         stopping = search.stopping
-        if search.solver.by_change:
+        if search.solver.ends_by_change:
             stopping = replace(stopping, tol=self._tol)
         limited_search = replace(search, stopping=self._remaining(stopping))
         return limited_search.run(problem, self._q, state, self._saved_fit)

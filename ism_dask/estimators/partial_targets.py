@@ -23,7 +23,7 @@ _MISSING_ADVICE = "Rows of which nothing is known get NaN"
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels minus the share of each class: (n, c)."""
     labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
-    missing = int(unknown_rows(labels).sum())
+    missing = int(rows_without_score(labels).sum())
     if missing:
         raise ValueError(
             f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
@@ -62,7 +62,7 @@ def partial_scores(y: Any, n: int, target: str) -> PartialScores:
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
     given = _target_array(y, n, _MISSING_ADVICE)
-    missing = unknown_rows(given)
+    missing = rows_without_score(given)
     if missing.all():
         raise ValueError(
             "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
@@ -142,14 +142,14 @@ def _fill_rows(values: Array, has_scores: Array) -> Array:
     return rows
 
 
-def unknown_rows(given: Array) -> Array:
+def rows_without_score(given: Array) -> Array:
     """Return which rows (n,) have no score; a row with a missing column has none."""
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
 def _target_array(y: Any, n: int, advice: str) -> Array:
     """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
-    given = as_array(y)
+    given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
             f"`y` must tell of each row of X: X has {n} rows, y has shape {given.shape}. {advice}"
@@ -165,7 +165,7 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
     return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
 
 
-def as_array(y: Any) -> Array:
+def target_as_array(y: Any) -> Array:
     """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan"."""
     given = np.asarray(y)
     if given.dtype.kind not in "SUT":

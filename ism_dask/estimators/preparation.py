@@ -15,7 +15,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
-from ism_dask.estimators.partial_targets import as_array
+from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
@@ -51,7 +51,7 @@ def row_order(X: Any, y: Any = None) -> Array | None:
         return None
     keys = [_digests(X)]
     if y is not None:
-        target = as_array(y)
+        target = target_as_array(y)
         if target.dtype.kind not in "biuf":
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ism_dask._types import Array
-from ism_dask._validation import positive
+from ism_dask._validation import positive_float
 from ism_dask.clustering.kmeans import seeded_kmeans
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.partial_targets import PartialScores, partial_scores
@@ -129,7 +129,7 @@ class SemiSupervisedIKDR(GuidedIKDR):
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
         partial = partial_scores(y, n, self.target)
-        return _PartialScoreGuide(partial.scores, positive("`mu`", self.mu), partial)
+        return _PartialScoreGuide(partial.scores, positive_float("`mu`", self.mu), partial)
 
     def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:
         """Return centres and clusters of the rows; rows of one class stay in one cluster."""

@@ -17,11 +17,11 @@ from sklearn.utils.validation import (
 )
 
 from ism_dask._types import Array
-from ism_dask._validation import one_of, whole, yes_or_no
+from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.partial_targets import as_array
+from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
@@ -318,11 +318,11 @@ class SupervisedIKDR(IKDR):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        whole("`n_init`", self.n_init)
+        check_positive_int("`n_init`", self.n_init)
         for name in ("continuation", "refine", "whiten"):
-            yes_or_no(f"`{name}`", getattr(self, name))
+            check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:
-            one_of("`selection`", self.selection, SELECTIONS)
+            check_choice("`selection`", self.selection, SELECTIONS)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
         if y is None:
@@ -379,7 +379,7 @@ def _has_finite_sum(values: Array) -> bool:
 
 def _column(y: Any) -> Array:
     """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
-    labels = as_array(y)
+    labels = target_as_array(y)
     if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:
         return np.ascontiguousarray(labels)
     return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)

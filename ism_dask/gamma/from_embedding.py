@@ -31,7 +31,7 @@ class EmbeddingGuide(ABC):
         Whether all Gammas have the same weight, so that J of different rounds can be compared.
     """
 
-    steady: ClassVar[bool] = False
+    comparable: ClassVar[bool] = False
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -54,7 +54,7 @@ class EmbeddingGuide(ABC):
 class ClusterGuide(EmbeddingGuide):
     """`Gamma = U U^T` without given labels. U is centred and its columns have length 1."""
 
-    steady = True
+    comparable = True
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with U."""

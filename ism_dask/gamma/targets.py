@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
-from ism_dask._validation import one_of
+from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels.widths import median_distance
@@ -102,7 +102,7 @@ def target_dependence(y: Array, target: str = "auto") -> Dependence:
     "auto" takes labels and whole numbers of few values as classes, one other number for each row as
     "multiscale", and several as "gaussian": with several, narrow kernels have no low-rank factor.
     """
-    name = one_of("`target`", target, ["auto", *TARGETS])
+    name = check_choice("`target`", target, ["auto", *TARGETS])
     return TARGETS[_automatic_target(y) if name == "auto" else name](y)
 
 

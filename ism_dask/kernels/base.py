@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask._validation import squarable
+from ism_dask._validation import squarable_float
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import Pairing
 
@@ -61,7 +61,7 @@ class Kernel(ABC):
     def __mul__(self, weight: object) -> Kernel:
         if not isinstance(weight, Real):
             return NotImplemented
-        factor = squarable("a kernel's weight", float(weight))
+        factor = squarable_float("a kernel's weight", float(weight))
         return conic_sum([(factor * own, term) for own, term in self.terms])
 
     __rmul__ = __mul__

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask._validation import squarable, whole
+from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import Kernel, PointwiseKernel, full_like
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import DISTANCE, INNER
@@ -109,9 +109,9 @@ class Polynomial(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        whole("`degree`", self.degree)
+        check_positive_int("`degree`", self.degree)
         if self.offset != 0:
-            squarable("`offset`", self.offset, "or 0")
+            squarable_float("`offset`", self.offset, "or 0")
 
     @property
     def amplitude(self) -> float:
@@ -165,7 +165,7 @@ class _SharedWidth(PointwiseKernel):
     def __post_init__(self) -> None:
         """Check the width."""
         if not (isinstance(self.sigma, str) and self.sigma in WIDTHS):
-            squarable("`sigma`", self.sigma, 'or "root" or "median"')
+            squarable_float("`sigma`", self.sigma, 'or "root" or "median"')
 
     def resolve(self, sample: Array, share: float = 1.0) -> Self:
         """Return the kernel with a number for sigma."""
@@ -255,7 +255,7 @@ class Laplacian(_SharedWidth):
     def __post_init__(self) -> None:
         """Check the parameters: at offset 0 the slope at beta = 0 is infinite."""
         super().__post_init__()
-        squarable("`offset`", self.offset)
+        squarable_float("`offset`", self.offset)
 
     @property
     def amplitude(self) -> float:
@@ -301,7 +301,7 @@ class Multiquadric(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the offset: at 0 the slope at beta = 0 is infinite."""
-        squarable("`offset`", self.offset)
+        squarable_float("`offset`", self.offset)
 
     @property
     def value_by_slope(self) -> tuple[float, float]:
@@ -394,7 +394,7 @@ class RelativeGaussian(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the rank of the neighbour."""
-        whole("`neighbor`", self.neighbor)
+        check_positive_int("`neighbor`", self.neighbor)
 
     def resolve(self, sample: Array, share: float = 1.0) -> RelativeGaussian:
         """Return the kernel with `sample` as anchors, unless it already has anchors."""

@@ -11,10 +11,10 @@ from ism_dask._types import Array
 
 # A squared distance computed from squared lengths has an error of some roundings of the lengths.
 # It does no harm up to this many roundings of the smallest beta that the kernel can resolve.
-HARMLESS = 512.0
+TOLERATED_ROUNDINGS = 512.0
 # Beyond that, squared distances below this share of the squared lengths are computed again, from
 # the differences of the rows.
-SHORT = 0.05
+CANCELLED_SHARE = 0.05
 
 
 class Moving(NamedTuple):
@@ -104,9 +104,9 @@ class Distance(Pairing):
         beta = np.matmul(left, right.T, out=out)
         lengths, others = left[:, -2], right[:, -1]
         reach = lengths.max(initial=0.0) + others.max(initial=0.0)
-        if left.shape[1] * reach > HARMLESS * resolution:
+        if left.shape[1] * reach > TOLERATED_ROUNDINGS * resolution:
             # On a flat array `flatnonzero` is several times faster than `nonzero` on two axes.
-            short = np.flatnonzero(beta < SHORT * np.add.outer(lengths, others))
+            short = np.flatnonzero(beta < CANCELLED_SHARE * np.add.outer(lengths, others))
             rows, columns = np.divmod(short, beta.shape[1])
             beta[rows, columns] = _squared_differences(left, right, rows, columns)
         return beta

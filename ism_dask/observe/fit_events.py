@@ -43,7 +43,7 @@ class FitWatcher:
         fits issue no warnings.
     """
 
-    tells_endings: ClassVar[bool] = False
+    reports_endings: ClassVar[bool] = False
 
     def begun(self, plan: FitPlan) -> None:
         """Handle the beginning of a fit."""

@@ -141,7 +141,7 @@ def _thread_pool() -> ThreadPoolExecutor:
     return _THREADS[pid]
 
 
-def placed(slices: list[Any]) -> list[Any]:
+def as_tasks(slices: list[Any]) -> list[Any]:
     """Return `slices` unchanged or, on a cluster, as tasks that the cluster can run again."""
     client = cluster()
     if client is None:
@@ -151,7 +151,7 @@ def placed(slices: list[Any]) -> list[Any]:
         return list(client.persist([delayed(_identity, pure=False)(item) for item in slices]))
 
 
-def once_for_each_worker(item: Any) -> Any:
+def sent_once_per_worker(item: Any) -> Any:
     """Return `item` such that, on a cluster, it travels once to each worker, not with each task.
 
     A small item travels with the tasks: one that they all depend on would draw them to the worker
@@ -166,7 +166,7 @@ def _identity(item: Any) -> Any:
     return item
 
 
-def settle(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def compute_or_persist(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return `rows` with the tasks among their fields computed, or persisted on the cluster."""
     if not any(isinstance(field, Delayed) for row in rows for field in row):
         return rows
@@ -185,7 +185,7 @@ def computed(calls: list[Any]) -> list[Any]:
 
 
 @contextmanager
-def heard(total: int) -> Iterator[str | None]:
+def counted_pass(total: int) -> Iterator[str | None]:
     """Count the tasks of a pass, here or on a cluster; yield the pass's name, None if unwatched."""
     with count_tasks(total) as number:
         client = cluster()
@@ -196,7 +196,7 @@ def heard(total: int) -> Iterator[str | None]:
         yield number
 
 
-def tell(number: str) -> None:
+def report_done(number: str) -> None:
     """Report from a worker to the driver that a task of the pass called `number` is done."""
     sys.modules["distributed"].get_worker().log_event(_TOPIC, number)
 

@@ -14,12 +14,12 @@ from dask.delayed import Delayed, delayed
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.cluster import (
+    as_tasks,
     cluster,
+    compute_or_persist,
     computed,
     is_dask,
-    once_for_each_worker,
-    placed,
-    settle,
+    sent_once_per_worker,
     task_budget,
     wait_for_a_worker,
 )
@@ -121,7 +121,7 @@ class Shards:
     def with_rows(self, values: Array) -> Shards:
         """Return the shards with `values` (n, ...) attached as a fact, cut alike."""
         slices = [values[a:b] for a, b in pairwise(self.bounds)]
-        return self._attach(placed(slices))
+        return self._attach(as_tasks(slices))
 
     def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
@@ -129,7 +129,7 @@ class Shards:
 
     def settled(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
-        facts = settle([part.facts for part in self.parts])
+        facts = compute_or_persist([part.facts for part in self.parts])
         parts = zip(self.parts, facts, strict=True)
         return replace(self, parts=tuple(replace(p, facts=tuple(row)) for p, row in parts))
 
@@ -176,7 +176,7 @@ class Shards:
         task = self._make_task(function, *args)
         if self._inline:
             with single_threaded_blas():
-                total = task.on_piece(self.parts[0].fields)
+                total = task.on_shard(self.parts[0].fields)
             return total if finish is None else finish(total)
         call = self._caller(Task.on_run, task)
         fields = [part.fields for part in self.parts]
@@ -216,7 +216,7 @@ class Shards:
         several calls share the tail.
         """
         task, loader = self._make_task(function, *args), tails._make_task(_identity)
-        call = self._caller(Task.on_some_pairs, task)
+        call = self._caller(Task.on_listed_tail, task)
         bundles = [part.bundle for part in tails.parts]
         tasks = []
         for part, numbers in zip(self.parts, chosen, strict=True):
@@ -237,7 +237,7 @@ class Shards:
     def pick(self, indices: Array) -> LoadedShard:
         """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._caller(Task.on_picked, self._make_task(_identity))
+        take = self._caller(Task.on_rows, self._make_task(_identity))
         calls = [
             take(part.fields, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
@@ -287,7 +287,7 @@ class Shards:
     def _map(
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[ShardRef]
     ) -> list[Any]:
-        call = self._caller(Task.on_piece, self._make_task(function, *args))
+        call = self._caller(Task.on_shard, self._make_task(function, *args))
         return [call(part.fields) for part in parts]
 
     def _make_task(self, function: Callable[..., Any], *args: Any) -> Task:
@@ -296,7 +296,7 @@ class Shards:
     def _caller(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
         """Return a function that calls `method` of `work` at once or makes a Dask task of it."""
         if not self._inline:
-            shared, task = once_for_each_worker(work), delayed(method, pure=False)
+            shared, task = sent_once_per_worker(work), delayed(method, pure=False)
             return lambda *args: task(shared, *args, dask_key_name=work.next_key())
 
         def call(*args: Any) -> Any:
@@ -327,7 +327,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
-        raws = placed([X[start : start + rows] for start in starts])
+        raws = as_tasks([X[start : start + rows] for start in starts])
     parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
     shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
     _check_memory(shards)

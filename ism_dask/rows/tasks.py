@@ -14,7 +14,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.observe.pass_progress import task_done
-from ism_dask.rows.cluster import computed, heard, tell
+from ism_dask.rows.cluster import computed, counted_pass, report_done
 from ism_dask.rows.source import RowRange
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
@@ -104,18 +104,18 @@ class Task:
     def _key_prefix(self) -> str:
         return f"{self.function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
-    def on_piece(self, part: Any) -> Any:
+    def on_shard(self, part: Any) -> Any:
         """Apply the function to one shard."""
         return self.function(self._load(_ShardPayload.of(part)), *self.args)
 
     def on_run(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over shards, loaded one after the other."""
-        total = self.on_piece(parts[0])
+        total = self.on_shard(parts[0])
         for part in parts[1:]:
-            total = _add_in_place(total, self.on_piece(part))
+            total = _add_in_place(total, self.on_shard(part))
         return self._reported(total)
 
-    def on_picked(self, part: Any, indices: Array) -> Any:
+    def on_rows(self, part: Any, indices: Array) -> Any:
         """Apply the function to some rows of a shard; the other rows are not standardised."""
         return self.function(self._load(_ShardPayload.of(part), indices), *self.args)
 
@@ -125,7 +125,7 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._reported(self.function(first, pieces, *self.args))
 
-    def on_some_pairs(
+    def on_listed_tail(
         self, loader: Task, head: _ShardPayload, tail: Sequence[_ShardPayload]
     ) -> Any:
         """Apply the function to a shard and an iterator over shards that another task loads."""
@@ -145,13 +145,13 @@ class Task:
         if finish is not None:
             inline = not isinstance(calls[0], Delayed)
             calls = [finish(calls[0]) if inline else delayed(finish, pure=False)(calls[0])]
-        with heard(n_calls) as self.number:
+        with counted_pass(n_calls) as self.number:
             return computed(calls)[0]
 
     def _reported(self, result: Any) -> Any:
         """Return `result` after reporting that a task is done, if anyone watches the pass."""
         if self.number is not None and not task_done(self.number) and os.getpid() != self.driver:
-            tell(self.number)
+            report_done(self.number)
         return result
 
     def _load(self, part: _ShardPayload, indices: Array | None = None) -> LoadedShard:

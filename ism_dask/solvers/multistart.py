@@ -25,7 +25,7 @@ from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping import HORIZON, RESIDUAL, Stopping
-from ism_dask.solvers import APPROACH, CLIMB, SOLVERS, Solver
+from ism_dask.solvers import ASCENT, ROUGH_ASCENT, SOLVERS, Solver
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
@@ -90,7 +90,7 @@ class MultistartSearch:
     @property
     def climbs(self) -> bool:
         """Whether the search begins with gradient steps, from a W that a selection chose."""
-        return self.chosen and self.solver.by_change and self.stopping.tol is None
+        return self.chosen and self.solver.ends_by_change and self.stopping.tol is None
 
     def run(
         self,
@@ -231,7 +231,7 @@ class _SearchRun:
         operator = PaddedOperator(engine, self._constant)
         for _ in range(_MOST_CONTINUATIONS):
             solution = self._solve_once(operator, state, watcher)
-            if not self.search.solver.by_change or solution.status is not Status.CONVERGED:
+            if not self.search.solver.ends_by_change or solution.status is not Status.CONVERGED:
                 return solution
             try:
                 limited = TimeLimited(operator, self._stopping_now())
@@ -298,12 +298,12 @@ class _SearchRun:
         if noise > RESIDUAL:
             # Steps that gain less than the error of J may wander along a ridge.
             still = engine.value(W).standard_error
-            solution = ascend(APPROACH, rough, state, watcher, rest=noise, still=still)
+            solution = ascend(ROUGH_ASCENT, rough, state, watcher, rest=noise, still=still)
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             return solution if ended else replace(solution, status=Status.APPROXIMATE)
         if engine.double is not engine:
-            state = continue_from(ascend(APPROACH, rough, state, watcher))
-        solution = ascend(CLIMB, operator, state, watcher)
+            state = continue_from(ascend(ROUGH_ASCENT, rough, state, watcher))
+        solution = ascend(ASCENT, operator, state, watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution

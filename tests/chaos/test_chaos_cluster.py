@@ -23,7 +23,7 @@ from serving import Serving
 from support import store_own
 from tally import Tally, few_and_many
 
-from flows.services.records import recorded
+from flows.services.records import live_record
 from flows.services.supervisor import stop_all
 from storage import Checkpoints, load_model, run_folder
 
@@ -119,7 +119,7 @@ def _up() -> None:
 
 
 def _scheduler_of_up() -> psutil.Process:
-    record = recorded("dask-scheduler")
+    record = live_record("dask-scheduler")
     assert record is not None
     return psutil.Process(record.pid)
 

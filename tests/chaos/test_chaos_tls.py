@@ -27,7 +27,7 @@ from tlsparts import cluster_file, made, options
 from upkeep import kept_up
 
 from flows.compute.connection import quiet_logs
-from flows.compute.tls import Tls, tls_of
+from flows.compute.tls import Tls, tls_files
 from flows.services.certificates import own_certificates
 from flows.services.supervisor import stop_all
 
@@ -72,7 +72,7 @@ def targets(
             monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
             client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
-            own = tls_of(own_certificates())
+            own = tls_files(own_certificates())
             yield (
                 Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
                 Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),

@@ -9,13 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.interface.interrupts import asked_to_end, end_when_asked, interrupts_insist
+from flows.interface.interrupts import (
+    install_signal_handlers,
+    resend_lost_interrupts,
+    was_interrupted,
+)
 
 
 @pytest.fixture(autouse=True)
 def _as_a_command() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    end_when_asked()
+    install_signal_handlers()
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -41,7 +45,7 @@ def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
             assert reference() is None
         time.sleep(10)
 
-    with pytest.raises(KeyboardInterrupt), interrupts_insist():
+    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
         lose_and_wait()
     assert left == [0]
     # Those that were lost besides have nothing more to say.
@@ -56,8 +60,8 @@ def test_what_was_heard_within_does_not_come_again() -> None:
         assert reference() is None
         raise KeyboardInterrupt
 
-    with interrupts_insist():
-        with pytest.raises(KeyboardInterrupt), interrupts_insist():
+    with resend_lost_interrupts():
+        with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
             lose_and_hear()
         time.sleep(0.3)
 
@@ -72,10 +76,10 @@ def test_an_interruption_that_is_caught_with_all_there_is_comes_again() -> None:
             caught.append(type(interruption))
         time.sleep(10)
 
-    with pytest.raises(KeyboardInterrupt), interrupts_insist():
+    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
         deaf()
     assert len(caught) == 1
-    assert asked_to_end()
+    assert was_interrupted()
 
 
 def test_an_interruption_on_its_way_up_does_not_come_again() -> None:
@@ -88,7 +92,7 @@ def test_an_interruption_on_its_way_up_does_not_come_again() -> None:
             time.sleep(0.3)
             seen.append("in order")
 
-    with pytest.raises(KeyboardInterrupt), interrupts_insist():
+    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
         slow_to_end()
     assert seen == ["in order"]
 
@@ -100,7 +104,7 @@ def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatc
     def ended(_: object) -> None:
         raise ValueError("not an interruption")
 
-    with interrupts_insist():
+    with resend_lost_interrupts():
         watched = Watched()
         reference = weakref.ref(watched, ended)
         del watched

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.errors import FlowError, SettingsError
-from flows.runs.matrix_files import Matrix, ordered, read_matrix, write_matrix
+from flows.runs.matrix_files import Matrix, columns_in_order, read_matrix, write_matrix
 
 NUMBERS = np.random.default_rng(0).normal(size=(5, 3))
 
@@ -96,10 +96,10 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_columns_are_taken_by_name() -> None:
     matrix = Matrix(NUMBERS, ("b", "c", "a"))
-    np.testing.assert_array_equal(ordered(matrix, ("a", "b", "c")), NUMBERS[:, [2, 0, 1]])
-    assert ordered(matrix, None) is NUMBERS
-    assert ordered(Matrix(NUMBERS), ("a", "b", "c")) is NUMBERS
+    np.testing.assert_array_equal(columns_in_order(matrix, ("a", "b", "c")), NUMBERS[:, [2, 0, 1]])
+    assert columns_in_order(matrix, None) is NUMBERS
+    assert columns_in_order(Matrix(NUMBERS), ("a", "b", "c")) is NUMBERS
     with pytest.raises(FlowError, match="missing 'd', unknown 'a'"):
-        ordered(matrix, ("b", "c", "d"))
+        columns_in_order(matrix, ("b", "c", "d"))
     with pytest.raises(FlowError, match="missing 'b'"):
-        ordered(Matrix(NUMBERS, ("a", "a", "c")), ("a", "b", "c"))
+        columns_in_order(Matrix(NUMBERS, ("a", "a", "c")), ("a", "b", "c"))

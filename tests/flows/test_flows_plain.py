@@ -19,7 +19,7 @@ from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import progress_link, report_progress, watch_progress
 from flows.runs.crossval import cross_fold, crossval_plain, plan_folds, resumable_crossval
-from flows.runs.data import Picked, ensure_stored, open_labelled
+from flows.runs.data import RowSubset, ensure_stored, open_labelled
 from flows.runs.fit import fit_plain, top_loadings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import engine_words, note_words, residual_words
@@ -96,7 +96,7 @@ def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyP
 def test_picked_rows_are_rows() -> None:
     source = ensure_stored("wine", None).X
     rows = np.sort(np.random.default_rng(0).choice(178, 100, replace=False))
-    picked = pickle.loads(pickle.dumps(Picked.of(source, rows)))
+    picked = pickle.loads(pickle.dumps(RowSubset.of(source, rows)))
     assert isinstance(picked, RowSource)
     assert picked.shape == (100, 13)
     np.testing.assert_array_equal(picked.read(7, 60), source.read(0, 178)[rows[7:60]])

@@ -229,10 +229,10 @@ def _until(holds: Callable[[], bool]) -> None:
 def test_what_may_go_right_later_is_tried_again() -> None:
     from prefect.states import Failed
 
-    from flows.tracking.run import worth_another_try
+    from flows.tracking.run import is_transient
 
     def tried(error: Exception) -> bool:
-        return worth_another_try(None, None, Failed(data=error))
+        return is_transient(None, None, Failed(data=error))
 
     assert tried(ClusterAwayError("gone"))
     assert tried(DownloadError("no network"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import plots
-from flows.reports.axes import decades, linear, whole
+from flows.reports.axes import integer_axis, linear_axis, log_axis
 from flows.reports.html import render_run
 from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
 from flows.runs.clustering import cluster_plain
@@ -185,7 +185,7 @@ def test_two_thousand_dots_are_small() -> None:
 
 def test_dots_lie_where_they_belong() -> None:
     values = [(1, 3.0), (2, 9.0), (3, 6.0)]
-    drawn = plots.course("alt", values, ("k", "v"), joined=False).body
+    drawn = plots.line_plot("alt", values, ("k", "v"), joined=False).body
     (path,) = re.findall(r'<path d="([^"]*)"', drawn)
     steps = re.findall(r"m(\S+) (\S+)h0", path)
     places = np.cumsum(np.array(steps, dtype=float), axis=0)
@@ -200,7 +200,7 @@ NUMBERS = st.floats(-1e12, 1e12, allow_nan=False, allow_subnormal=False)
 
 @given(st.lists(NUMBERS, min_size=1, max_size=5))
 def test_ticks_are_within_and_told_apart(values: list[float]) -> None:
-    axis = linear(values)
+    axis = linear_axis(values)
     places = [place for place, _ in axis.ticks]
     assert 3 <= len(places) <= 9
     assert places == sorted(places)
@@ -211,14 +211,14 @@ def test_ticks_are_within_and_told_apart(values: list[float]) -> None:
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=5))
 def test_decades_hold_what_they_are_made_for(values: list[float]) -> None:
-    axis = decades(values)
+    axis = log_axis(values)
     assert 2 <= len(axis.ticks) <= 8
     assert all(0 <= axis.place(value) <= 1 for value in values)
 
 
 @given(st.integers(1, 50), st.integers(0, 500))
 def test_whole_numbers_have_few_ticks(least: int, more: int) -> None:
-    ticks = whole(least, least + more).ticks
+    ticks = integer_axis(least, least + more).ticks
     assert 1 <= len(ticks) <= 8
     assert all(name == f"{place:g}" for place, name in ticks)
 
@@ -233,7 +233,7 @@ def test_whole_numbers_have_few_ticks(least: int, more: int) -> None:
     ],
 )
 def test_names_of_ticks(values: tuple[float, float], names: list[str]) -> None:
-    assert [name for _, name in linear(values).ticks] == names
+    assert [name for _, name in linear_axis(values).ticks] == names
 
 
 def test_pages_in_markdown_end_with_links_and_stay_small(summaries: Summaries) -> None:
@@ -323,7 +323,7 @@ def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsi
 
 
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:
-    drawn = plots.ranked("<b>&\x00", [(name, 0.5) for name in HOSTILE])
+    drawn = plots.ranked_bars("<b>&\x00", [(name, 0.5) for name in HOSTILE])
     size = browser.visit(
         drawn.address(),
         lambda page: page.evaluate(

@@ -22,7 +22,7 @@ from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
 from flows.services.certificates import own_certificates
 from flows.services.prefect import prefect_environment, without_password
-from flows.services.records import family, recorded, services_folder
+from flows.services.records import live_record, service_processes, services_folder
 from flows.services.status import running_services
 from storage import home
 
@@ -161,13 +161,13 @@ async def _opened(dashboard: httpx.URL, origin: str) -> bool:
 
 
 def test_what_dies_is_started_again_with_the_same_certificates(up: Kept, apart: Command) -> None:
-    before, key = recorded("dask-scheduler"), own_certificates().key.read_bytes()
+    before, key = live_record("dask-scheduler"), own_certificates().key.read_bytes()
     assert before is not None
     assert before.process is not None
     before.process.kill()
 
     def again() -> Ended | None:
-        now = recorded("dask-scheduler")
+        now = live_record("dask-scheduler")
         if now is None or now.pid == before.pid:
             return None
         ended = apart("check-cluster", "up", "--json")
@@ -191,7 +191,7 @@ def test_nothing_is_left_when_it_ends(up: Kept) -> None:
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
-    assert (family(), running_services()) == ([], None)
+    assert (service_processes(), running_services()) == ([], None)
     assert not own_certificates().folder.exists()
 
 
@@ -200,7 +200,7 @@ def test_without_cryptography_it_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install 'ism-dask[tls]'" in here("up", "--tls").failed(1)
-    assert family() == []
+    assert service_processes() == []
     file = tmp_path / "local.toml"
     file.write_text('kind = "local"\ntls = true\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)

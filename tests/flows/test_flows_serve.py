@@ -15,7 +15,7 @@ import pytest
 from commandline import Command
 
 from flows.reports.markdown import fit_page
-from flows.reports.server import HOST, Pages
+from flows.reports.server import HOST, ReportHandler
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, home, run_folder, write_dataset
@@ -30,7 +30,7 @@ def port() -> Iterator[int]:
     """Serve the runs of a home with one run in it, and a secret beside the runs."""
     fit_plain(FitSettings(dataset="wine", run="known"))
     (home() / "secret.html").write_text(SECRET)
-    with ThreadingHTTPServer((HOST, 0), Pages) as server:
+    with ThreadingHTTPServer((HOST, 0), ReportHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server.server_address[1]

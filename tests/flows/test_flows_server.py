@@ -12,7 +12,7 @@ import pytest
 from commandline import Command
 
 from flows.services import prefect
-from flows.services.records import record_path, recorded, services_folder
+from flows.services.records import live_record, record_path, services_folder
 from flows.services.supervisor import stop_all
 from storage.records import to_sealed_json
 
@@ -38,7 +38,7 @@ def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port
         assert (ended.status, ended.err) == (0, "")
         started, linked = ended.out.splitlines()[:2]
         address = f"http://127.0.0.1:{unused_port}"
-        own = recorded("prefect-server")
+        own = live_record("prefect-server")
         assert own is not None
         assert address in started
         assert f"kill {own.pid}" in started
@@ -55,7 +55,7 @@ def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port
         assert (shown["name"], shown["state_type"]) == ("wine gaussian q=2", "COMPLETED")
         refused = apart("fit", "wine", "-q", 2, "--json")
         assert "--force" in refused.failed(1)
-        assert recorded("prefect-server") == own
+        assert live_record("prefect-server") == own
     finally:
         stopped = stop_all()
     assert stopped == [own]
@@ -71,7 +71,7 @@ def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path)
     line = ended.failed(1)
     assert "--plain" in line
     assert "prefect-server.log" in line
-    assert recorded("prefect-server") is None
+    assert live_record("prefect-server") is None
 
 
 @pytest.mark.usefixtures("_own_server")
@@ -81,7 +81,7 @@ def test_a_configured_server_is_never_replaced(
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
-    assert recorded("prefect-server") is None
+    assert live_record("prefect-server") is None
     monkeypatch.delenv("PREFECT_API_URL")
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
     assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
@@ -105,7 +105,7 @@ def test_a_stale_record_is_not_another_process() -> None:
         "no json",
     ):
         record.write_text(text)
-        assert recorded("prefect-server") is None
+        assert live_record("prefect-server") is None
     assert stop_all() == []
     assert not record.exists()
 

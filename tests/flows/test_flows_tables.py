@@ -220,11 +220,11 @@ def test_nca_ends_when_its_time_is_up() -> None:
     data = ingest("digits")
     X, y = data.X.read(0, 600).astype(float), np.asarray(data.y)[:600]
     request = methods.Request(q=3, kernel="", cap=1e-3, seed=0)
-    found = methods.learned("nca", request, X, y)
-    assert methods.account(found)["status"] == "over the cap"
+    found = methods.fit_method("nca", request, X, y)
+    assert methods.fit_facts(found)["status"] == "over the cap"
     assert found.model.transform(X).shape == (600, 3)
-    settled = methods.learned("lda", request, X, y)
-    assert methods.account(settled)["status"] == "converged"
+    settled = methods.fit_method("lda", request, X, y)
+    assert methods.fit_facts(settled)["status"] == "converged"
 
 
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.solver])

@@ -37,7 +37,7 @@ from upkeep import (
 from flows.errors import FlowError
 from flows.services import supervisor
 from flows.services.ports import Ports
-from flows.services.records import ProcessRecord, family, recorded, services_folder
+from flows.services.records import ProcessRecord, live_record, service_processes, services_folder
 from flows.services.service import Service, StartupMessages
 from flows.services.status import report_url, running_services
 from flows.services.supervisor import stop_all
@@ -143,7 +143,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
 
 
 def test_what_dies_is_started_again(up: Kept) -> None:
-    before = recorded("reports")
+    before = live_record("reports")
     assert before is not None
     assert before.process is not None
     before.process.kill()
@@ -173,7 +173,7 @@ def test_whatever_is_killed_is_found_or_ended(
         assert second.process.returncode == 0
 
         third = begun("up")
-        wait(lambda: recorded("reports"))
+        wait(lambda: live_record("reports"))
         third.kill()
         assert here("up", "--stop").out.startswith("ended: ")
         third.communicate()
@@ -189,7 +189,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
     process = begun("up")
-    wait(lambda: recorded("dask-scheduler"))
+    wait(lambda: live_record("dask-scheduler"))
     process.send_signal(signal.SIGHUP)
     assert process.communicate()[1] == "ism-dask: interrupted\n"
     assert process.returncode == 130
@@ -258,7 +258,7 @@ def test_ports_in_use(here: Command) -> None:
         assert told[0].endswith(f"the page server takes {free}")
         refused = here("up", "--report-port", port).failed(1)
         assert f"port {port}, asked for the report server, is in use by process" in refused
-        assert family() == []
+        assert service_processes() == []
     again = ports.choose(None, free, "other server")
     assert again not in (port, free)
     with pytest.raises(FlowError, match="in use by another of these services"):
@@ -310,11 +310,11 @@ def _gone(up: Kept) -> None:
 
 def _left() -> tuple[list[psutil.Process], set[str]]:
     """Return the processes that are left of services, and the kinds of their files."""
-    return family(), {path.suffix for path in services_folder().iterdir()}
+    return service_processes(), {path.suffix for path in services_folder().iterdir()}
 
 
 def _another(name: str, pid: int) -> ProcessRecord | None:
-    record = recorded(name)
+    record = live_record(name)
     return record if record and record.pid != pid else None
 
 

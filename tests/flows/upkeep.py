@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.services.records import family
+from flows.services.records import service_processes
 from flows.services.supervisor import stop_all
 
 LOOPBACK = {"127.0.0.1", "::1"}
@@ -34,7 +34,7 @@ class Kept:
 
     @property
     def members(self) -> list[psutil.Process]:
-        return [psutil.Process(self.process.pid), *family()]
+        return [psutil.Process(self.process.pid), *service_processes()]
 
     @property
     def soon(self) -> str:

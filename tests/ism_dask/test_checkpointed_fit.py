@@ -156,7 +156,7 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         def embed(self, solution: Solution) -> Any:
             return _embedding(solution.objective)
 
-        def unhurried(self) -> Any:
+        def without_time_limit(self) -> Any:
             return self
 
     kept: list[Checkpoint] = []

@@ -22,7 +22,7 @@ from ism_dask.engines import (
 from ism_dask.engines.lowrank.base import task_bytes
 from ism_dask.engines.lowrank.error_bound import LargestRemainders
 from ism_dask.engines.lowrank.landmarks import Landmarks
-from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, shape_between
+from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.tile_walk import project_piece
 from ism_dask.gamma.targets import target_dependence
@@ -109,7 +109,7 @@ def test_what_a_kernel_says_of_itself_holds(name):
     assert not (kernel.per_row_width and kernel.slope_is_psd)
     if not kernel.slope_is_psd:  # it is served by tiles
         return
-    shape = shape_between(kernel, Z, Z)
+    shape = unit_slope_between(kernel, Z, Z)
     assert np.linalg.eigvalsh(shape)[0] > -1e-10 * np.abs(shape).max()
     constant, rate = kernel.value_by_slope
     beta = kernel.pairing.beta(*kernel.pairing.operands(Z))
@@ -348,12 +348,12 @@ def test_a_pivoted_factor_leaves_a_positive_rest(kernel):
     before = search.left[:100].sum()
     search.admit(Z[100:])
     landmarks = search.landmarks
-    rest = shape_between(kernel, Z, Z) - landmarks(Z) @ landmarks(Z).T
-    top = np.abs(shape_between(kernel, Z, Z)).max()
+    rest = unit_slope_between(kernel, Z, Z) - landmarks(Z) @ landmarks(Z).T
+    top = np.abs(unit_slope_between(kernel, Z, Z)).max()
     assert np.linalg.eigvalsh(rest)[0] > -1e-9 * top
     np.testing.assert_allclose(np.diag(rest), search.left, atol=1e-9 * top)
     assert search.left[:100].sum() <= before
-    own = shape_between(kernel, landmarks.points, landmarks.points)
+    own = unit_slope_between(kernel, landmarks.points, landmarks.points)
     np.testing.assert_allclose(
         landmarks(landmarks.points) @ landmarks(landmarks.points).T, own, atol=1e-9 * top
     )

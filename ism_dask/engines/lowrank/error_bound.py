@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.pivoted_cholesky import shape_diagonal
+from ism_dask.engines.lowrank.pivoted_cholesky import unit_slope_diagonal
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
@@ -83,7 +83,7 @@ class RemainderMeasure:
         F = self.expansion.factor(Z)
         terms, first = [], 0
         for (_, term), each in zip(self.kernel.terms, self.expansion.maps, strict=True):
-            diagonal = shape_diagonal(term, Z)
+            diagonal = unit_slope_diagonal(term, Z)
             columns = F[:, first : first + each.size]
             rest = np.maximum(diagonal - np.einsum("ij,ij->i", columns, columns), 0.0)
             rows = piece.start + np.arange(len(Z))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
 from ism_dask.engines.lowrank.error_bound import TermRemainder
-from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, shape_diagonal
+from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, unit_slope_diagonal
 from ism_dask.engines.lowrank.row_sums import FeatureMap
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
@@ -89,7 +89,7 @@ class SampledLandmarks(TermFactor):
         self._cholesky = PivotedCholesky(term, Z, seed)
         self._tol, self._sample, self._n_rows = tol, len(Z), n_rows
         self._map: Nystrom | None = None
-        self._trace = float(shape_diagonal(term, Z).sum())
+        self._trace = float(unit_slope_diagonal(term, Z).sum())
         if not math.isfinite(self._trace):
             raise overflow_error()
         self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)

@@ -21,7 +21,7 @@ from ism_dask.engines.lowrank.landmark_selection import ExactFactor, SampledLand
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
 from ism_dask.engines.rounding_error import Maximum
-from ism_dask.engines.tile_walk import QUIET
+from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -85,7 +85,7 @@ class Landmarks(LowRankEngine):
         )
         return EvaluationAtW(W, points, *expanded)
 
-    @QUIET
+    @ignore_overflow
     def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Moments, float]:
         """Return the factored slope, the moments and the bound on the omitted J for projected rows.
 

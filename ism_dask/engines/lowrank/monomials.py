@@ -11,7 +11,7 @@ from ism_dask.engines.base import Problem
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
 from ism_dask.engines.operator import Evaluation
-from ism_dask.engines.tile_walk import QUIET, project_piece
+from ism_dask.engines.tile_walk import ignore_overflow, project_piece
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
@@ -74,7 +74,7 @@ def _moment_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> 
     return moment_sums(Z, expansion.factor(Z), piece.facts[0], gamma)
 
 
-@QUIET
+@ignore_overflow
 def _all_sums(
     piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
 ) -> tuple[Array, Array]:

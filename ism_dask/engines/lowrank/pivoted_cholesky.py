@@ -12,7 +12,7 @@ import scipy.linalg.lapack
 from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
 from ism_dask.kernels import PointwiseKernel
-from ism_dask.kernels.pairing import DISTANCE, HARMLESS, INNER
+from ism_dask.kernels.pairing import DISTANCE, INNER, TOLERATED_ROUNDINGS
 
 # Proposals in a block: enough for matrix products, and few enough that most are accepted.
 _BLOCK = 24
@@ -57,7 +57,7 @@ class Nystrom:
         much as rounding may have removed. That makes F slightly smaller, so that the remainder
         stays positive semi-definite.
         """
-        matrix = shape_between(term, points, points)
+        matrix = unit_slope_between(term, points, points)
         size = float(np.diag(matrix).max(initial=0.0))
         raised = len(points) * entry_roundings(term, points) * _UNIT * size
         for _ in range(_MOST_RAISES):
@@ -111,7 +111,7 @@ class Nystrom:
         """Return F (b, m) for Z (b, q)."""
         if not self.size:
             return np.empty((len(Z), 0))
-        slopes = shape_between(self.term, Z, self.points)
+        slopes = unit_slope_between(self.term, Z, self.points)
         return scipy.linalg.solve_triangular(
             self.triangle, slopes.T, trans="T", overwrite_b=True, check_finite=False
         ).T
@@ -122,18 +122,18 @@ def entry_roundings(term: PointwiseKernel, points: Array) -> float:
     if term.pairing is not DISTANCE:
         return float(term.roundings + _ENTRY_ROUNDINGS)
     cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
-    of_beta = 2.0 * min(HARMLESS, cancelled / term.resolution)
+    of_beta = 2.0 * min(TOLERATED_ROUNDINGS, cancelled / term.resolution)
     return term.roundings + _ENTRY_ROUNDINGS + _STEEPNESS * of_beta
 
 
-def shape_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
+def unit_slope_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
     """Return the unit slopes (a, b) between points `rows` (a, q) and `columns` (b, q)."""
     left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
     beta = term.beta(left, right)
     return term.unit_slope(beta, out=beta)
 
 
-def shape_diagonal(term: PointwiseKernel, Z: Array) -> Array:
+def unit_slope_diagonal(term: PointwiseKernel, Z: Array) -> Array:
     """Return the (b,) unit slopes of each row of Z (b, q) with itself."""
     return term.unit_slope(term.pairing.own(Z))
 
@@ -160,7 +160,7 @@ class PivotedCholesky:
         self._Z = Z
         self._factor = np.empty((len(Z), 0))
         self._pivots: list[int] = []
-        self.left = shape_diagonal(term, Z)
+        self.left = unit_slope_diagonal(term, Z)
         self._floor = _ROUNDING_SHARE * float(self.left.max(initial=0.0))
 
     @property
@@ -186,7 +186,7 @@ class PivotedCholesky:
         first = len(self._Z)
         self._Z = np.concatenate([self._Z, Z])
         self._factor = np.concatenate([self._factor, mapped])
-        own = shape_diagonal(self.term, Z)
+        own = unit_slope_diagonal(self.term, Z)
         self._floor = max(self._floor, _ROUNDING_SHARE * float(own.max(initial=0.0)))
         remainder = own - (mapped**2).sum(axis=1)
         self.left = np.concatenate([self.left, np.maximum(remainder, 0.0)])
@@ -194,7 +194,7 @@ class PivotedCholesky:
 
     def _add_from(self, block: Array) -> bool:
         """Add landmarks from the points with indices `block`; return whether any was accepted."""
-        kernel = shape_between(self.term, self._Z, self._Z[block])
+        kernel = unit_slope_between(self.term, self._Z, self._Z[block])
         columns = kernel - self._factor @ self._factor[block].T
         accepted, triangle = self._accepted(columns[block])
         if not accepted:

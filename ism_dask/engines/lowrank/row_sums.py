@@ -10,7 +10,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.constant import weighted_gram
-from ism_dask.engines.tile_walk import QUIET
+from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
@@ -102,7 +102,7 @@ class Moments:
         """`sum_i U_is F_il z_i`, (r, m, q)."""
         return self.sums[..., 1:-1]
 
-    @QUIET
+    @ignore_overflow
     def objective(self, expansion: FactoredSlope) -> float:
         """Return J, using `f = (a + b beta) f'` for each term."""
         e = expansion
@@ -133,7 +133,7 @@ def moment_columns(Z: Array) -> Array:
     return np.column_stack([np.ones(len(Z)), Z, INNER.own(Z)])
 
 
-@QUIET
+@ignore_overflow
 def moment_sums(Z: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
     """Return the sums of `Moments` (v, m, q + 2) over some rows, with V in place of U."""
     sides = moment_columns(Z)
@@ -148,7 +148,7 @@ def psi_rows(F: Array, facts: Array, gamma: Gamma, coefficients: Array) -> Array
     return out
 
 
-@QUIET
+@ignore_overflow
 def phi_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> tuple[Array, Array | None]:
@@ -173,7 +173,7 @@ def feature_sums(X: Array, F: Array, facts: Array, gamma: Gamma) -> Array:
     return sums
 
 
-@QUIET
+@ignore_overflow
 def gradient_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> Array:
@@ -199,7 +199,7 @@ def phi_from_sums(
     return matrix if gram is None else matrix + gram
 
 
-@QUIET
+@ignore_overflow
 def cross_gram(by_column: Array, expansion: FactoredSlope, gamma: Gamma) -> Array:
     """Return `coupling * X^T Psi X` (d, d), given the `feature_sums` over all rows."""
     mixed = np.tensordot(gamma.mixing.T, by_column, axes=1)
