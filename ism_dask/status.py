@@ -58,7 +58,7 @@ _ENDINGS = {
         "came to where J does not rise any more, though W is not stationary",
         "take a wider kernel, a smaller `engine_tol` or float64 rows",
     ),
-    Status.MAX_ITER: ("did not settle", "raise `max_iter`"),
+    Status.MAX_ITER: ("did not converge", "raise `max_iter`"),
     Status.SWINGS: (
         "swings between two subspaces, each of which leads to the other",
         "take another `n_components`, kernel or width",

@@ -80,6 +80,6 @@ def read_piece(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise DamagedStore(f"{path} is missing", path.name, "it is missing") from error
     if not all(isinstance(record.get(key), dict) for key in ("asked", "result")):
-        defect = "no result that was kept"
+        defect = "no saved result"
         raise DamagedStore(f"{path} is damaged: {defect}.", path.name, defect)
     return record

@@ -30,7 +30,7 @@ def loads(text: str | bytes) -> Any:
     try:
         return json.loads(text, object_hook=_restore_float)
     except (RecursionError, TypeError) as error:
-        raise ValueError(f"no JSON of ours: {error}") from error
+        raise ValueError(f"no JSON of ism-dask: {error}") from error
 
 
 def _restore_float(mapping: dict[str, Any]) -> Any:
@@ -89,7 +89,7 @@ def from_sealed_json(text: str) -> dict[str, Any]:
     try:
         intact = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
     except (RecursionError, StorageError) as error:
-        raise ValueError(f"it is none of ours: {error}") from error
+        raise ValueError(f"ism-dask did not write it: {error}") from error
     if not intact:
         raise ValueError("it has been altered: it does not agree with its own digest")
     return entry

@@ -184,7 +184,7 @@ def run_not_found(name: str) -> RunNotFound:
     """Return the error for a run that is not saved, which suggests runs of similar names."""
     similar = get_close_matches(name, run_names())
     suggestion = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""
-    return RunNotFound(f"no run {name!r} is kept; {suggestion}`ism-dask runs` lists them")
+    return RunNotFound(f"no run {name!r} is saved; {suggestion}`ism-dask runs` lists them")
 
 
 def run_names() -> list[str]:

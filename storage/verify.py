@@ -260,7 +260,7 @@ def _unexpected_entries(folder: Path, expected: Callable[[str], bool]) -> Iterat
     """Yield the visible entries that we never write; hidden ones are locks and work in progress."""
     for path in _visible(folder):
         if not expected(path.name):
-            yield Problem(path, "nothing that is kept has this name")
+            yield Problem(path, "no stored item has this name")
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -28,7 +28,7 @@ def crossval(
     plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
     output: Output,
 ) -> None:
-    """Cross-validate W: how well an RBF support vector machine tells the classes by X W.
+    """Cross-validate W: the accuracy of an RBF support vector machine on X W.
 
     W is fitted to the training rows of each fold alone.
 
@@ -101,7 +101,7 @@ def _show_fit(summary: dict[str, Any], output: Output) -> None:
         output.say(advice)
     if not summary["converged"]:
         output.say(
-            f"not settled: the best W so far was kept. It {text.ending_words(summary['status'])}"
+            f"not converged: the best W so far was saved. It {text.ending_words(summary['status'])}"
         )
     if summary["residual"] > text.LARGE_RESIDUAL:
         output.say(
@@ -153,7 +153,7 @@ def _show_clusters(summary: dict[str, Any], output: Output) -> None:
     if advice := text.components_words(summary):
         output.say(advice)
     if not summary["converged"]:
-        output.say(f"not settled: the best so far was kept. {_cluster_advice(summary)}")
+        output.say(f"not converged: the best so far was saved. {_cluster_advice(summary)}")
     for file in summary["pictures"].values():
         output.say(f"picture {file}")
     output.say(f"saved at {summary['path']}; `ism-dask report {summary['run']}` makes a page of it")
@@ -183,7 +183,7 @@ def tables(
     plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
     output: Output,
 ) -> None:
-    """Measure the paper's tables and figures anew, rivals included, beside what was published.
+    """Measure the paper's tables and figures again, all methods, beside the published values.
 
     Each fold is kept as soon as it is measured: the same command goes on where the last one was
     interrupted. Wine, Cancer and Face take some ten minutes, MNIST hours.
@@ -236,7 +236,7 @@ def resume(
     plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
     output: Output,
 ) -> None:
-    """Go on with a run that was killed, interrupted or failed, from where it was.
+    """Resume a run that was killed, interrupted or failed, from its last checkpoint.
 
     It comes to the same bits as if it had not been cut off. The command that began it, given
     once more, does the same.
@@ -281,4 +281,4 @@ def _nothing_to_resume(name: str) -> str:
     if saved_run_path(name) is not None:
         return f"the run {name!r} is complete; see `ism-dask show {name}`"
     names = ", ".join(lease.run for lease in list_leases())
-    return f"no run {name!r} was cut off; {f'there are {names}' if names else 'none was'}"
+    return f"no run {name!r} was interrupted; {f'there are {names}' if names else 'none was'}"

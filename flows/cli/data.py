@@ -15,7 +15,7 @@ from flows.text import count_noun
 
 
 def datasets(*, output: Output) -> None:
-    """List the data sets that there are, and which of them are stored."""
+    """List all data sets and whether they are stored."""
     from flows.runs.inventory import list_entries  # noqa: PLC0415
 
     entries = list_entries()
@@ -74,7 +74,7 @@ def check(
     *,
     output: Output,
 ) -> None:
-    """Read every file of data sets and runs, and name all that are not as they were written."""
+    """Read every stored file and name those that are damaged."""
     from flows.runs.inventory import check_files  # noqa: PLC0415
     from flows.text import byte_size  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def check(
     if rows:
         output.table(("name", "kind", "files are", "files", "size"), rows, left=3)
     else:
-        output.say("nothing is kept yet; try `ism-dask ingest wine` or `ism-dask fit wine`")
+        output.say("nothing is stored yet; try `ism-dask ingest wine` or `ism-dask fit wine`")
     problems = [problem for each in checked for problem in each.problems]
     for problem in problems:
         output.say(str(problem))

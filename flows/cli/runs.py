@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def runs(*, output: Output) -> None:
-    """List the runs that are kept, the newest first, and those that were cut off.
+    """List the saved runs, newest first, and the interrupted ones.
 
     Damaged ones say what is wrong with them.
     """
@@ -49,7 +49,7 @@ def show(
     *,
     output: Output,
 ) -> None:
-    """Show what is kept of a run: figures, how far to trust them, weights, configuration."""
+    """Show a saved run: figures, how far to trust them, weights, configuration."""
     from flows.reports.files import view_of  # noqa: PLC0415
     from flows.reports.listing import full_record  # noqa: PLC0415
     from flows.reports.summary import key_figures, run_settings, run_subject, trust_figures  # noqa: PLC0415
@@ -118,7 +118,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     output: Output,
 ) -> None:
-    """Write a report of a run: one HTML page with its figures, which needs nothing but itself."""
+    """Write the report of a run: one HTML page with its figures, without other files."""
     from flows.reports.files import write_report  # noqa: PLC0415
 
     path = write_report(name, out)

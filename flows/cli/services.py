@@ -79,7 +79,7 @@ def _stop_services(_: ServiceSettings, output: Output) -> None:
 
     ended = stop_all()
     names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
-    output.say(f"ended: {names}" if ended else "nothing of ours runs")
+    output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
     output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
 
 

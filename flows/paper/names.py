@@ -44,7 +44,7 @@ class Method:
 
 # Parts that a run can measure, with a description of each.
 PARTS = {
-    "table-4": "ISM and its rivals under the gaussian and the polynomial kernel",
+    "table-4": "ISM and the other solvers under the gaussian and the polynomial kernel",
     "table-5": "ISM under other kernels",
     "references": "no reduction, PCA, LDA, NCA, kernel PCA, supervised PCA",
     "features": "accuracy against the number of new features, on MNIST",

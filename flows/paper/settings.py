@@ -46,13 +46,13 @@ class TablesSettings(FlowSettings):
         title="Seconds a cell",
         gt=0,
     )
-    folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
-    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
+    folds: int = setting(10, about="Number of folds.", ge=2)
+    seed: int = setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     run: str = setting(
         "tables",
-        about="Name to keep the run under. What it has measured already is not measured again.",
+        about="Name of the saved run. What it has measured already is not measured again.",
     )
-    force: bool = setting(False, about="Measure all of it anew.", flags=("--force",))
+    force: bool = setting(False, about="Measure everything again.", flags=("--force",))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,7 +47,7 @@ def accuracy(view: View) -> Figure:
         level=(float(mean), f"mean {mean:.4f}"),
         joined=False,
     )
-    return Figure("Accuracy", "The share of held-out rows told right, by fold.", drawn)
+    return Figure("Accuracy", "The share of held-out rows classified correctly, by fold.", drawn)
 
 
 def iteration_figures(view: View) -> list[Figure]:
@@ -95,7 +95,7 @@ def _objective(view: View) -> Figure | None:
     start = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
     summary = f"{start}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
     drawn = plots.line_plot(f"Objective by {unit}: {summary}", values, (unit, "objective J"))
-    return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is kept.", drawn)
+    return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is saved.", drawn)
 
 
 def _changes(view: View) -> Figure | None:
@@ -116,7 +116,7 @@ def _changes(view: View) -> Figure | None:
         level=level,
         logarithmic=True,
     )
-    which = " of the round that was kept" if view.run.kind == "cluster" else ""
+    which = " of the round that was saved" if view.run.kind == "cluster" else ""
     return Figure("Settling", f"The {measure_title}, by iteration{which}.", drawn)
 
 
@@ -132,7 +132,7 @@ def _spectrum(view: View) -> Figure | None:
     caption = (
         "The eigenvalues that were chosen and, pale, the next one: each is half the derivative of "
         "J by the logarithm of the scale of its feature. The wider the gap between them, the "
-        "better these features are told from others."
+        "better these features are separated from others."
     )
     return Figure("Spectrum", caption, drawn)
 

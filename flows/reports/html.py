@@ -133,7 +133,7 @@ def _components(view: View) -> str:
         else "Each new feature is a weighted sum of the standardised old ones. The largest "
         "weights, ranked; blue above zero, orange below."
     )
-    more = f" The first {len(shown)} are shown, {rest} more are kept." if rest else ""
+    more = f" The first {len(shown)} are shown, {rest} more are stored." if rest else ""
     kind = "images" if images else "weights"
     return _section("New features", f"<p>{description}{more}</p>", _figures(shown, kind))
 
@@ -169,7 +169,7 @@ def _definition(fact: Fact) -> str:
 
 
 def _configuration(view: View) -> str:
-    settings = _pairs("What was asked for.", run_settings(view.run))
+    settings = _pairs("Settings.", run_settings(view.run))
     facts = [Fact(name, str(version)) for name, version in view.run.versions.items()]
     versions = _pairs("What it was computed with.", facts)
     return _section("Configuration", f'<div class="columns">{settings}{versions}</div>')

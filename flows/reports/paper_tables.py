@@ -179,8 +179,8 @@ def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
         ("new features", "accuracy"),
     )
     caption = (
-        "The share of 5,000 MNIST images told right by a support vector machine on few new "
-        "features, which were learned from 5,000 others."
+        "The share of 5,000 MNIST images that a support vector machine classifies correctly on few "
+        "new features, which were learned from 5,000 others."
     )
     return [Figure("Accuracy by the number of new features", caption, drawn)]
 

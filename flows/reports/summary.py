@@ -147,7 +147,7 @@ def _convergence(account: Mapping[str, Any]) -> tuple[str, str]:
     if account["converged"]:
         return "yes", "W is stationary, and neither steps nor a look around found a higher J."
     status = account.get("status", "")
-    outcome = "The best W so far was kept."
+    outcome = "The best W so far was saved."
     if status == "converged":
         return "no", f"W did, but the rounds did not. {outcome}"
     return "no", f"It {text.ending_words(status)}. {outcome}"
@@ -160,10 +160,10 @@ def _bound(error: float) -> tuple[str, str]:
             "The engine leaves nothing out: this is a bound on what rounding does to J.",
         )
     if not math.isfinite(error):
-        return "no bound", "The engine approximates, and how far J is off cannot be told."
+        return "no bound", "The engine approximates, and no bound on the error of J is known."
     return (
         f"{error:.1e} at most",
-        "The engine approximates: the true J is within this share of the one that is told.",
+        "The engine approximates: the true J is within this share of the reported one.",
     )
 
 
@@ -256,7 +256,7 @@ def _with_k(metrics: Mapping[str, Any]) -> str:
 def _paper_subject(_metrics: Mapping[str, Any]) -> str:
     return (
         'Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
-        'Reduction" (NeurIPS 2019), measured anew beside what was published'
+        'Reduction" (NeurIPS 2019), measured again beside the published values'
     )
 
 

@@ -190,6 +190,6 @@ def _unknown_name(name: str) -> str:
     matches = get_close_matches(name, [each.name for each in stored_items()])
     hint = f"did you mean {' or '.join(map(repr, matches))}? " if matches else ""
     return (
-        f"neither a data set nor a run {name!r} is kept; {hint}`ism-dask datasets` and `ism-dask "
+        f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and `ism-dask "
         "runs` list them"
     )

@@ -120,7 +120,8 @@ class ResumableRun:
         start = checkpoints.find(identity, progress_note)
         if start is not None:
             which = "".join(f"{name} {value}, " for name, value in piece.items())
-            progress_note(f"going on from {which}{start.progress} (--afresh begins anew)")
+            where = f"{which}{start.progress}"
+            progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
         def keep(checkpoint: Checkpoint) -> None:
             self.hold.check()
@@ -222,7 +223,7 @@ def resumable_run(
         check_name_is_free(run, settings, replaces)
         this = ResumableRun(run, identity, settings.checkpoint, lease)
         if lease.before is not None:
-            progress_note(f"this run was begun before: {lease.before.told}")
+            progress_note(f"this run was started before: {lease.before.told}")
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
             _clear(run)

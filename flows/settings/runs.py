@@ -57,7 +57,7 @@ class Settings(DataSettings):
 
     label: str | None = setting(
         None,
-        about="Which label X W is to depend on (face: identity or pose). Default: its own.",
+        about="The label to explain (face: identity or pose). Default: that of the data set.",
         early=True,
     )
     kernel: str = setting(
@@ -132,11 +132,11 @@ class Settings(DataSettings):
     )
     max_seconds: float | None = setting(
         None,
-        about="Stop a fit after so many seconds, and keep the best W so far.",
+        about="Stop a fit after so many seconds and use the best W so far.",
         title="Seconds at most",
         gt=0,
     )
-    seed: int = setting(0, about="Of everything that is drawn at random.", ge=0, le=2**32 - 1)
+    seed: int = setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = setting(
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
@@ -195,25 +195,23 @@ class SavedRunSettings(Settings):
     """Settings of a flow that saves its result as a run."""
 
     run: str | None = setting(
-        None, about="Name to keep the run under. Default: such as wine-gaussian-q2."
+        None, about="Name of the saved run. Default: such as wine-gaussian-q2."
     )
     force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
     afresh: bool = setting(
         False,
-        about="Begin anew where an earlier run of that name was cut off.",
+        about="Start from the beginning, even if a run of that name can be resumed.",
         flags=("--afresh",),
     )
     checkpoint: float = setting(
         1.0,
-        about="Keep how far a fit is after an iteration, but not more often than every so many "
-        "seconds; 0: after each.",
+        about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
         title="Seconds between checkpoints",
         ge=0,
     )
     stall: float = setting(
         600.0,
-        about="With --scheduler: take a cluster for lost on which no task was done for so many "
-        "seconds.",
+        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
         title="Seconds without a task",
         ge=1,
     )
@@ -250,7 +248,7 @@ class SearchSettings(Settings):
     )
     n_init: int = setting(
         1,
-        about="Starts of a fit: the spectral one, and so many less one drawn at random.",
+        about="Number of starts: the spectral one and n_init - 1 random ones.",
         title="Starts",
         ge=1,
     )
@@ -275,11 +273,11 @@ class CrossvalSettings(SearchSettings, SavedRunSettings):
 
     run: str | None = setting(
         None,
-        about="Name to keep the run under. Default: such as wine-gaussian-q2-crossval, which the "
+        about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
         "next one of that name replaces.",
     )
-    folds: int = setting(10, about="How many parts the rows are dealt into.", ge=2)
-    first: int | None = setting(None, about="Run only the first so many of the folds.", ge=1)
+    folds: int = setting(10, about="Number of folds.", ge=2)
+    first: int | None = setting(None, about="Run only this many folds, from the first.", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -306,8 +304,8 @@ class ClusterSettings(SavedRunSettings):
     # Declared again, because these three have other meanings here, and other help texts.
     label: str | None = setting(
         None,
-        about="Which label has the classes: to count, and for semisupervised to tell some of. "
-        "Default: its own.",
+        about="The label with the classes: they are counted, and semisupervised uses some. "
+        "Default: that of the data set.",
         early=True,
     )
     n_components: int | None = setting(
@@ -319,7 +317,7 @@ class ClusterSettings(SavedRunSettings):
         ge=1,
     )
     run: str | None = setting(
-        None, about="Name to save the run under. Default: such as wine-unsupervised-gaussian-k3."
+        None, about="Name of the saved run. Default: such as wine-unsupervised-gaussian-k3."
     )
     paradigm: str = setting(
         "unsupervised",
@@ -343,7 +341,8 @@ class ClusterSettings(SavedRunSettings):
     )
     scores_share: float | None = setting(
         None,
-        about=f"semisupervised: the share of rows whose class is told. Default: {SCORES_SHARE}.",
+        about="semisupervised: the share of rows whose class the fit uses. "
+        f"Default: {SCORES_SHARE}.",
         gt=0,
         le=1,
     )

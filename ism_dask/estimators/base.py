@@ -143,7 +143,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
             f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
-            f"{self._residual_in_words(solution)}. The best W so far is kept; {status.advice}",
+            f"{self._residual_in_words(solution)}. The best W so far is returned; {status.advice}",
             ConvergenceWarning,
             stacklevel=3,
         )

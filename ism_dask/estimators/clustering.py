@@ -127,9 +127,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if out_of_rounds and not fit_watcher().reports_endings:
             chosen = "best" if guide.comparable else "last"
             warnings.warn(
-                f"{type(self).__name__} did not settle in {self.max_outer} rounds: the "
+                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the "
                 f"eigenvalues of the embedding last changed by {result.rounds[-1].change:.2g}, "
-                f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is kept; raise `max_outer`",
+                f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is returned; raise "
+                "`max_outer`",
                 ConvergenceWarning,
                 stacklevel=3,
             )

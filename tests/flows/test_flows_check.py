@@ -30,7 +30,7 @@ def _filled() -> None:
 
 
 def test_nothing_at_all(here: Command) -> None:
-    assert "nothing is kept yet" in here("check").out
+    assert "nothing is stored yet" in here("check").out
     assert here("check", "--json").answer == {"command": "check", "checked": []}
 
 

@@ -82,7 +82,7 @@ def test_crossval_for_people(here: Command) -> None:
         "mean",
         "sd",
     ]
-    said = "not converged: fold 1, 2, 3 did not settle. Raise --max-iter"
+    said = "not converged: fold 1, 2, 3 did not converge. Raise --max-iter"
     assert said in ended.out
     assert here("crossval", "wine", "--plain", "--first", 1, "--quiet") == Ended(0, "", "")
 
@@ -187,8 +187,8 @@ def test_options_for_a_better_optimum(here: Command) -> None:
 
 def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
     words = ("fit", "wine", "--plain", "--force", "--max-iter", 1)
-    kept = "not settled: the best W so far was kept. It"
-    assert f"{kept} did not settle. Raise --max-iter\n" in here(*words).out
+    kept = "not converged: the best W so far was saved. It"
+    assert f"{kept} did not converge. Raise --max-iter\n" in here(*words).out
     assert "Raise --max-iter\n" in here(*words, "--solver", "stiefel").out
     assert "Raise --max-seconds\n" in here(*words[:-2], "--max-seconds", 1e-9).out
     assert "Leave --tol out to go on until it is\n" in here(*words[:-2], "--tol", 0.01).out
@@ -198,7 +198,7 @@ def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
 def test_advice_for_a_fit_that_swings(here: Command) -> None:
     words = ("cluster", "wine", "--plain", "--paradigm", "alternative")
     told = here(*words, "--tol", 1e-12).out
-    assert "not settled" in told
+    assert "not converged" in told
     assert "swings between two subspaces" in told
     assert "Take another number of --components, kernel or width" in told
 
@@ -336,7 +336,7 @@ def test_a_data_set_without_labels(here: Command) -> None:
 
 def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    assert "no run 'two' is kept" in here("transform", "two", "wine", "-o", out).failed(2)
+    assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
     assert here("fit", "wine", "-q", 2, "--run", "two", "--plain").status == 0
     np.save(tmp_path / "narrow.npy", np.ones((3, 12)))
     huge = np.ones((3, 13))
@@ -360,7 +360,7 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
     shutil.rmtree(model_path("two"))
-    assert "no run 'two' is kept" in here("transform", "two", "wine", "-o", out).failed(2)
+    assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
     assert not out.exists()
 
 

@@ -224,7 +224,7 @@ def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Com
     assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
     assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
     nobody = here("cluster", "wine", *avoiding, "run:nobody").failed(2)
-    assert "no run 'nobody' is kept" in nobody
+    assert "no run 'nobody' is saved" in nobody
 
 
 @pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])
@@ -302,7 +302,7 @@ def test_scores_are_of_a_share_of_each_class() -> None:
     ("options", "advice"),
     [
         (("--max-outer", 1, "--outer-tol", 1e-12), "Raise --max-outer or --outer-tol"),
-        (("--max-iter", 1, "--tol", 1e-12), "W did not settle. Raise --max-iter"),
+        (("--max-iter", 1, "--tol", 1e-12), "W did not converge. Raise --max-iter"),
     ],
 )
 def test_what_has_not_settled_says_what_helps(
@@ -310,14 +310,14 @@ def test_what_has_not_settled_says_what_helps(
 ) -> None:
     ended = here("cluster", "wine", "--plain", *options)
     assert ended.status == 0
-    assert "not settled" in ended.out
+    assert "not converged" in ended.out
     assert advice in ended.out
 
 
 def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
     both = ("--max-outer", 1, "--outer-tol", 1e-12, "--max-iter", 1, "--tol", 1e-12)
     told = here("cluster", "wine", "--plain", *both).out
-    assert "W did not settle. Raise --max-iter. Raise --max-outer or --outer-tol\n" in told
+    assert "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol\n" in told
     assert "3 clusters in 1 round, " in told
 
 

@@ -61,8 +61,8 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
 
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0
-    assert "this run was begun before: process" in resumed.out
-    assert f"going on from {newest.progress}" in resumed.out
+    assert "this run was started before: process" in resumed.out
+    assert f"resuming at {newest.progress}" in resumed.out
     assert "cut: objective" in resumed.out
     whole, cut = load_model("whole"), load_model("cut")
     assert np.array_equal(cut.components, whole.components)
@@ -70,7 +70,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     assert here("runs", "--json").answer["unfinished"] == []
     said = here("resume", "cut", "--plain").failed(2)
     assert "the run 'cut' is complete; see `ism-dask show cut`" in said
-    assert "no run 'cud' was cut off" in here("resume", "cud").failed(2)
+    assert "no run 'cud' was interrupted" in here("resume", "cud").failed(2)
     assert "expected 1 to 128 of the characters" in here("resume", "../cut").failed(2)
 
 
@@ -169,7 +169,7 @@ def test_the_same_command_goes_on_by_itself(
     cut_off(settings, monkeypatch)
     begun, going_on = notes(settings)
     assert "failed: no more" in begun
-    assert going_on == "going on from iteration 4 (--afresh begins anew)"
+    assert going_on == "resuming at iteration 4 (--afresh starts from the beginning)"
 
 
 def test_what_was_kept_for_something_else_is_not_used(
@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
     _, damaged, going_on = notes(settings)
     assert "numbers/c/0" in damaged
     assert "The checkpoint before it is taken" in damaged
-    assert "going on from iteration 3" in going_on
+    assert "resuming at iteration 3" in going_on
 
 
 def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
@@ -339,7 +339,7 @@ def test_a_second_try_goes_on_with_what_was_begun_afresh(
     cut_off(settings, monkeypatch)
     begun, going_on = notes(settings)
     assert "failed: no more" in begun
-    assert "going on from iteration 4" in going_on
+    assert "resuming at iteration 4" in going_on
 
 
 def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:

@@ -199,7 +199,7 @@ def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
     assert "`ism-dask runs`" in here(command, "wine").failed(2)
     assert here("fit", "wine", "--plain", "--run", "wine-2d").status == 0
     told = here(command, "wine-2f").failed(2)
-    assert "no run 'wine-2f' is kept; did you mean 'wine-2d'? `ism-dask runs` lists" in told
+    assert "no run 'wine-2f' is saved; did you mean 'wine-2d'? `ism-dask runs` lists" in told
     assert "did you mean" not in here(command, "qqq").failed(2)
     assert "`run` is '../x'" in here(command, "../x").failed(2)
 

@@ -89,7 +89,7 @@ def test_a_configured_server_is_never_replaced(
 
 @pytest.mark.usefixtures("_own_server")
 def test_nothing_to_stop(here: Command) -> None:
-    assert here("up", "--stop").out == "nothing of ours runs\n"
+    assert here("up", "--stop").out == "no service of ism-dask runs\n"
 
 
 def test_a_stale_record_is_not_another_process() -> None:

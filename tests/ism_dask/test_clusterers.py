@@ -247,7 +247,7 @@ def test_equal_rows_are_told():
 
 
 def test_rounds_that_do_not_settle_are_told():
-    with pytest.warns(ConvergenceWarning, match="did not settle in 1 rounds"):
+    with pytest.warns(ConvergenceWarning, match="did not converge in 1 rounds"):
         model = UnsupervisedIKDR(3, max_outer=1, outer_tol=1e-9).fit(X)
     assert len(model.rounds_) == 1
     assert not model.converged_

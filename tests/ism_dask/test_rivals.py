@@ -247,7 +247,7 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
 
 
 def test_what_a_rival_warns_of_is_what_ends_it():
-    message = r"did not settle in 2 iterations: the residual is 0\.\d+\. .* raise `max_iter`$"
+    message = r"did not converge in 2 iterations: the residual is 0\.\d+\. .* raise `max_iter`$"
     with pytest.warns(ConvergenceWarning, match=message):
         SupervisedIKDR(2, solver="stiefel", max_iter=2).fit(IRIS, SPECIES)
 

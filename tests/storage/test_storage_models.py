@@ -202,7 +202,7 @@ def test_rows_that_do_not_fit_are_refused(X: object, message: str) -> None:
 
 
 def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
-    with pytest.raises(RunNotFound, match="no run 'run' is kept"):
+    with pytest.raises(RunNotFound, match="no run 'run' is saved"):
         load_model("run")
     with pytest.raises(StorageError):
         load_model(make_dataset())
