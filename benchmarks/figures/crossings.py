@@ -25,7 +25,7 @@ class _Case:
 
 
 def crossover() -> Figure:
-    """Sizes at which `landmarks` and `features` overtake `exact`, the basis of the rule of `auto`.
+    """Sizes at which `landmarks` and `monomials` overtake `exact`, the basis of the rule of `auto`.
 
     By rows: one Phi and J, and whole fits, of rows in memory. By monomials: one Phi and J at
     several degrees, against the number of monomials for each row. q = 10 on MNIST (717 columns
@@ -36,7 +36,7 @@ def crossover() -> Figure:
     for case in _cases():
         for engine, kernel in (
             ("landmarks", Gaussian("median")),
-            ("features", Polynomial(degree=3)),
+            ("monomials", Polynomial(degree=3)),
         ):
             case_lines = [_by_rows(case, engine, kernel, n) for n in _SIZES]
             for measure in ("phi", "fit"):
@@ -85,8 +85,8 @@ def _by_degree(case: _Case, degree: int, n: int) -> Figure:
     """Compare the monomials of one degree with the tiles of the exact engine at n rows."""
     kernel = Polynomial(degree=degree)
     problem = problem_of(case.rows.head(n), kernel)
-    phi = phi_seconds(problem, ("features", "exact"), case.q, _REPEATS)
-    line = _line(case, "features", n, phi)
+    phi = phi_seconds(problem, ("monomials", "exact"), case.q, _REPEATS)
+    line = _line(case, "monomials", n, phi)
     return {**line, "degree": degree, "monomials_a_row": kernel.features(case.q).size / n}
 
 

@@ -39,7 +39,7 @@ class _Kind:
 
 
 _KINDS = (
-    _Kind("features", Polynomial(degree=3), 60_000),
+    _Kind("monomials", Polynomial(degree=3), 60_000),
     _Kind("landmarks", Gaussian("median"), 60_000),
     _Kind("exact", Gaussian("median"), 20_000),
 )

@@ -53,7 +53,7 @@ _LINES = (
         )
         for name in OTHER_SOLVERS
     ),
-    Line("ISM, features", "polynomial", True, {**_ISM, "engine": "features"}),
+    Line("ISM, monomials", "polynomial", True, {**_ISM, "engine": "monomials"}),
     Line("ISM, landmarks (gaussian)", "gaussian", True, {**_ISM, "engine": "landmarks"}),
 )
 

@@ -101,7 +101,7 @@ class Settings(DataSettings):
     )
     engine: str = setting(
         "auto",
-        about="closed, features, landmarks, blocks or exact; auto takes the cheapest.",
+        about="closed, monomials, landmarks, blocks or exact; auto takes the cheapest.",
         names=_engine_names,
     )
     engine_tol: float = setting(
@@ -150,6 +150,7 @@ class Settings(DataSettings):
         if self.scheduler is not None:
             registries().cluster_place(self.scheduler)
         _check_choice("solver", self.solver, _solver_names())
+        object.__setattr__(self, "engine", registries().current_name(self.engine))
         _check_choice("engine", self.engine, _engine_names())
         self.build_kernel()
         registries().check_data(self.dataset, self.n_components)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,6 +23,22 @@ ENGINES: dict[str, type[Engine]] = {
 }
 
 
+# Earlier names of engines, which warn for one version.
+_OLD_NAMES = {"features": "monomials"}
+
+
+def current_name(name: str) -> str:
+    """Return the present name of an engine, and warn of an old one."""
+    if name in _OLD_NAMES:
+        warnings.warn(
+            f"the engine {name!r} is now called {_OLD_NAMES[name]!r}; the old name goes with the "
+            "next version",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return _OLD_NAMES.get(name, name)
+
+
 def first_engine(name: str, problem: Problem, q: int) -> Engine:
     """Return the first of the `candidate_engines`."""
     return candidate_engines(name, problem, q)[0]
@@ -34,6 +51,7 @@ def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = Fal
     advised for it. If the solver `climbs`, that is, if it needs steps that raise J, engines whose
     J jumps are excluded.
     """
+    name = current_name(name)
     if check_choice("`engine`", name, ["auto", *ENGINES]) == "auto":
         kinds = [kind for kind in ENGINES.values() if not (climbs and kind.jumps)]
         willing = [kind for kind in kinds if kind.refusal(problem, q) is None]

@@ -40,7 +40,7 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"}, default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     engine_tol : float, default 1e-4
         As in `SupervisedIKDR`, a share of the trace of the kernel. The relative error of the result

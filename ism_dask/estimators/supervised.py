@@ -70,7 +70,7 @@ class SupervisedIKDR(IKDR):
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
         with. They maximise the same J on the same engine, and stop when the residual is small or
         J stalls; they ignore `tol` and `angle_tol`. "grassmann" needs pymanopt.
-    engine : {"auto", "closed", "features", "landmarks", "blocks", "exact"}, default "auto"
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"}, default "auto"
         How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
         that engine declines. "landmarks", which "auto" considers from 4,000 rows up, and "blocks",
         from 10,000 rows up, approximate Phi; the other engines leave nothing out.

@@ -132,7 +132,7 @@ def test_plans_and_workers_are_told():
     with local_cluster(1) as client:
         before = worker_pids(client)
         with recorded_plans(client) as plans:
-            fit(rows, Polynomial(degree=2), 2, engine="features")
+            fit(rows, Polynomial(degree=2), 2, engine="monomials")
         assert restarts(client) == 0
         assert worker_pids(client) == before
     assert plans

@@ -171,8 +171,8 @@ def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
 
 
 def test_an_engine_that_cannot_serve(here: Command) -> None:
-    ended = here("fit", "wine", "--plain", "--engine", "features")
-    assert "`engine`='features' cannot serve this problem" in ended.failed(1)
+    ended = here("fit", "wine", "--plain", "--engine", "monomials")
+    assert "`engine`='monomials' cannot serve this problem" in ended.failed(1)
 
 
 def test_options_for_a_better_optimum(here: Command) -> None:

@@ -56,7 +56,7 @@ FITS = {
     "exact": (supervised(tol=1e-9), WINE, CLASSES),
     "selection": (supervised(kernel="gaussian"), WINE[::3], CLASSES[::3]),
     "landmarks": (supervised(engine="landmarks", tol=1e-6), WINE, CLASSES),
-    "features": (supervised(kernel="polynomial", tol=1e-9), WINE, CLASSES),
+    "monomials": (supervised(kernel="polynomial", tol=1e-9), WINE, CLASSES),
     "closed": (supervised(kernel="linear"), WINE, CLASSES),
     "starts": (supervised(kernel=Polynomial(degree=3), n_init=3), WINE, CLASSES),
     "continuation": (supervised(kernel=Gaussian(sigma=2.0), continuation=True), WINE, CLASSES),

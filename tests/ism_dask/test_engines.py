@@ -9,7 +9,9 @@ import pytest
 from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_wine
 
+from ism_dask import SupervisedIKDR
 from ism_dask.engines import ENGINES, Problem, first_engine
 from ism_dask.engines.tile_walk import phi_stripe, project_piece, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
@@ -167,7 +169,7 @@ def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
         first_engine("closed", _problem("gaussian", "classes"), Q)
     with pytest.raises(
-        ValueError, match="auto, closed, features, landmarks, blocks, exact; got 'fast'"
+        ValueError, match="auto, closed, monomials, landmarks, blocks, exact; got 'fast'"
     ):
         first_engine("fast", _problem("linear", "classes"), Q)
 
@@ -262,3 +264,10 @@ def test_curvature_that_would_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10_000)
     with pytest.raises(MemoryError, match="second derivatives of 37 rows needs"):
         engine.curvature(W, W)
+
+
+def test_the_old_name_of_an_engine_warns_and_serves() -> None:
+    X, y = load_wine(return_X_y=True)
+    with pytest.warns(FutureWarning, match="'features' is now called 'monomials'"):
+        model = SupervisedIKDR(2, kernel=Polynomial(2), engine="features").fit(X[:, :5], y)
+    assert model.engine_ == "monomials"

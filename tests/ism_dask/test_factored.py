@@ -81,7 +81,7 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
     exact = first_engine("exact", Problem.of(cut(X), kernel, known), q)
-    features = first_engine("features", Problem.of(cut(X, rows), kernel, known), q)
+    features = first_engine("monomials", Problem.of(cut(X, rows), kernel, known), q)
     for question in ("phi", "gradient"):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
@@ -395,7 +395,7 @@ def test_a_sum_gives_each_term_what_it_needs():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 250, 699])
-@pytest.mark.parametrize(("engine", "kernel"), [("features", Polynomial(3)), ("landmarks", "sum")])
+@pytest.mark.parametrize(("engine", "kernel"), [("monomials", Polynomial(3)), ("landmarks", "sum")])
 def test_any_chunking_gives_the_same(engine, kernel, rows):
     X, y = _data()
     kernel = KERNEL_CASES.get(kernel, kernel)
@@ -416,9 +416,9 @@ def test_auto_goes_by_the_rule():
     assert first_engine("auto", few, 2).name == "exact"
     assert first_engine("auto", many, 2).name == "landmarks"
     poly = Problem.of(cut(X), Polynomial(3), target_dependence(y))
-    assert first_engine("auto", poly, 2).name == "features"
+    assert first_engine("auto", poly, 2).name == "monomials"
     dense = Problem.of(cut(X), Polynomial(15), target_dependence(y))
-    assert first_engine("auto", dense, 5).name != "features"
+    assert first_engine("auto", dense, 5).name != "monomials"
     local = Problem.of(cut(X), RelativeGaussian(3).resolve(X[:50]), target_dependence(y))
     assert first_engine("auto", local, 2).name == "exact"
 
@@ -426,7 +426,7 @@ def test_auto_goes_by_the_rule():
 def test_engines_that_cannot_serve_say_why():
     X, y = _data(50)
     for engine, kernel, target, reason in (
-        ("features", Gaussian(1.0), "classes", "slope of Gaussian is no finite sum"),
+        ("monomials", Gaussian(1.0), "classes", "slope of Gaussian is no finite sum"),
         ("landmarks", RelativeGaussian(3).resolve(X), "classes", "not positive semi-definite"),
     ):
         known = target_dependence(y if target == "classes" else X[:, 0], target)
@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**5)
     seen = []
     for name, kernel in (
-        ("features", Polynomial(3)),
+        ("monomials", Polynomial(3)),
         ("landmarks", Gaussian(2.0)),
         ("exact", Gaussian(2.0)),
     ):
@@ -457,7 +457,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1200, 150)), rng.integers(0, 150, 1200)
     for budget, engine, note in (
-        (10**9, "features", ""),
+        (10**9, "monomials", ""),
         (4.5 * 10**7, "exact", "features declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
@@ -531,7 +531,7 @@ class Stored:
 def test_workers_give_the_same_bits(tmp_path):
     source = Stored()
     y = (source.read(0, 9000)[:, 5] // 60).astype(int)
-    kernels = {Gaussian("median"): "landmarks", Polynomial(): "features"}
+    kernels = {Gaussian("median"): "landmarks", Polynomial(): "monomials"}
     local = {kernel: SupervisedIKDR(3, kernel=kernel).fit(source, y) for kernel in kernels}
     assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels
     seen = []

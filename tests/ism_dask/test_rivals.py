@@ -135,9 +135,9 @@ def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
 
 
 @pytest.mark.parametrize("name", RIVALS)
-@pytest.mark.parametrize("engine", ["features", "landmarks"])
+@pytest.mark.parametrize("engine", ["monomials", "landmarks"])
 def test_on_engines_of_large_data_it_ends_where_it_does_on_exact(name, engine):
-    kernel = Polynomial(3) if engine == "features" else Gaussian(2.0)
+    kernel = Polynomial(3) if engine == "monomials" else Gaussian(2.0)
     fast, true = _solved(name, _engine(kernel, engine, 40)), _solved(name, _engine(kernel, "exact"))
     assert fast.objective == pytest.approx(true.objective, rel=1e-4)
     assert fast.error < 1e-2

@@ -106,12 +106,12 @@ def test_refining_what_is_at_rest_changes_nothing():
     assert refine_by_newton(engine, rest) is rest
 
 
-@pytest.mark.parametrize("engine", ["features", "landmarks"])
+@pytest.mark.parametrize("engine", ["monomials", "landmarks"])
 def test_refining_serves_engines_of_large_data(engine):
-    kernel = Polynomial(3) if engine == "features" else Gaussian()
+    kernel = Polynomial(3) if engine == "monomials" else Gaussian()
     model = SupervisedIKDR(2, kernel=kernel, engine=engine, refine=True).fit(IRIS, SPECIES)
     assert model.engine_ == engine
-    assert model.residual_ < (1e-6 if engine == "features" else 1e-2)
+    assert model.residual_ < (1e-6 if engine == "monomials" else 1e-2)
 
 
 def test_more_starts_find_more():

@@ -24,7 +24,7 @@ _DENSE = 0.1
 class MonomialEngine(LowRankEngine):
     """O(n m d) time with the m monomials of the projected rows, and exact up to rounding."""
 
-    name = "features"
+    name = "monomials"
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
