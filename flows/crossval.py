@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import crossval_page
-from flows.runs.crossval import MEASURES, FoldResult, cross_fold, resumable_crossval, summarise
+from flows.runs.crossval import MEASURES, FoldResult, current_crossval, resumable_crossval
 from flows.settings.runs import CrossvalSettings
 from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
 
@@ -23,15 +23,15 @@ from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:
+def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:  # noqa: ARG001 - in its name
     """Fit W and the classifier to all folds but one, and score them on that one."""
-    return cross_fold(settings, number)
+    return current_crossval().fold(number)
 
 
 @task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
-def aggregate_step(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
+def aggregate_step(results: Sequence[FoldResult]) -> dict[str, Any]:
     """Average the results of the folds and save them as a run."""
-    return summarise(settings, results)
+    return current_crossval().summarise(results)
 
 
 @flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
@@ -41,11 +41,11 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
     with track_run("crossval", settings) as run:
-        ingest_and_name_run(settings)
-        with resumable_crossval(settings):
+        data = ingest_and_name_run(settings)
+        with resumable_crossval(settings, data):
             with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.numbers]
-            summary = aggregate_step(settings, results)
+            summary = aggregate_step(results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             summary,

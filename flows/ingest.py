@@ -9,10 +9,11 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
-from flows.runs.data import ensure_stored, open_labelled, store
+from flows.runs.data import ensure_stored, label_of, store
 from flows.settings.base import DataSettings, IngestSettings
 from flows.settings.runs import SearchSettings
 from flows.tracking.run import RETRY_OPTIONS, rename_run, run_flow, track_run
+from storage import Dataset
 
 
 @task(
@@ -47,18 +48,18 @@ def run_ingest(settings: IngestSettings) -> dict[str, Any]:
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def ingest_step(settings: DataSettings) -> dict[str, Any]:
-    """Store the data set unless it is stored already; return its numbers of rows and columns."""
-    rows, columns = ensure_stored(settings.dataset, settings.split).X.shape
-    return {"rows": rows, "columns": columns}
+def ingest_step(settings: DataSettings) -> Dataset:
+    """Store the data set unless it is stored already, and return it opened."""
+    return ensure_stored(settings.dataset, settings.split)
 
 
-def ingest_and_name_run(settings: SearchSettings) -> None:
-    """Ingest the data set, then put the number of new features q into the title of the run.
+def ingest_and_name_run(settings: SearchSettings) -> Dataset:
+    """Ingest the data set, put the number of new features q into the title, and return the data.
 
     Unless the settings give q, it follows from the number of classes in the data.
     """
-    ingest_step(settings)
+    data: Dataset = ingest_step(settings)
     if settings.n_components is None:
-        q = open_labelled(settings).components(settings)
+        q = label_of(data, settings).components(settings)
         rename_run(replace(settings, n_components=q).title)
+    return data

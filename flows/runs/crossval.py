@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +16,11 @@ from sklearn.svm import SVC
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare
-from flows.runs.data import Array, LabelledDataset, ensure_stored, fit, open_labelled, read_rows
-from flows.runs.resumable import current_resumable_run, fit_on_cluster, resumable_run
+from flows.runs.data import Array, LabelledDataset, ensure_stored, fit, label_of, read_rows
+from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import figures, versions
 from flows.settings.runs import CrossvalSettings
-from storage import RESULTS, save_results
+from storage import RESULTS, Dataset, save_results
 
 KIND = "crossval"
 # Fields of a `FoldResult` that are averaged over the folds.
@@ -118,17 +119,6 @@ def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPla
     return [FoldPlan(number, *parts) for number, parts in enumerate(splits, start=1)]
 
 
-@contextmanager
-def resumable_crossval(settings: CrossvalSettings) -> Iterator[None]:
-    """Make the folds in the block one resumable run: folds with saved results are not repeated."""
-    labelled = open_labelled(settings)
-    run = _run_name(settings, labelled)
-    # Called for its error: too many folds should fail the run before its first fold.
-    plan_folds(labelled, settings.folds, settings.seed)
-    with resumable_run(run, KIND, settings, labelled.identity, _replaceable_part(settings)):
-        yield
-
-
 def run_fold(
     labelled: LabelledDataset,
     plan: FoldPlan,
@@ -158,54 +148,90 @@ def run_fold(
     )
 
 
-def cross_fold(settings: CrossvalSettings, number: int) -> FoldResult:
-    """Compute one fold of the current resumable run, or load its saved result; report progress."""
-    labelled, this = open_labelled(settings), current_resumable_run()
-    plan = plan_folds(labelled, settings.folds, settings.seed)[number - 1]
-    count = len(settings.numbers)
-    part = ProgressShare((number - 1) / count, number / count, f"fold {number} of {settings.folds}")
-    part.report(0.0)
+@dataclass(frozen=True, eq=False)
+class Crossval:
+    """A cross-validation that runs: its data set is opened, and its folds are dealt, once.
 
-    fold = partial(run_fold, labelled, plan, settings, part)
+    Attributes
+    ----------
+    settings : CrossvalSettings
+    labelled : LabelledDataset
+    plans : list of FoldPlan
+    run : ResumableRun
+    """
 
-    def work() -> dict[str, Any]:
-        return asdict(fit_on_cluster(settings, this, fold, fold=number))
+    settings: CrossvalSettings
+    labelled: LabelledDataset
+    plans: list[FoldPlan]
+    run: ResumableRun
 
-    result = FoldResult(**this.piece("fold", number, work))
-    part.report(1.0, f"accuracy {result.accuracy:.3f}")
-    return result
+    def fold(self, number: int) -> FoldResult:
+        """Compute a fold, counted from 1, or load its saved result; report progress."""
+        settings, count = self.settings, len(self.settings.numbers)
+        title = f"fold {number} of {settings.folds}"
+        part = ProgressShare((number - 1) / count, number / count, title)
+        part.report(0.0)
+        fold = partial(run_fold, self.labelled, self.plans[number - 1], settings, part)
+
+        def work() -> dict[str, Any]:
+            return asdict(fit_on_cluster(settings, self.run, fold, fold=number))
+
+        result = FoldResult(**self.run.piece("fold", number, work))
+        part.report(1.0, f"accuracy {result.accuracy:.3f}")
+        return result
+
+    def summarise(self, results: Sequence[FoldResult]) -> dict[str, Any]:
+        """Save the results of all folds as a run, and return its summary as plain JSON."""
+        self.run.hold.check()
+        summary = {
+            **self.labelled.facts(self.settings),
+            "folds": self.settings.folds,
+            "results": [asdict(result) for result in results],
+            **asdict(Summary.of(results)),
+        }
+        path = save_results(
+            self.run.run,
+            KIND,
+            config=self.settings.to_json(),
+            metrics=figures(summary),
+            versions=versions(),
+        )
+        return {"command": KIND, "run": self.run.run, "path": str(path), **summary}
 
 
-def summarise(settings: CrossvalSettings, results: Sequence[FoldResult]) -> dict[str, Any]:
-    """Save the results of all folds as a run, and return its summary as plain JSON."""
-    labelled = open_labelled(settings)
-    run = _run_name(settings, labelled)
-    current_resumable_run().hold.check()
-    summary = {
-        **labelled.facts(settings),
-        "folds": settings.folds,
-        "results": [asdict(result) for result in results],
-        **asdict(Summary.of(results)),
-    }
-    path = save_results(
-        run, KIND, config=settings.to_json(), metrics=figures(summary), versions=versions()
-    )
-    return {"command": KIND, "run": run, "path": str(path), **summary}
+_CURRENT: ContextVar[Crossval | None] = ContextVar("crossval", default=None)
+
+
+@contextmanager
+def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Crossval]:
+    """Make the folds in the block one resumable run: folds with saved results are not repeated."""
+    labelled = label_of(data, settings)
+    # Before the lease: too many folds should fail the run before its first fold.
+    plans = plan_folds(labelled, settings.folds, settings.seed)
+    name = settings.run or f"{labelled.default_name(settings)}-crossval"
+    # Earlier results under a default name are replaced without `--force`.
+    replaceable = RESULTS if settings.run is None else ""
+    with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
+        crossval = Crossval(settings, labelled, plans, run)
+        token = _CURRENT.set(crossval)
+        try:
+            yield crossval
+        finally:
+            _CURRENT.reset(token)
+
+
+def current_crossval() -> Crossval:
+    """Return the `Crossval` of the block around; raise LookupError outside of one."""
+    crossval = _CURRENT.get()
+    if crossval is None:
+        raise LookupError("a fold was requested outside of a cross-validation")
+    return crossval
 
 
 def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
     """Run the whole command `crossval` without Prefect, ingestion included."""
-    ensure_stored(settings.dataset, settings.split)
-    with resumable_crossval(settings):
+    data = ensure_stored(settings.dataset, settings.split)
+    with resumable_crossval(settings, data) as crossval:
         with joined_cluster(settings.scheduler):
-            results = [cross_fold(settings, number) for number in settings.numbers]
-        return summarise(settings, results)
-
-
-def _run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
-    return settings.run or f"{labelled.default_name(settings)}-crossval"
-
-
-def _replaceable_part(settings: CrossvalSettings) -> str:
-    """Return what a run may replace without `--force`: earlier results under a default name."""
-    return RESULTS if settings.run is None else ""
+            results = [crossval.fold(number) for number in settings.numbers]
+        return crossval.summarise(results)

@@ -209,7 +209,11 @@ def ensure_stored(
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:
     """Open the data set of a run with the label that its settings name."""
-    data = open_dataset(settings.dataset, settings.split)
+    return label_of(open_dataset(settings.dataset, settings.split), settings)
+
+
+def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
+    """Return the data set of a run with the label that its settings name."""
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
     labelled = label_named(data, settings.label)

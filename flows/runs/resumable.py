@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -197,9 +196,6 @@ class CheckpointThrottle:
             self._last = time.monotonic()
 
 
-_CURRENT: ContextVar[ResumableRun | None] = ContextVar("undertaking", default=None)
-
-
 @contextmanager
 def resumable_run(
     run: str, kind: str, settings: SavedRunSettings, known: Mapping[str, Any], replaces: str = ""
@@ -227,21 +223,9 @@ def resumable_run(
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
             _clear(run)
-        token = _CURRENT.set(this)
-        try:
-            yield this
-        finally:
-            _CURRENT.reset(token)
+        yield this
         lease.check()
         _clear(run)
-
-
-def current_resumable_run() -> ResumableRun:
-    """Return the `ResumableRun` of the block around; raise LookupError outside of one."""
-    this = _CURRENT.get()
-    if this is None:
-        raise LookupError("a step of a run was asked for where no run is under way")
-    return this
 
 
 def _can_resume(run: str) -> bool:

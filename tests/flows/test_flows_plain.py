@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
+import flows.runs.crossval
 import flows.runs.data
+import storage.dataset
 from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import progress_link, report_progress, watch_progress
-from flows.runs.crossval import cross_fold, crossval_plain, plan_folds, resumable_crossval
+from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
 from flows.runs.data import RowSubset, ensure_stored, open_labelled
 from flows.runs.fit import fit_plain, top_loadings
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -54,8 +57,8 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    with resumable_crossval(WINE):
-        assert cross_fold(WINE, 1).cost == pytest.approx(-model.objective_, rel=1e-12)
+    with resumable_crossval(WINE, labelled.data) as crossval:
+        assert crossval.fold(1).cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)
@@ -67,6 +70,23 @@ def test_the_seed_deals_the_folds() -> None:
     first, again, other = (plan_folds(labelled, WINE.folds, seed)[0].test for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ensure_stored("wine", None)
+    calls: list[str] = []
+    for module, name in ((storage.dataset, "_assemble"), (flows.runs.crossval, "plan_folds")):
+        function = getattr(module, name)
+
+        def counted(*given: Any, name: str = name, function: Any = function) -> Any:
+            calls.append(name)
+            return function(*given)
+
+        monkeypatch.setattr(module, name, counted)
+    crossval_plain(PLAIN)
+    assert sorted(calls) == ["_assemble", "plan_folds"]
 
 
 def test_only_the_first_folds() -> None:
