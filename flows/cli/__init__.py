@@ -1,5 +1,5 @@
 """The command line. Commands import what they need only when they run, so that `--help` is fast."""
 
-from flows.cli.app import app, main
+from flows.cli.app import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
