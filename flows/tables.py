@@ -15,10 +15,10 @@ from flows.reports.markdown import tables_page
 from flows.tracking.run import run_flow, track_run
 
 
-@task(name="strand", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
-def series_step(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
+@task(name="series", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
+def series_step(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure what is still missing of one table cell or one line of a figure."""
-    return measure_series(strand, settings, part)
+    return measure_series(series, settings, part)
 
 
 @flow(name="tables", flow_run_name="{settings.title}", persist_result=False)

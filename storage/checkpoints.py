@@ -53,7 +53,7 @@ class Checkpoints:
         """Return the checkpoints in the folder of a run, whether or not there are any."""
         return cls(resolve_under(run_folder(name), CHECKPOINTS))
 
-    def keep(self, asked: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+    def keep(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
         """Save a checkpoint with the request that it belongs to; remove all but the newest three.
 
         Raises
@@ -62,7 +62,7 @@ class Checkpoints:
             If it could not be written. Earlier checkpoints stay as they were.
         """
         record, numbers = checkpoint_to_json(checkpoint)
-        text = dumps({"asked": asked, "checkpoint": record})
+        text = dumps({"asked": request, "checkpoint": record})
         number = max([*self.numbers, self._pointed_or_none() or 0], default=0) + 1
 
         def fill(group: zarr.Group) -> str:
@@ -76,7 +76,7 @@ class Checkpoints:
             remove_folder(self.path(old))
 
     def find(
-        self, asked: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+        self, request: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
     ) -> Checkpoint | None:
         """Return the newest undamaged checkpoint of an equal request, or None.
 
@@ -89,7 +89,7 @@ class Checkpoints:
                 tell(f"{error} The checkpoint before it is taken")
                 continue
             # Compared as JSON, from which tuples come back as lists.
-            if dumps(request) == dumps(asked):
+            if dumps(request) == dumps(request):
                 return checkpoint
         return None
 

@@ -20,7 +20,7 @@ LEDGER = "ledger"
 class PieceStore:
     """The saved partial results (the ledger) of one run.
 
-    Each result is stored with the request that it answers, the mapping `asked`. `find` returns it
+    Each result is stored with the request that it answers, the mapping `request`. `find` returns it
     for an equal request only.
 
     Attributes
@@ -36,15 +36,15 @@ class PieceStore:
         """Return the ledger in the folder of a run, whether or not the run is saved already."""
         return cls(resolve_under(run_folder(name), LEDGER))
 
-    def keep(self, piece: str, asked: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    def keep(self, piece: str, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Save the result of a piece atomically, replacing an earlier one."""
-        text = to_sealed_json({"asked": asked, "result": result})
+        text = to_sealed_json({"asked": request, "result": result})
         with workspace(self._path(piece)) as work:
             with explain_os_errors(self._path(piece)):
                 write_synced(work.payload, text)
             work.publish()
 
-    def find(self, piece: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    def find(self, piece: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the saved result of a piece, or None if there is none for this request.
 
         Raises
@@ -57,7 +57,7 @@ class PieceStore:
             return None
         record = read_piece(path)
         # Compared as JSON, from which tuples come back as lists.
-        same = dumps(record["asked"]) == dumps(asked)
+        same = dumps(record["asked"]) == dumps(request)
         return dict(record["result"]) if same else None
 
     @property

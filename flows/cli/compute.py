@@ -249,7 +249,7 @@ def resume(
     if lease is None or lease.kind not in _RESUMABLE:
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
-        raise FlowError(f"{lease.told}: there is nothing to resume")
+        raise FlowError(f"{lease.description}: there is nothing to resume")
     kind, run = _RESUMABLE[lease.kind]
     run(_lease_settings(kind, lease, scheduler), output, plain=plain)
 

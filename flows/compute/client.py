@@ -109,11 +109,11 @@ def sample_workers(client: Any) -> list[str]:
 
 
 def on_workers(
-    client: Any, asked: list[str], function: Callable[..., Any], *arguments: str
+    client: Any, addresses: list[str], function: Callable[..., Any], *arguments: str
 ) -> dict[str, Any]:
-    """Run `function` on the workers at `asked`; return its result, or its error, by address."""
+    """Run `function` on the workers at `addresses`; return its result, or its error, by address."""
     answers: dict[str, Any] = _run_with_timeout(
-        client, lambda: client.run(function, *arguments, workers=asked, on_error="return")
+        client, lambda: client.run(function, *arguments, workers=addresses, on_error="return")
     )
     return answers
 
@@ -132,11 +132,11 @@ def on_scheduler(client: Any, function: Callable[..., Any], *arguments: str) -> 
 def _run_with_timeout(client: Any, call: Callable[[], Any]) -> Any:
     """Return the result of `call`, or raise FlowError in time; Dask would wait for ever."""
 
-    async def asked() -> Any:
+    async def call_in_time() -> Any:
         return await asyncio.wait_for(call(), _ANSWER_SECONDS)
 
     try:
-        return client.sync(asked)
+        return client.sync(call_in_time)
     except TimeoutError as error:
         raise FlowError(
             f"the Dask cluster at {client.scheduler.address} does not answer within "

@@ -242,16 +242,16 @@ def watch_health(
 def state_of(client: EndableClient) -> dict[str, Any]:
     """Return the state of the scheduler and of each worker, as far as they answer."""
 
-    async def told(call: Any) -> Any:
+    async def answered(call: Any) -> Any:
         try:
             return await asyncio.wait_for(call, _STATE_SECONDS)
         except Exception as error:
             return f"no answer: {type(error).__name__} {error}"
 
     async def all_told() -> dict[str, Any]:
-        scheduler = await told(client._run_on_scheduler(state_of_scheduler))
+        scheduler = await answered(client._run_on_scheduler(state_of_scheduler))
         addresses = list(scheduler["workers"]) if isinstance(scheduler, dict) else []
-        calls = [told(client._run(state_of_worker, workers=[each])) for each in addresses]
+        calls = [answered(client._run(state_of_worker, workers=[each])) for each in addresses]
         workers = dict(zip(addresses, await asyncio.gather(*calls), strict=True))
         return {"scheduler": scheduler, "workers": workers}
 

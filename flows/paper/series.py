@@ -109,29 +109,29 @@ class SeriesResult:
     problem: str = ""
 
 
-def measure_series(strand: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
+def measure_series(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure the steps of a series that have no stored result yet, and return all results."""
     results: list[Result] = []
     problem = ""
     try:
-        results.extend(_StoredSteps(strand, settings).all(part))
+        results.extend(_StoredSteps(series, settings).all(part))
     except _SeriesFailed as error:
         # An error in one series must not end the others.
         problem = str(error)
-        progress_note(f"{strand.title}: {problem}")
-    return SeriesResult(strand.part, strand.subject, results, len(strand.steps), problem)
+        progress_note(f"{series.title}: {problem}")
+    return SeriesResult(series.part, series.subject, results, len(series.steps), problem)
 
 
-def read_measured(strand: Series, settings: TablesSettings) -> SeriesResult | None:
+def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
     """Return the results of a series that earlier runs stored, None if there are none."""
-    if not dataset_path(*strand.source).exists():
+    if not dataset_path(*series.source).exists():
         return None
     try:
-        results = list(_StoredSteps(strand, settings).known())
+        results = list(_StoredSteps(series, settings).known())
     except _SeriesFailed:
         return None
     return (
-        SeriesResult(strand.part, strand.subject, results, len(strand.steps)) if results else None
+        SeriesResult(series.part, series.subject, results, len(series.steps)) if results else None
     )
 
 
@@ -154,13 +154,13 @@ def _series_errors() -> Iterator[None]:
 class _StoredSteps:
     """The steps of a series and their stored results."""
 
-    def __init__(self, strand: Series, settings: TablesSettings) -> None:
-        self._series, self._settings = strand, settings
+    def __init__(self, series: Series, settings: TablesSettings) -> None:
+        self._series, self._settings = series, settings
         self._store = PieceStore.of_run(settings.run)
         with _series_errors():
-            data = ensure_stored(*strand.source)
+            data = ensure_stored(*series.source)
         versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
-        self._conditions = {**settings.asked, **versions}
+        self._conditions = {**settings.result_settings, **versions}
 
     def all(self, part: ProgressShare) -> Iterator[Result]:
         """Yield all results, measuring those that are not stored, until the series ends.

@@ -90,7 +90,7 @@ class TablesSettings(FlowSettings):
         return self._chosen("methods", METHODS)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """The settings that results depend on."""
         settings = self.to_json()
         return {

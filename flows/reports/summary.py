@@ -234,12 +234,12 @@ def _accuracy(metrics: Mapping[str, Any]) -> str:
 
 
 def _data_subject(title: str) -> Callable[[Mapping[str, Any]], str]:
-    def subject(told: Mapping[str, Any]) -> str:
-        split = told.get("split")
-        data = told["dataset"] if split in (None, "all") else f"{told['dataset']} ({split})"
+    def subject(metrics: Mapping[str, Any]) -> str:
+        split = metrics.get("split")
+        data = metrics["dataset"] if split in (None, "all") else f"{metrics['dataset']} ({split})"
         return (
-            f"{title} {data}: {told['rows']:,} rows, {told['columns']:,} columns, "
-            f"{told['kernel']} kernel, q = {told['n_components']}"
+            f"{title} {data}: {metrics['rows']:,} rows, {metrics['columns']:,} columns, "
+            f"{metrics['kernel']} kernel, q = {metrics['n_components']}"
         )
 
     return subject

@@ -182,7 +182,7 @@ class Crossval:
 
     def summarise(self, results: Sequence[FoldResult]) -> dict[str, Any]:
         """Save the results of all folds as a run, and return its summary as plain JSON."""
-        self.run.hold.check()
+        self.run.lease.check()
         summary = {
             **self.labelled.facts(self.settings),
             "folds": self.settings.folds,

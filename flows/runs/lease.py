@@ -96,7 +96,7 @@ class Lease:
         return time.time() - self.renewed < _EXPIRES_AFTER
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """A description for people: which process computes the run, or how it ended."""
         process = f"process {self.pid} on {self.host}"
         if self.held:
@@ -138,7 +138,7 @@ def unfinished_entry(lease: Lease) -> dict[str, Any]:
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
     progress = "" if newest is None else f", kept as far as {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
-    return {**facts, "told": f"{lease.kind}, {lease.told}{progress}{advice}"}
+    return {**facts, "told": f"{lease.kind}, {lease.description}{progress}{advice}"}
 
 
 class HeldLease:
@@ -147,12 +147,12 @@ class HeldLease:
     Parameters
     ----------
     lease : Lease
-    before : Lease or None
+    previous : Lease or None
         The lease that an earlier process left behind, if it ended without a result.
     """
 
     def __init__(self, lease: Lease, before: Lease | None) -> None:
-        self._lease, self.before = lease, before
+        self._lease, self.previous = lease, before
 
     def check(self) -> None:
         """Raise FlowError if another process has taken the lease over, or it is gone.
@@ -161,7 +161,7 @@ class HeldLease:
         """
         if not self._is_ours():
             now = find_lease(self._lease.run)
-            owner = "its lease is gone" if now is None else now.told
+            owner = "its lease is gone" if now is None else now.description
             raise FlowError(
                 f"the run {self._lease.run!r} was taken from this process, which had not been "
                 f"heard of for a while: {owner}. Nothing of this process is kept any more"
@@ -186,7 +186,7 @@ class HeldLease:
     @property
     def is_retry(self) -> bool:
         """Whether this process had the lease before, with the same settings, and now retries."""
-        before, now = self.before, self._lease
+        before, now = self.previous, self._lease
         return before is not None and (before.holder, before.settings) == (now.holder, now.settings)
 
     def _is_ours(self) -> bool:
@@ -277,7 +277,7 @@ def _acquire(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
 def _refuse_held(run: str, lease: Lease | None) -> None:
     if lease is not None and lease.held:
         raise FlowError(
-            f"the run {run!r} is being computed: {lease.told}, last heard of "
+            f"the run {run!r} is being computed: {lease.description}, last heard of "
             f"{count_noun(round(time.time() - lease.renewed), 'second')} ago; wait for it, end "
             "that process, or choose another name with --run"
         )

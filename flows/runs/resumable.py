@@ -94,18 +94,18 @@ class ResumableRun:
     Attributes
     ----------
     run : str
-    asked : Mapping
+    identity : Mapping
         All that decides the result of the run, in plain JSON: settings, digests of data, version.
         Checkpoints and results that were saved under other values are not used.
-    every : float
+    checkpoint_interval : float
         Least number of seconds between two checkpoints of a fit.
-    hold : HeldLease
+    lease : HeldLease
     """
 
     run: str
-    asked: Mapping[str, Any]
-    every: float
-    hold: HeldLease
+    identity: Mapping[str, Any]
+    checkpoint_interval: float
+    lease: HeldLease
 
     @contextmanager
     def fit(self, **piece: Any) -> Iterator[CheckpointThrottle]:
@@ -114,7 +114,7 @@ class ResumableRun:
         `piece` tells the fits of the run apart if there are several, such as `fold=3`. Yields the
         object that saves the checkpoints.
         """
-        identity = {**self.asked, **piece}
+        identity = {**self.identity, **piece}
         checkpoints = Checkpoints.of_run(self.run)
         start = checkpoints.find(identity, progress_note)
         if start is not None:
@@ -123,10 +123,10 @@ class ResumableRun:
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
         def keep(checkpoint: Checkpoint) -> None:
-            self.hold.check()
+            self.lease.check()
             checkpoints.keep(identity, checkpoint)
 
-        throttle = CheckpointThrottle(keep, self.every)
+        throttle = CheckpointThrottle(keep, self.checkpoint_interval)
         try:
             with saving_checkpoints(CheckpointedFit(start, throttle.take)):
                 yield throttle
@@ -134,11 +134,11 @@ class ResumableRun:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
             throttle.flush_after_error()
             raise
-        self.hold.check()
+        self.lease.check()
 
     def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
         """Return the saved result of a part of the run, or compute it by `work` and save it."""
-        store, identity = PieceStore.of_run(self.run), {**self.asked, name: number}
+        store, identity = PieceStore.of_run(self.run), {**self.identity, name: number}
         result = None
         try:
             result = store.find(f"{name}-{number}", identity)
@@ -146,7 +146,7 @@ class ResumableRun:
             progress_note(f"{error}: it is computed again")
         if result is None:
             result = dict(work())
-            self.hold.check()
+            self.lease.check()
             store.keep(f"{name}-{number}", identity, result)
         return result
 
@@ -158,7 +158,7 @@ class CheckpointThrottle:
     ----------
     keep : callable
         Writes a checkpoint.
-    every : float
+    checkpoint_interval : float
         Least number of seconds between two checkpoints.
 
     Attributes
@@ -218,8 +218,8 @@ def resumable_run(
         # Another process may have held the lease until now, and saved its result.
         check_name_is_free(run, settings, replaces)
         this = ResumableRun(run, identity, settings.checkpoint, lease)
-        if lease.before is not None:
-            progress_note(f"this run was started before: {lease.before.told}")
+        if lease.previous is not None:
+            progress_note(f"this run was started before: {lease.previous.description}")
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
             _clear(run)

@@ -31,16 +31,16 @@ class Ports:
     tell: Callable[[str], None]
     given: set[int] = field(default_factory=set)
 
-    def choose(self, asked: int | None, usual: int, title: str) -> int:
-        """Return the port `asked`, or the default port, or any free port if that is in use.
+    def choose(self, requested: int | None, usual: int, title: str) -> int:
+        """Return the port `requested`, or the default port, or any free port if that is in use.
 
-        Raise FlowError if the port `asked` is in use.
+        Raise FlowError if the port `requested` is in use.
         """
-        port = self._free_port(asked or usual)
-        if port is None and asked:
+        port = self._free_port(requested or usual)
+        if port is None and requested:
             raise FlowError(
-                f"port {asked}, asked for the {title}, is in use by {self._port_user(asked)}; end "
-                "that, or choose another port"
+                f"port {requested}, asked for the {title}, is in use by "
+                f"{self._port_user(requested)}; end that, or choose another port"
             )
         if port is None:
             port = self._free_port(0)

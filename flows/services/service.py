@@ -114,15 +114,15 @@ class StartupMessages:
     waiting: Callable[[Sequence[ProcessRecord]], AbstractContextManager[object]]
 
 
-def ensure_running(asked: Sequence[Service], telling: StartupMessages) -> list[Service]:
+def ensure_running(services: Sequence[Service], telling: StartupMessages) -> list[Service]:
     """Start those services that do not run, all at once; return all of them, ready."""
     ports = Ports(telling.tell)
     with explain_os_errors(services_folder()), ExitStack() as locks:
         services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        for service in asked:
+        for service in services:
             locks.enter_context(lock_file(log_path(service.name)))
-        running = [_running_service(service) for service in asked]
-        complete = [old or new.settled(ports) for old, new in zip(running, asked, strict=True)]
+        running = [_running_service(service) for service in services]
+        complete = [old or new.settled(ports) for old, new in zip(running, services, strict=True)]
         if None in running:
             _start_all(
                 [new for new, old in zip(complete, running, strict=True) if old is None],

@@ -40,7 +40,7 @@ class RunOutcome:
 
     Attributes
     ----------
-    slip : RunReceipt or None
+    receipt : RunReceipt or None
         The receipt with what the server does not know yet.
     summary : dict or None
         The summary that the flow returns.
@@ -48,7 +48,7 @@ class RunOutcome:
         The error that the flow raises.
     """
 
-    slip: RunReceipt | None = None
+    receipt: RunReceipt | None = None
     summary: dict[str, Any] | None = None
     error: Exception | None = None
 
@@ -75,7 +75,7 @@ class TrackedRun:
     ----------
     key : str
         Prefix of the keys of its artifacts.
-    slip : RunReceipt
+    receipt : RunReceipt
         Its receipt on this machine.
     follower : LiveRun
         The thread that shows its progress.
@@ -83,8 +83,10 @@ class TrackedRun:
         Object that takes its outcome.
     """
 
-    def __init__(self, key: str, slip: RunReceipt, follower: LiveRun, outcome: RunOutcome) -> None:
-        self._key, self._receipt, self._follower, self._outcome = key, slip, follower, outcome
+    def __init__(
+        self, key: str, receipt: RunReceipt, follower: LiveRun, outcome: RunOutcome
+    ) -> None:
+        self._key, self._receipt, self._follower, self._outcome = key, receipt, follower, outcome
 
     def links(self, summary: dict[str, Any]) -> dict[str, str]:
         """Return links to the report, the folder and the dashboard of a saved run, by title."""
@@ -106,8 +108,8 @@ class TrackedRun:
     def finished(self, summary: dict[str, Any], *pages: ArtifactPage) -> dict[str, Any]:
         """Send the artifacts to the server; return the summary with the id and page of the run."""
         self._outcome.summary = {**summary, "flow_run": current_run()}
-        self._outcome.slip = self._save_receipt(StateType.COMPLETED, "", *pages)
-        self._outcome.slip = _send_pages(self._outcome.slip)
+        self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
+        self._outcome.receipt = _send_pages(self._outcome.receipt)
         return self._outcome.summary
 
     def failed(self, error: Exception) -> None:
@@ -115,7 +117,7 @@ class TrackedRun:
         self._outcome.error = error
         message = without_password(f"{type(error).__name__}: {error}")
         with suppress(StorageError):  # if the disk is full, `error` says so itself
-            self._outcome.slip = self._save_receipt(StateType.FAILED, message)
+            self._outcome.receipt = self._save_receipt(StateType.FAILED, message)
         with suppress(ServerUnreachable), prefect_client() as client:
             client.hello()
             return
@@ -128,7 +130,7 @@ class TrackedRun:
         how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
         self._outcome.error = Interrupted(how)
         with suppress(StorageError):
-            self._outcome.slip = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
+            self._outcome.receipt = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
         _send_outcome(self._outcome)
         raise Abort(how)
 
@@ -234,21 +236,21 @@ def _send_pages(receipt: RunReceipt) -> RunReceipt:
 
 def _send_outcome(outcome: RunOutcome) -> None:
     """Send the server what it does not know yet of a run that Prefect no longer reports."""
-    if outcome.slip is None:
+    if outcome.receipt is None:
         return
     try:
-        outcome.slip.hand_pages().tell_end()
+        outcome.receipt.hand_pages().tell_end()
     except ServerUnreachable as away:
         progress_note(
             f"{away}: the next command that finds it there tells it how this run has ended"
         )
         skip_exit_handlers()
-    outcome.slip = None
+    outcome.receipt = None
 
 
 def _drop_receipt(outcome: RunOutcome) -> None:
-    if outcome.slip is not None:
-        outcome.slip.drop()
+    if outcome.receipt is not None:
+        outcome.receipt.drop()
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:

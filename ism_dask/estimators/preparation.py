@@ -86,7 +86,7 @@ class Prepared:
         The (n, r) rows.
     affine : Standardisation
         Which of the d columns the rows use, and how they are standardised.
-    basis : (kept, r) array or None
+    basis : (varying, r) array or None
         Orthonormal basis of the row space, if the rows are coordinates in it.
     origin : (d,) array
         The zero of these rows, in features standardised by `mean_` and `scale_`.
@@ -108,15 +108,15 @@ class Prepared:
     @property
     def n_constant(self) -> int:
         """Number of directions of the feature space in which the rows are constant."""
-        return len(self.affine.kept) - self.n_varying
+        return len(self.affine.varying) - self.n_varying
 
     def lift(self, directions: Array) -> Array:
         """Return (k, r + s) directions in terms of the original features (k, d)."""
         varying, constant = np.split(directions, [self.n_varying], axis=1)
         if self.whitening is not None:
             varying = varying @ self.whitening.T
-        lifted = np.zeros((len(directions), len(self.affine.kept)))
-        lifted[:, self.affine.kept] = varying if self.basis is None else varying @ self.basis.T
+        lifted = np.zeros((len(directions), len(self.affine.varying)))
+        lifted[:, self.affine.varying] = varying if self.basis is None else varying @ self.basis.T
         if constant.any():
             lifted += constant @ self._constant_directions(constant.shape[1]).T
         return lifted
@@ -130,12 +130,12 @@ class Prepared:
 
     def lower_rows(self, rows: Array) -> Array:
         """Return standardised rows (k, d) of the user's features as rows (k, r) of this space."""
-        if rows.shape[1] != len(self.affine.kept):
+        if rows.shape[1] != len(self.affine.varying):
             raise ValueError(
                 f"the kernel keeps rows of {rows.shape[1]} features, X has "
-                f"{len(self.affine.kept)}; its widths belong to the space they were taken in"
+                f"{len(self.affine.varying)}; its widths belong to the space they were taken in"
             )
-        varying = (rows - self.origin)[:, self.affine.kept]
+        varying = (rows - self.origin)[:, self.affine.varying]
         varying = varying if self.basis is None else varying @ self.basis
         return varying if self.whitening is None else varying @ self.whitening
 
@@ -145,12 +145,12 @@ class Prepared:
         The constant columns come first, in their order. Then come the features that lie furthest
         outside the row space, minus their parts inside it.
         """
-        constant = np.eye(len(self.affine.kept))[:, ~self.affine.kept][:, :count]
+        constant = np.eye(len(self.affine.varying))[:, ~self.affine.varying][:, :count]
         missing = count - constant.shape[1]
         if not missing or self.basis is None:
             return constant
-        outside = np.zeros((len(self.affine.kept), missing))
-        outside[self.affine.kept] = axes_outside(self.basis, missing)
+        outside = np.zeros((len(self.affine.varying), missing))
+        outside[self.affine.varying] = axes_outside(self.basis, missing)
         return np.hstack([constant, outside])
 
     def whitened(self) -> Prepared:
@@ -164,7 +164,7 @@ class Prepared:
 
     def share(self, q: int) -> float:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
-        return min(q / np.count_nonzero(self.affine.kept), 1.0)
+        return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
     def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows."""
@@ -290,7 +290,7 @@ def prepare_rows(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
         _check_range(affine)
         centred = all(term.pairing.degree for _, term in kernel.terms)
         origin = affine.mean if centred else origin
-        affine = Standardisation(origin, np.ones_like(origin), affine.kept | (not centred))
+        affine = Standardisation(origin, np.ones_like(origin), affine.varying | (not centred))
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
@@ -306,7 +306,7 @@ def prepare_rows(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
 
 def _check_range(affine: Standardisation) -> None:
     """Raise a ValueError for columns whose squares exceed the range of float64."""
-    size = float(affine.scale[affine.kept].max(initial=0.0))
+    size = float(affine.scale[affine.varying].max(initial=0.0))
     if size and not 1 / _LARGE < size < _LARGE:
         raise ValueError(
             f"X has a column of deviation {size:.2g}; without standardising it must be from "
@@ -372,7 +372,7 @@ def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
     affine = _standardisation(raw.in_double().standardised(scaling).fold(_column_moments))
     return Standardisation(
-        affine.mean * unit, np.where(affine.kept, affine.scale * unit, 1.0), affine.kept
+        affine.mean * unit, np.where(affine.varying, affine.scale * unit, 1.0), affine.varying
     )
 
 
@@ -380,8 +380,8 @@ def _standardisation(columns: _ColumnMoments) -> Standardisation:
     n, mean, variance = columns.count, columns.mean, columns.squares / columns.count
     # The variance of a constant column is rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
-    kept = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
-    return Standardisation(mean, np.where(kept, np.sqrt(variance), 1.0), kept)
+    varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
+    return Standardisation(mean, np.where(varies, np.sqrt(variance), 1.0), varies)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # `_statistics` raises one error with the columns

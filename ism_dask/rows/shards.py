@@ -82,7 +82,7 @@ class Shards:
     @cached_property
     def n_columns(self) -> int:
         """Number of columns that functions get."""
-        return int(self.affine.kept.sum()) if self.affine else self.n_raw_columns
+        return int(self.affine.varying.sum()) if self.affine else self.n_raw_columns
 
     @cached_property
     def bounds(self) -> tuple[int, ...]:

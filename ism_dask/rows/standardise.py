@@ -26,18 +26,18 @@ class Standardisation:
     Attributes
     ----------
     mean, scale : (d,) arrays
-    kept : (d,) boolean array
+    varying : (d,) boolean array
         The columns that vary; the others are left out.
     """
 
     mean: Array
     scale: Array
-    kept: Array
+    varying: Array
 
     def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the (b, kept) rows in `dtype`."""
-        # Not raw[:, kept]: that is stored column by column, and its rows are slow to select.
-        rows = raw if self.kept.all() else np.take(raw, np.flatnonzero(self.kept), axis=1)
+        """Return the (b, varying) rows in `dtype`."""
+        # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
+        rows = raw if self.varying.all() else np.take(raw, np.flatnonzero(self.varying), axis=1)
         rows = rows.astype(self._working_dtype(dtype), order="C")
         rows -= self._mean.astype(rows.dtype)
         rows /= self._scale.astype(rows.dtype)
@@ -49,11 +49,11 @@ class Standardisation:
 
     @cached_property
     def _mean(self) -> Array:
-        return self.mean[self.kept]
+        return self.mean[self.varying]
 
     @cached_property
     def _scale(self) -> Array:
-        return self.scale[self.kept]
+        return self.scale[self.varying]
 
     @cached_property
     def _fits_single(self) -> bool:

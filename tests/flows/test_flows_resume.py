@@ -287,7 +287,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
         with resumable_run("mine", "fit", settings, {}) as this:
             replace(mine(), host="elsewhere", taken=mine().taken + 100).write()
             other = mine()
-            this.hold.renew()
+            this.lease.renew()
             assert mine() == other
             this.piece("fold", 1, dict)
 
