@@ -12,7 +12,7 @@ from flows.ingest import ingest_step
 from flows.reports.markdown import cluster_page
 from flows.runs.clustering import cluster_and_save, count_clusters
 from flows.settings.runs import ClusterSettings
-from flows.tracking.run import RETRY_OPTIONS, rename_run, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
 from storage import open_dataset
 
 

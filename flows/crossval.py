@@ -13,7 +13,7 @@ from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import crossval_page
 from flows.runs.crossval import MEASURES, FoldResult, current_crossval, resumable_crossval
 from flows.settings.runs import CrossvalSettings
-from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 
 @task(

@@ -11,7 +11,7 @@ from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import fit_page
 from flows.runs.fit import fit_and_save
 from flows.settings.runs import FitSettings
-from flows.tracking.run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 
 @task(

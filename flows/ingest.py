@@ -12,7 +12,7 @@ from flows.reports.markdown import ingest_page
 from flows.runs.data import ensure_stored, label_of, store
 from flows.settings.base import DataSettings, IngestSettings
 from flows.settings.runs import SearchSettings
-from flows.tracking.run import RETRY_OPTIONS, rename_run, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
 from storage import Dataset
 
 

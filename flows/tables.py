@@ -12,7 +12,7 @@ from flows.paper.measure import plan, summarise
 from flows.paper.series import Series, SeriesResult, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import tables_page
-from flows.tracking.run import run_flow, track_run
+from flows.tracking.flow_run import run_flow, track_run
 
 
 @task(name="series", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)

@@ -16,7 +16,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 
 try:
     import matplotlib.pyplot as plt

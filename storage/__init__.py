@@ -12,6 +12,7 @@ from storage.dataset import (
     open_dataset,
 )
 from storage.dataset_info import DatasetInfo
+from storage.dataset_writing import write_dataset
 from storage.errors import (
     ChecksumMismatch,
     DamagedStore,
@@ -31,7 +32,7 @@ from storage.models import (
     load_model,
     model_path,
     picture_path,
-    pictures_of,
+    read_pictures,
     save_model,
 )
 from storage.paths import data_folder, home, resolve_under, safe_name
@@ -50,7 +51,6 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
-from storage.writing import write_dataset
 from storage.zarr_rows import ZarrRows
 
 __all__ = [
@@ -95,7 +95,7 @@ __all__ = [
     "open_run",
     "picture_path",
     "picture_pixels",
-    "pictures_of",
+    "read_pictures",
     "report_path",
     "resolve_under",
     "run_folder",

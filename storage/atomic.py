@@ -224,7 +224,7 @@ def _remove_workspace(folder: Path, target: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def open_replacement(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; rename it over `path` once all its bytes are on disk."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

@@ -13,12 +13,12 @@ from storage.atomic import remove_leftovers
 from storage.catalogue import DATASETS, DatasetSpec, spec_of
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
+from storage.dataset_writing import write_dataset
 from storage.digest import content_digest, sha256_file
 from storage.errors import ChecksumMismatch, RawFileError
 from storage.loaders import RawData
 from storage.loaders.picture import colours_of, load_colours, load_pixels
 from storage.raw_files import find_raw
-from storage.writing import write_dataset
 
 Progress = Callable[[int, int], None]
 

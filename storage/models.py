@@ -185,7 +185,7 @@ def picture_path(model: Path, file: str) -> Path:
     return resolve_under(model / _PICTURES, file)
 
 
-def pictures_of(model: Path) -> dict[str, bytes]:
+def read_pictures(model: Path) -> dict[str, bytes]:
     """Return the content of the pictures of the model in a folder, by their names.
 
     Raises

@@ -99,7 +99,10 @@ class StoredItem:
 
 
 def stored_items() -> list[StoredItem]:
-    """Return all data sets, and all runs that have any file, unfinished ones too."""
+    """Return all data sets, and all runs that have any file, after removing leftovers of dead writers.
+
+    Unfinished runs are among them.
+    """
     folders = [runs_folder() / name for name in run_names()]
     for each in (datasets_folder(), *folders):
         if not each.is_symlink():

@@ -14,7 +14,7 @@ from benchmarks.rows import Labelled, labelled, mnist_train, problem_of
 from benchmarks.shifted import shifted_mnist
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric
 from ism_dask.kernels.widths import median_distance
-from ism_dask.records.stopping import RESIDUAL
+from ism_dask.records.stopping_rule import RESIDUAL
 
 Array = NDArray[Any]
 

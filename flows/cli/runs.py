@@ -20,7 +20,7 @@ def runs(*, output: Output) -> None:
     Damaged ones say what is wrong with them.
     """
     from flows.reports.listing import COLUMNS, run_cells, run_record  # noqa: PLC0415
-    from flows.runs.lease import list_leases, unfinished_entry  # noqa: PLC0415
+    from flows.runs.lease import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
@@ -31,7 +31,7 @@ def runs(*, output: Output) -> None:
     for each in runs:
         if each.problem:
             output.say(each.problem)
-    unfinished = [unfinished_entry(lease) for lease in list_leases()]
+    unfinished = [describe_unfinished(lease) for lease in list_leases()]
     for entry in unfinished:
         output.say(f"{entry['name']}: {entry['told']}")
     answer = {"runs": [run_record(each) for each in runs], "unfinished": unfinished}

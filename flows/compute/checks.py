@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from flows.compute.client import on_scheduler, on_workers, sample_workers
+from flows.compute.endable_client import on_scheduler, on_workers, sample_workers
 from flows.errors import FlowError
 
 

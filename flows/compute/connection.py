@@ -55,7 +55,7 @@ def joined_client(reached: ClusterAddress) -> Iterator[Any]:
     import dask  # noqa: PLC0415
     from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
 
-    from flows.compute.client import EndableClient  # noqa: PLC0415
+    from flows.compute.endable_client import EndableClient  # noqa: PLC0415
 
     with ExitStack() as opened:
         try:

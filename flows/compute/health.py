@@ -22,7 +22,7 @@ from storage.atomic import replace_synced
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from flows.compute.client import EndableClient
+    from flows.compute.endable_client import EndableClient
 
 # Seconds within which a live scheduler answers, even if it is busy.
 _PULSE_SECONDS = 10.0

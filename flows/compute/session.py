@@ -20,7 +20,7 @@ from flows.errors import FlowError
 from flows.interface.progress import report_progress
 
 if TYPE_CHECKING:
-    from flows.compute.client import EndableClient
+    from flows.compute.endable_client import EndableClient
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
 _REJOIN_SECONDS, _RETRY_SECONDS = 60.0, 1.0

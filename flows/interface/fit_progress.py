@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flows.interface.progress import ProgressShare, repeat_report
-from ism_dask.observe.pass_progress import converged_share, watching_passes
+from ism_dask.observe.progress import converged_share, watching_passes
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 
 # Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
 _LONG = 1.0

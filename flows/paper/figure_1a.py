@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.interface.images import run_pictures, whole_picture
 from flows.interface.progress import ProgressShare
+from flows.interface.run_pictures import run_pictures, whole_picture
 from flows.paper.methods import PAPER_GAUSSIAN, rows_in_memory
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings

@@ -25,8 +25,8 @@ from flows.runs.data import (
     FittedModel,
     LabelledDataset,
     ensure_stored,
-    label_named,
     timed_fit,
+    with_label,
 )
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
 from ism_dask.estimators.base import IKDR
@@ -222,7 +222,7 @@ _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
 
 def labelled_dataset(dataset: str, split: str | None = None) -> LabelledDataset:
     """Return a data set with its default label; ingest it first if it is not stored yet."""
-    return label_named(ensure_stored(dataset, split), None)
+    return with_label(ensure_stored(dataset, split), None)
 
 
 def rows_in_memory(dataset: str, split: str | None = None) -> tuple[Array, Array]:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows import text
-from flows.interface.images import component_image
+from flows.interface.run_pictures import component_image
 from flows.reports import plots
 from flows.reports.svg import Picture, Pixels
 from flows.reports.view import View, are_classes
-from ism_dask.records.stopping import RESIDUAL
+from ism_dask.records.stopping_rule import RESIDUAL
 
 # How many new features are shown, and how many weights of each.
 COMPONENTS, WEIGHTS = 12, 12

@@ -11,7 +11,7 @@ from flows.reports.html import page_of
 from flows.reports.markdown import table_files
 from flows.reports.view import View
 from storage import RunNotFound, UnsafeName, report_path
-from storage.atomic import replacing
+from storage.atomic import open_replacement
 
 
 def view_of(name: str) -> View:
@@ -22,10 +22,10 @@ def view_of(name: str) -> View:
         raise SettingsError(str(error)) from error
 
 
-def write_report(name: str, out: Path | None = None) -> Path:
+def write_report(run: str, out: Path | None = None) -> Path:
     """Write the report of a run, whole or not at all, and return its path."""
-    page = page_of(view_of(name))
-    path = report_path(name) if out is None else out
+    page = page_of(view_of(run))
+    path = report_path(run) if out is None else out
     _write(path, page, "-o")
     return path
 
@@ -42,7 +42,7 @@ def write_tables(name: str, folder: Path) -> list[Path]:
 
 
 def _write(path: Path, content: str, option: str) -> None:
-    with _explained_write_errors(path, option), replacing(path) as handle:
+    with _explained_write_errors(path, option), open_replacement(path) as handle:
         handle.write(content.encode())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage import Model, Run, load_model, open_run, pictures_of
+from storage import Model, Run, load_model, open_run, read_pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class View:
 
     def pictures(self) -> dict[str, bytes]:
         """Return the content of the pictures stored with the model, by name."""
-        stored = pictures_of(self.run.path) if self.run.has_model else {}
+        stored = read_pictures(self.run.path) if self.run.has_model else {}
         return {Path(file).stem: content for file, content in stored.items()}
 
     def group_name(self, value: int) -> str:

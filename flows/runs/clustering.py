@@ -12,16 +12,16 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from flows.errors import SettingsError
 from flows.interface.fit_progress import watched_rounds
-from flows.interface.images import run_pictures
 from flows.interface.progress import ProgressShare, report_progress
+from flows.interface.run_pictures import run_pictures
 from flows.runs.data import (
     FittedModel,
     ensure_stored,
-    label_named,
     read_rows,
     shared_parameters,
     stopping_of,
     timed_fit,
+    with_label,
 )
 from flows.runs.fit import fit_summary
 from flows.runs.paradigms import PARADIGMS
@@ -61,7 +61,7 @@ def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
         raise SettingsError(f"{data.name} has no labels to count: say how many clusters, -k")
     if k is None or settings.label is not None:
         # A label that does not exist is an error even if its classes need not be counted.
-        classes = len(label_named(data, settings.label).class_sizes)
+        classes = len(with_label(data, settings.label).class_sizes)
         k = classes if k is None else k
     if k >= n:
         raise SettingsError(f"`n_clusters` is {k}; {data.name} has {n} rows, expected fewer")

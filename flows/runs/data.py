@@ -19,7 +19,7 @@ from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.solvers import as_solver
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
@@ -216,12 +216,12 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
     """Return the data set of a run with the label that its settings name."""
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
-    labelled = label_named(data, settings.label)
+    labelled = with_label(data, settings.label)
     labelled.components(settings)  # called for its error, which says that q is too large
     return labelled
 
 
-def label_named(data: Dataset, name: str | None, setting: str = "label") -> LabelledDataset:
+def with_label(data: Dataset, name: str | None, setting: str = "label") -> LabelledDataset:
     """Return a data set with the label `name`, by default its own default label.
 
     `setting` is the name of the setting that the error message mentions.

@@ -132,7 +132,7 @@ def list_leases() -> list[Lease]:
     return [lease for lease in leases if lease is not None]
 
 
-def unfinished_entry(lease: Lease) -> dict[str, Any]:
+def describe_unfinished(lease: Lease) -> dict[str, Any]:
     """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
     newest = Checkpoints.of_run(lease.run).newest()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}

@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 from flows import text
 from flows.errors import SettingsError
-from flows.runs.data import Array, label_named
+from flows.runs.data import Array, with_label
 from flows.runs.saving import saved_model
 from flows.settings.runs import SCORES_SHARE
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
@@ -50,7 +50,7 @@ def _no_labels(_settings: ClusterSettings, _data: Dataset) -> None:
 
 def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
     """Draw the same share of rows from each class; return their classes, and -1 for other rows."""
-    y = label_named(data, settings.label).classes
+    y = with_label(data, settings.label).classes
     share = SCORES_SHARE if settings.scores_share is None else settings.scores_share
     if share == 1:
         return y
@@ -93,7 +93,7 @@ def _data_label(settings: ClusterSettings, data: Dataset) -> Array:
             f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
             "that run, --avoid run:NAME"
         )
-    return label_named(data, settings.avoid, "avoid").classes
+    return with_label(data, settings.avoid, "avoid").classes
 
 
 def _saved_clusters(run: str, settings: ClusterSettings, data: Dataset) -> Array:

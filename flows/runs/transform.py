@@ -10,7 +10,8 @@ import numpy as np
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
-from flows.runs.matrix_files import (
+from flows.runs.saving import saved_model
+from flows.runs.user_files import (
     Array,
     check_target,
     columns_in_order,
@@ -18,7 +19,6 @@ from flows.runs.matrix_files import (
     read_matrix,
     write_matrix,
 )
-from flows.runs.saving import saved_model
 from flows.settings.choices import check_name
 from storage import Model, ZarrRows
 

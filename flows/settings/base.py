@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def registries() -> ModuleType:
+def import_choices() -> ModuleType:
     """Import and return the module with the registries that settings are checked against."""
     # It imports the whole scientific stack, which takes a second that `--help` need not wait.
     from flows.settings import choices  # noqa: PLC0415
@@ -22,7 +22,7 @@ def registries() -> ModuleType:
 
 
 def _dataset_names() -> list[str]:
-    return list(registries().dataset_names())
+    return list(import_choices().dataset_names())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class DataSettings(FlowSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        registries().check_name(self.dataset, self.split)
+        import_choices().check_name(self.dataset, self.split)
 
     @property
     def title(self) -> str:

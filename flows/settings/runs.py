@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
 from flows.interface.fields import named_values, setting
-from flows.settings.base import DataSettings, registries
+from flows.settings.base import DataSettings, import_choices
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
@@ -36,19 +36,19 @@ _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 
 
 def _kernel_names() -> list[str]:
-    return sorted(registries().KERNELS)
+    return sorted(import_choices().KERNELS)
 
 
 def _solver_names() -> list[str]:
-    return list(registries().SOLVERS)
+    return list(import_choices().SOLVERS)
 
 
 def _target_names() -> list[str]:
-    return ["auto", *registries().TARGETS]
+    return ["auto", *import_choices().TARGETS]
 
 
 def _engine_names() -> list[str]:
-    return ["auto", *registries().ENGINES]
+    return ["auto", *import_choices().ENGINES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +148,12 @@ class Settings(DataSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scheduler is not None:
-            registries().cluster_place(self.scheduler)
+            import_choices().cluster_place(self.scheduler)
         _check_choice("solver", self.solver, _solver_names())
-        object.__setattr__(self, "engine", registries().current_name(self.engine))
+        object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         _check_choice("engine", self.engine, _engine_names())
         self.build_kernel()
-        registries().check_data(self.dataset, self.n_components)
+        import_choices().check_data(self.dataset, self.n_components)
 
     @property
     def title(self) -> str:
@@ -168,7 +168,7 @@ class Settings(DataSettings):
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
-        kind = registries().KERNELS[_check_choice("kernel", self.kernel, _kernel_names())]
+        kind = import_choices().KERNELS[_check_choice("kernel", self.kernel, _kernel_names())]
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
         twice = sorted(given.keys() & (self.kernel_parameters or {}).keys())
@@ -220,7 +220,7 @@ class SavedRunSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.run is not None:
-            registries().check_run_name(self.run)
+            import_choices().check_run_name(self.run)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class SearchSettings(Settings):
         "heldout",
         about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
         "none: the width as it is, from the spectral start.",
-        names=lambda: [*registries().SELECTIONS, NO_SELECTION],
+        names=lambda: [*import_choices().SELECTIONS, NO_SELECTION],
     )
     whiten: bool = setting(
         False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
@@ -265,7 +265,7 @@ class SearchSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_choice("target", self.target, _target_names())
-        _check_choice("selection", self.selection, [*registries().SELECTIONS, NO_SELECTION])
+        _check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,7 +366,7 @@ class ClusterSettings(SavedRunSettings):
         _check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
         if self.run_to_avoid is not None:
-            registries().check_run_name(self.run_to_avoid)
+            import_choices().check_run_name(self.run_to_avoid)
 
     @property
     def title(self) -> str:
@@ -406,7 +406,7 @@ def _check_choice(name: str, value: str, names: list[str]) -> str:
 
 
 def _parse_width(sigma: float | str) -> float | str:
-    if isinstance(sigma, str) and sigma in registries().WIDTHS:
+    if isinstance(sigma, str) and sigma in import_choices().WIDTHS:
         return sigma
     try:
         return float(sigma)

@@ -16,7 +16,7 @@ from ism_dask.engines.rounding_error import Maximum, ProblemSize, rounding_error
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.row_space import RowSpace
-from ism_dask.rows.cluster import task_budget
+from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 

@@ -10,8 +10,8 @@ from ism_dask._validation import check_choice
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import Exact
-from ism_dask.engines.lowrank.landmarks import Landmarks
-from ism_dask.engines.lowrank.monomials import MonomialEngine
+from ism_dask.engines.lowrank.landmark_engine import Landmarks
+from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.engines.random_blocks import Blocks
 
 _Result = TypeVar("_Result")

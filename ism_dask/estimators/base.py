@@ -21,8 +21,8 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping import ANGLE, RESIDUAL
-from ism_dask.rows.cluster import is_dask
+from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
+from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import as_solver

@@ -30,8 +30,8 @@ from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe.fit_events import FitPlan, announce, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit, Round, current_fit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping import Stopping
-from ism_dask.rows.cluster import is_dask
+from ism_dask.records.stopping_rule import Stopping
+from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project

@@ -10,7 +10,7 @@ import numpy as np
 from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
 from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.cluster import on_this_machine
+from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.width_selection import (

@@ -20,7 +20,7 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.row_space import RowSpace, axes_outside
-from ism_dask.rows.cluster import is_dask
+from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import Standardisation

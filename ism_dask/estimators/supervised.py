@@ -30,7 +30,7 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.cluster import is_dask
+from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS

@@ -30,18 +30,18 @@ _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 
 def linear_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y (n,) or (n, t) under a linear kernel: U is standardised y."""
+    """Return the `Dependence` on numbers y (n,) or (n, t) under a linear kernel: U is standardised y."""
     U = standardise_target(y)
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
 def gaussian_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y (n,) or (n, t) under a gaussian kernel of median width."""
+    """Return the `Dependence` on numbers y (n,) or (n, t) under a gaussian kernel of median width."""
     return _kernel_dependence(y, _ONE_WIDTH)
 
 
 def multiscale_dependence(y: Array) -> Dependence:
-    """Return the Gamma of numbers y under the mean of gaussian kernels of three widths.
+    """Return the `Dependence` on numbers y under the mean of gaussian kernels of three widths.
 
     The widths are the median distance, a half and a quarter of it.
     """

@@ -25,7 +25,7 @@ _NEGLIGIBLE_OFFSET = 1e-6
 _DISTANCE_OFFSET = 0.02
 
 
-def root_distance(sample: Array, share: float) -> float:
+def scaled_median_distance(sample: Array, share: float) -> float:
     """Return the median distance of rows (m, d) times the root of the share of columns in use.
 
     Standardised columns contribute alike to squared distances, so this is the typical distance
@@ -43,7 +43,7 @@ _MULTIPLES = (2.0, 1.0, 0.5, 0.25)
 
 # Rules that compute a width from the data, by name.
 WIDTHS: dict[str, Callable[[Array, float], float]] = {
-    "root": root_distance,
+    "root": scaled_median_distance,
     "median": _unscaled_distance,
 }
 
@@ -366,7 +366,7 @@ class DistanceKernel(Multiquadric):
         """Return the kernel with a number for the offset."""
         if self.offset is not None:
             return self
-        return replace(self, offset=_DISTANCE_OFFSET * root_distance(sample, share))
+        return replace(self, offset=_DISTANCE_OFFSET * scaled_median_distance(sample, share))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.checkpoint import Round
     from ism_dask.records.iteration import State
-    from ism_dask.records.stopping import Stopping
+    from ism_dask.records.stopping_rule import Stopping
 
 
 @dataclass(frozen=True)

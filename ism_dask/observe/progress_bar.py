@@ -16,12 +16,12 @@ from rich.table import Column
 from rich.text import Text
 
 from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
-from ism_dask.observe.pass_progress import converged_share, log_progress, watching_passes
+from ism_dask.observe.progress import converged_share, log_progress, watching_passes
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
     from ism_dask.records.iteration import Record, State
-    from ism_dask.records.stopping import Stopping
+    from ism_dask.records.stopping_rule import Stopping
 
 # A pass of fewer seconds is not shown: it is over before anybody can read of it.
 _LONG = 1.0

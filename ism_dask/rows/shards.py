@@ -13,7 +13,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.rows.cluster import (
+from ism_dask.rows.execution import (
     as_tasks,
     cluster,
     compute_or_persist,

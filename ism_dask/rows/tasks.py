@@ -13,8 +13,8 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.observe.pass_progress import task_done
-from ism_dask.rows.cluster import computed, counted_pass, report_done
+from ism_dask.observe.progress import task_done
+from ism_dask.rows.execution import computed, counted_pass, report_done
 from ism_dask.rows.source import RowRange
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker

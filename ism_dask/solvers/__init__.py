@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ism_dask._validation import check_choice
 from ism_dask.records.iteration import Solution
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers import dimension_growth, grassmann, ism, stiefel
 
 __all__ = ["ASCENT", "ROUGH_ASCENT", "SOLVERS", "Solver", "as_solver"]

@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError

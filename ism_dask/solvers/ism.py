@@ -30,7 +30,7 @@ from ism_dask.linalg.eigen import (
     subspace_sine,
 )
 from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
-from ism_dask.records.stopping import RESIDUAL, Stopping, is_stationary
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping, is_stationary
 from ism_dask.status import Status
 
 # Two values of J by an approximation are equal if they differ by less than a quarter of the bound

@@ -16,7 +16,7 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Operator, check_finite, space_of
 from ism_dask.linalg.eigen import leading_eigenpairs, nearest_orthonormal, subspace_sine
 from ism_dask.records.iteration import Solution
-from ism_dask.records.stopping import GAIN, HORIZON
+from ism_dask.records.stopping_rule import GAIN, HORIZON
 from ism_dask.solvers.time_limit import TimeLimited
 
 # Steps of Lanczos, each with one product with the second derivative of J: enough to estimate its

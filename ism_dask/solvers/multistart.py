@@ -24,7 +24,7 @@ from ism_dask.engines import (
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping import HORIZON, RESIDUAL, Stopping
+from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
 from ism_dask.solvers import ASCENT, ROUGH_ASCENT, SOLVERS, Solver
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition

@@ -15,7 +15,7 @@ from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator, relative_residual
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers.ism import meets_solver_tolerance
 from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited

@@ -17,7 +17,7 @@ from ism_dask.records.iteration import (
     State,
     relative_change,
 )
-from ism_dask.records.stopping import RESIDUAL, STEPS, Stopping, has_plateaued
+from ism_dask.records.stopping_rule import RESIDUAL, STEPS, Stopping, has_plateaued
 from ism_dask.solvers.ism import SOLVER_TOLERANCE, spectral_start
 from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeLimited

@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
-from ism_dask.rows.cluster import side_by_side
+from ism_dask.rows.execution import side_by_side
 
 # The number of slices into which numbers y are cut.
 _SLICES = 10

@@ -8,7 +8,7 @@ from functools import partial
 from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping import RESIDUAL, Stopping
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.solver_log import SolverLog

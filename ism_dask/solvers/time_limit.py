@@ -7,7 +7,7 @@ import time
 from ism_dask._types import Array
 from ism_dask.engines.operator import Evaluation, Operator, check_finite, space_of
 from ism_dask.linalg.row_space import RowSpace
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 
 
 class TimeIsUpError(Exception):

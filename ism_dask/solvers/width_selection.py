@@ -21,7 +21,7 @@ from ism_dask.engines import Engine, Problem, first_engine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.kernels import Kernel
 from ism_dask.observe.fit_events import fit_watcher
-from ism_dask.rows.cluster import side_by_side
+from ism_dask.rows.execution import side_by_side
 from ism_dask.solvers.ism import spectral_start
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.starts import SampledRows, candidate_starts

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.loaders.base import RawData, read_bytes
-from storage.loaders.images import decode
+from storage.loaders.picture_decoding import decode
 
 LIMIT = 2**24
 

@@ -22,7 +22,7 @@ from storage import (
     load_model,
     open_dataset,
     open_run,
-    pictures_of,
+    read_pictures,
     run_folder,
     save_model,
     save_results,
@@ -105,7 +105,7 @@ def read_data() -> None:
 
 def read_model() -> None:
     load_model("fitted")
-    pictures_of(run_folder("fitted") / "model")
+    read_pictures(run_folder("fitted") / "model")
 
 
 def read_under_way() -> None:

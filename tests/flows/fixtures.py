@@ -56,7 +56,7 @@ def apart() -> Command:
 @pytest.fixture
 def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every iteration that has not ended be taken for a swing between two subspaces."""
-    monkeypatch.setattr("ism_dask.records.stopping.Stopping.is_stuck", lambda *_: True)
+    monkeypatch.setattr("ism_dask.records.stopping_rule.Stopping.is_stuck", lambda *_: True)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,10 @@ from support import store_own
 from storage import home, model_path
 
 # The command, with another patience than a minute for a server that is away.
-COMMAND = "from flows.tracking import run; run._PATIENCE = {}; from flows.cli import main; main()"
+COMMAND = (
+    "from flows.tracking import flow_run; flow_run._PATIENCE = {}; "
+    "from flows.cli import main; main()"
+)
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 FIT = ("--engine", "exact", "--tol", "1e-12", "-q", "3")
 

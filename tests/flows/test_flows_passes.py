@@ -22,10 +22,10 @@ from flows.interface.progress import ProgressShare, TimeLeft, duration, watch_pr
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
-from ism_dask.observe.pass_progress import converged_share
+from ism_dask.observe.progress import converged_share
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.records.checkpoint import Round
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 
 STOPPING = Stopping(tol=0.01, max_iter=100)

@@ -229,7 +229,7 @@ def _until(holds: Callable[[], bool]) -> None:
 def test_what_may_go_right_later_is_tried_again() -> None:
     from prefect.states import Failed
 
-    from flows.tracking.run import is_transient
+    from flows.tracking.flow_run import is_transient
 
     def tried(error: Exception) -> bool:
         return is_transient(None, None, Failed(data=error))

@@ -322,8 +322,8 @@ def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
 def test_plans_cover_all_parts() -> None:
     settings = TablesSettings()
     every = plan(settings)
-    assert {strand.part for strand, _ in every} == set(PARTS)
-    names = [strand.name for strand, _ in every]
+    assert {series.part for series, _ in every} == set(PARTS)
+    names = [series.name for series, _ in every]
     assert len(names) == len(set(names))
     starts = [part.start for _, part in every]
     assert starts == sorted(starts)

@@ -17,7 +17,7 @@ from ism_dask.engines.random_blocks import _PairPlan
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import Status

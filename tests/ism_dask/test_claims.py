@@ -19,7 +19,7 @@ from tally import LONG
 
 from ism_dask import ComponentsWarning, SupervisedIKDR, UnsupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
-from ism_dask.records.stopping import GAIN, HORIZON, RESIDUAL
+from ism_dask.records.stopping_rule import GAIN, HORIZON, RESIDUAL
 from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status, components_advice
 

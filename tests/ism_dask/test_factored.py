@@ -21,7 +21,7 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.lowrank.base import task_bytes
 from ism_dask.engines.lowrank.error_bound import LargestRemainders
-from ism_dask.engines.lowrank.landmarks import Landmarks
+from ism_dask.engines.lowrank.landmark_engine import Landmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.tile_walk import project_piece
@@ -37,8 +37,8 @@ from ism_dask.kernels import (
 )
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
-from ism_dask.observe.pass_progress import watching_passes
-from ism_dask.records.stopping import Stopping
+from ism_dask.observe.progress import watching_passes
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.ism import solve

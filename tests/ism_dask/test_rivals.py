@@ -23,7 +23,7 @@ from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, Relativ
 from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS, as_solver
 from ism_dask.solvers.cayley_ascent import cayley_ascent

@@ -18,7 +18,7 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import State
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.ism import solve

@@ -15,8 +15,8 @@ from growing import sizes_of_a_cluster
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.kernels import Gaussian
-from ism_dask.observe.pass_progress import watching_passes
-from ism_dask.rows.cluster import task_budget
+from ism_dask.observe.progress import watching_passes
+from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.rows.standardise import Standardisation, tile_dtype
@@ -221,7 +221,7 @@ def test_many_shards_make_a_graph_in_no_time():
 
 
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.cluster._WORKER_WAIT", 0.2)
+    monkeypatch.setattr("ism_dask.rows.execution._WORKER_WAIT", 0.2)
     with (
         LocalCluster(
             n_workers=0, dashboard_address="127.0.0.1:0", local_directory=str(tmp_path)

@@ -11,7 +11,7 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import Record
-from ism_dask.records.stopping import Stopping
+from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers.ism import solve, spectral_state
 from ism_dask.solvers.multistart import MultistartSearch

@@ -25,9 +25,9 @@ from storage import (
     open_dataset,
     write_dataset,
 )
+from storage.dataset_writing import Moments, rechunk
 from storage.digest import content_digest
 from storage.manifest import MANIFEST
-from storage.writing import Moments, rechunk
 
 INFO = DatasetInfo("made")
 

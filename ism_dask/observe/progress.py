@@ -12,7 +12,7 @@ from uuid import uuid4
 
 if TYPE_CHECKING:
     from ism_dask.records.iteration import State
-    from ism_dask.records.stopping import Stopping
+    from ism_dask.records.stopping_rule import Stopping
 
 OnTask = Callable[[int, int], None]
 

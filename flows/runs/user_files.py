@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
-from storage.atomic import replacing
+from storage.atomic import open_replacement
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")
@@ -55,7 +55,7 @@ def write_matrix(path: Path, values: Array) -> None:
     """Write a .csv (with a header) or .npy file, atomically: whole or not at all."""
     write = _by_suffix("out", path, _WRITERS)
     try:
-        with replacing(path) as handle:
+        with open_replacement(path) as handle:
             write(handle, values)
     except OSError as error:
         raise FlowError(

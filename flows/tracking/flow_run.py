@@ -107,7 +107,7 @@ class TrackedRun:
 
     def finished(self, summary: dict[str, Any], *pages: ArtifactPage) -> dict[str, Any]:
         """Send the artifacts to the server; return the summary with the id and page of the run."""
-        self._outcome.summary = {**summary, "flow_run": current_run()}
+        self._outcome.summary = {**summary, "flow_run": current_flow_run()}
         self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
         self._outcome.receipt = _send_pages(self._outcome.receipt)
         return self._outcome.summary
@@ -147,7 +147,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
     receipt = RunReceipt.of(run)
     receipt.keep()
-    url = current_run()["url"]
+    url = current_flow_run()["url"]
     if url is not None:
         progress_link(url)
     tags = {*flow_run.tags, *settings.subject}
@@ -201,8 +201,8 @@ def rename_run(name: str) -> None:
             client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
-def current_run() -> dict[str, str | None]:
-    """Return the id and the page of the current run; a server without UI has no page."""
+def current_flow_run() -> dict[str, str | None]:
+    """Return `id` and `url` of the current Prefect run; the url is None without a UI."""
     identity = UUID(str(flow_run.id))
     url = url_for("flow-run", obj_id=identity)
     return {"id": str(identity), "url": url and without_password(url)}

@@ -21,7 +21,7 @@ from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.observe.pass_progress import count_tasks, task_done
+from ism_dask.observe.progress import count_tasks, task_done
 
 _Result = TypeVar("_Result")
 
