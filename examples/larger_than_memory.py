@@ -1,9 +1,9 @@
-"""Rows on disk that need not fit into memory, fitted on a Dask cluster of two workers.
+"""Fit rows on disk, which need not fit into memory, on a Dask cluster of two workers.
 
-The rows have twenty columns; three classes are rings in a plane that no single column shows. The
-script writes them to a folder in chunks, fits two new features with a bar of its progress, tells
-how far off the approximation may be, compares the plane found with the true one, and writes the
-new features of all rows without ever holding the old ones.
+The rows have twenty columns. Their three classes are rings in a plane, which no single column
+shows. The script writes the rows to a folder in chunks and fits two new features, with a progress
+bar. It prints the error bound of the approximation, and compares the fitted plane with the true
+one. Then it writes the new features of all rows, without ever holding all old ones in memory.
 
     python examples/larger_than_memory.py
     python examples/larger_than_memory.py --rows 50000000      # 4 GB on disk
@@ -25,17 +25,17 @@ from distributed import Client, LocalCluster
 from ism_dask import SupervisedIKDR, progress_bar
 
 COLUMNS, RADII = 20, (1.0, 1.8)
-# Rows of a chunk, at most: 2 MB here. What a worker holds at a time is a few of these.
+# Largest number of rows of a chunk, which then takes 2 MB. A worker holds a few chunks at a time.
 CHUNK = 25_000
 
 
 def main() -> None:
-    """Write rows, fit, tell, transform."""
+    """Write the rows, fit them, print the result, and transform all rows."""
     rows = parsed().rows
     with TemporaryDirectory() as folder, two_workers():
         plane = write_rows(rows, Path(folder))
         X = da.from_zarr(folder, "X")
-        y = da.from_zarr(folder, "y").compute()  # labels are small: one number a row
+        y = da.from_zarr(folder, "y").compute()  # labels are small: one number per row
         print(f"{len(X):,} rows of {COLUMNS} in {X.npartitions} chunks, {X.nbytes / 1e6:,.0f} MB")
         with progress_bar("rings"):
             fitted = SupervisedIKDR(2).fit(X, y)
@@ -55,12 +55,12 @@ def parsed() -> argparse.Namespace:
 
 @contextmanager
 def two_workers() -> Iterator[None]:
-    """Let what the block computes run on a cluster of two processes on this machine."""
+    """Run the computations in the block on a cluster of two processes on this machine."""
     cluster = LocalCluster(
         n_workers=2,
         threads_per_worker=1,
         memory_limit="1GB",
-        dashboard_address="127.0.0.1:0",  # a free port, seen from this machine only
+        dashboard_address="127.0.0.1:0",  # a free port, open to this machine only
     )
     with cluster, Client(cluster):
         print(f"dashboard: {cluster.dashboard_link}")
@@ -68,7 +68,7 @@ def two_workers() -> Iterator[None]:
 
 
 def write_rows(rows: int, folder: Path) -> np.ndarray:
-    """Write rows and their classes, chunk by chunk; return the plane of the rings (20, 2)."""
+    """Write the rows and their classes by chunks; return a basis (20, 2) of the rings' plane."""
     plane, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(COLUMNS, 2)))
     random = da.random.default_rng(0)
     chunks = (min(CHUNK, -(-rows // 4)), COLUMNS)
@@ -80,10 +80,10 @@ def write_rows(rows: int, folder: Path) -> np.ndarray:
 
 
 def tell(fitted: SupervisedIKDR, plane: np.ndarray) -> None:
-    """Print what was found and how sure it is."""
+    """Print the error bound, the residual, and the angle between the fitted and the true plane."""
     print(f"engine {fitted.engine_}: J is off by at most {fitted.engine_error_:.1e} of itself")
     print(f"residual {fitted.residual_:.1e}, measured on {fitted.residual_rows_:,} rows")
-    # In the units of the rows; a plane has no preferred axes, so angles are compared.
+    # In the units of the rows. A basis of a plane is not unique, so compare planes by angles.
     found = (fitted.components_ / fitted.scale_).T
     sine = np.sin(scipy.linalg.subspace_angles(found, plane).max())
     print(f"sine of the largest angle between the plane found and the true one: {sine:.4f}")

@@ -1,7 +1,7 @@
-"""Two new features of Wine: what they are made of, what they look like, what they are worth.
+"""Fit two new features of Wine, and print, draw and cross-validate them.
 
-Shows how to fit, read and draw the components, and how to compare them with those of PCA and LDA
-by cross-validation. Writes one picture; takes a few seconds.
+The script shows how to fit, read and draw the components, and how to compare them with those of
+PCA and LDA by cross-validation. It writes one picture, and takes a few seconds.
 
     python examples/wine_two_features.py
     python examples/wine_two_features.py --out wine.png --folds 5
@@ -33,7 +33,7 @@ METHODS: dict[str, TransformerMixin] = {
 
 
 def main() -> None:
-    """Fit, read, draw, compare."""
+    """Fit the features, print and draw them, and compare them with PCA and LDA."""
     options = parsed()
     X, y = load_wine(return_X_y=True, as_frame=True)
     fitted = SupervisedIKDR(2).fit(X, y)
@@ -51,19 +51,19 @@ def parsed() -> argparse.Namespace:
 
 
 def tell(fitted: SupervisedIKDR, names: pd.Index) -> None:
-    """Print the largest weights, and how sure they are."""
+    """Print the largest weights, and the convergence of the fit."""
     for number, weights in enumerate(fitted.components_, start=1):
         largest = pd.Series(weights, names).sort_values(key=abs, ascending=False).head(4)
         told = ", ".join(f"{name} {weight:+.2f}" for name, weight in largest.items())
         print(f"new feature {number} (eigenvalue {fitted.eigenvalues_[number - 1]:.0f}): {told}")
     print(
-        f"{'settled' if fitted.converged_ else 'NOT settled'} after {fitted.n_iter_} iterations, "
+        f"{'' if fitted.converged_ else 'NOT '}converged after {fitted.n_iter_} iterations, "
         f"residual {fitted.residual_:.1e}, eigengap {fitted.eigengap_:.0f}"
     )
 
 
 def draw(fitted: SupervisedIKDR, X: pd.DataFrame, y: pd.Series, out: Path) -> None:
-    """Write a picture: weights above, rows and eigenvalues below."""
+    """Write a picture with the weights above, and the rows and eigenvalues below."""
     _, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     plot.components(fitted, top=6, axes=axes[0])
     plot.scatter(fitted, X, y, ax=axes[1, 0])
@@ -77,7 +77,7 @@ def compare(X: pd.DataFrame, y: pd.Series, folds: int) -> None:
     split = StratifiedKFold(folds, shuffle=True, random_state=0)
     print(f"accuracy on two features, {folds} folds:")
     for name, method in METHODS.items():
-        # Standardised within the fold: nothing of the held-out rows is known before.
+        # Standardised within each fold, so that the held-out rows do not influence the fit.
         model = make_pipeline(StandardScaler(), method, SVC())
         with progress_bar(name):
             scores = cross_val_score(model, X, y, cv=split)

@@ -84,12 +84,12 @@ class Checkpoints:
         """
         for number in self._newest_first(tell):
             try:
-                request, checkpoint = self.read(number)
+                stored_request, checkpoint = self.read(number)
             except DamagedStore as error:
                 tell(f"{error} The checkpoint before it is taken")
                 continue
             # Compared as JSON, from which tuples come back as lists.
-            if dumps(request) == dumps(request):
+            if dumps(stored_request) == dumps(request):
                 return checkpoint
         return None
 

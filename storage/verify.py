@@ -99,7 +99,7 @@ class StoredItem:
 
 
 def stored_items() -> list[StoredItem]:
-    """Return all data sets, and all runs that have any file, after removing leftovers of dead writers.
+    """Return all data sets and all runs that have any file; remove leftovers of dead writers first.
 
     Unfinished runs are among them.
     """

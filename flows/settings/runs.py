@@ -126,7 +126,7 @@ class Settings(DataSettings):
     )
     max_iter: int | None = setting(
         None,
-        about="Stop after so many iterations. Default: 200, more for other solvers than ism.",
+        about="Stop after so many iterations. Default: 300 for ism; 1000 if a selection chose W.",
         title="Iterations at most",
         ge=1,
     )

@@ -30,13 +30,13 @@ _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 
 def linear_dependence(y: Array) -> Dependence:
-    """Return the `Dependence` on numbers y (n,) or (n, t) under a linear kernel: U is standardised y."""
+    """Return the `Dependence` on numbers y (n,) or (n, t), linear: U is y standardised."""
     U = standardise_target(y)
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
 def gaussian_dependence(y: Array) -> Dependence:
-    """Return the `Dependence` on numbers y (n,) or (n, t) under a gaussian kernel of median width."""
+    """Return the `Dependence` on numbers y (n,) or (n, t) by a gaussian kernel of median width."""
     return _kernel_dependence(y, _ONE_WIDTH)
 
 
