@@ -302,8 +302,8 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
         times = partial(np.matmul, kernel_values(kernel, all_rows, all_rows))
     else:
         times = partial(kernel_matvec, points, kernel)
-    ballast = _degree_regulariser(kernel, n)
-    roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + ballast)
+    regulariser = _degree_regulariser(kernel, n)
+    roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + regulariser)
     tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
     pairs = leading_eigenpairs_by_products(
         partial(_normalised_product, times, roots), n, min(k, n - 1), tol
@@ -319,7 +319,7 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
     raw = roots[:, None] * times(weights)
     offset = raw.mean(axis=0)
     extension = KernelExtension(
-        kernel, all_rows, ballast, np.column_stack([weights, np.ones(n)]), offset
+        kernel, all_rows, regulariser, np.column_stack([weights, np.ones(n)]), offset
     )
     return Embedding(values, _with_roots(points, raw - offset, roots), engine, extension, note)
 

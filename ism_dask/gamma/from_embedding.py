@@ -27,7 +27,7 @@ class EmbeddingGuide(ABC):
 
     Attributes
     ----------
-    steady : bool
+    comparable : bool
         Whether all Gammas have the same weight, so that J of different rounds can be compared.
     """
 

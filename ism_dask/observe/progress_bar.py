@@ -56,7 +56,7 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
     --------
     >>> from sklearn.datasets import load_wine
     >>> from ism_dask import SupervisedIKDR
-    >>> from ism_dask.bar import progress_bar
+    >>> from ism_dask import progress_bar
     >>> X, y = load_wine(return_X_y=True)
     >>> with progress_bar("Wine"):
     ...     fitted = SupervisedIKDR(2).fit(X, y)

@@ -92,7 +92,7 @@ def _same(found: dict, expected: dict) -> None:
 def test_nobody_at_that_address(
     here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
-    monkeypatch.setattr(flows.compute.connection, "ANSWERS_WITHIN", 1.0)
+    monkeypatch.setattr(flows.compute.connection, "ANSWER_SECONDS", 1.0)
     address = f"tcp://127.0.0.1:{unused_port}"
     ended = here("crossval", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
@@ -100,7 +100,7 @@ def test_nobody_at_that_address(
 
 def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: as a web server would, for ever."""
-    monkeypatch.setattr(flows.compute.connection, "ANSWERS_WITHIN", 1.0)
+    monkeypatch.setattr(flows.compute.connection, "ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         ended = here("fit", "wine", "--plain", "--scheduler", address)

@@ -246,7 +246,7 @@ def test_a_label_of_one_class_cannot_be_avoided(here: Command) -> None:
 def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> None:
     told = " ".join(here("cluster", "--help").out.replace("│", " ").split())
     assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in told
-    assert f"whose class is told. Default: {SCORES_SHARE}." in told
+    assert f"whose class the fit uses. Default: {SCORES_SHARE}." in told
 
 
 @pytest.mark.parametrize(
