@@ -101,7 +101,7 @@ def first_subspace(problem: Problem, q: int) -> Array:
 
     def iterated(engine: Engine) -> Array:
         start = leading_eigenpairs(engine.phi0(), q)
-        return leading_eigenpairs(engine.phi(start.determined).matrix, q).vectors
+        return leading_eigenpairs(engine.phi(start.determined).phi, q).vectors
 
     with single_threaded_blas():
         return first_that_serves(candidate_engines("auto", problem, q), iterated)

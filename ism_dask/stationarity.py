@@ -67,7 +67,7 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
     """Return `solution` with J, its bound, Phi W and the eigenvalues of another operator."""
     evaluation = operator.gradient(solution.W)
     following = float(solution.eigenvalues[-1]) - solution.eigengap
-    W, values, product = rayleigh_ritz(solution.W, evaluation.matrix)
+    W, values, product = rayleigh_ritz(solution.W, evaluation.product)
     return replace(
         solution,
         W=W,
@@ -119,9 +119,9 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
             exact = Exact(problem, q)
-            true_product[: len(W)] = exact.product(W).matrix
+            true_product[: len(W)] = exact.product(W).product
             if not np.isfinite(true_product).all():  # single precision has overflowed
-                true_product[: len(W)] = exact.gradient(W).matrix
+                true_product[: len(W)] = exact.gradient(W).product
         except MemoryError:
             pass  # tiles may need more memory than landmarks did; that must not lose the fit
         else:

@@ -185,7 +185,7 @@ def _error(kernel: Kernel, engine: str, tol: float, rows: Labelled, truth: _Trut
     serving_engine = first_engine(engine, problem, truth.W.shape[1])
     evaluation = serving_engine.phi(truth.W)
     runs = [timed(partial(serving_engine.phi, turned(truth.W, seed))) for seed in range(3)]
-    phi_off = float(np.linalg.norm(evaluation.matrix - truth.phi) / np.linalg.norm(truth.phi))
+    phi_off = float(np.linalg.norm(evaluation.phi - truth.phi) / np.linalg.norm(truth.phi))
     J_off = abs(evaluation.objective / truth.objective - 1)
     return {
         "engine_tol": tol if serving_engine.approximate else None,

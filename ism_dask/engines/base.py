@@ -11,7 +11,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.derivative import phi_derivative, phi_derivative_bytes
-from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation
+from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.rounding_error import Maximum, ProblemSize, rounding_error
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -154,15 +154,12 @@ class Engine(ABC):
         other.note = self.note
         return other
 
-    def _evaluation(
-        self, objective: float, matrix: Array, left_out: float = 0.0, summed: int = 0
-    ) -> Evaluation:
-        """Return the evaluation of J and a matrix, with its error bound.
+    def _accuracy(self, objective: float, left_out: float = 0.0, summed: int = 0) -> dict[str, Any]:
+        """Return the fields of an `Evaluation` that say how accurate J is.
 
         Parameters
         ----------
         objective : float
-        matrix : array
         left_out : float
             A bound on the part of J that an approximation omits.
         summed : int
@@ -170,7 +167,7 @@ class Engine(ABC):
         """
         bound = partial(self._relative_error, objective, left_out, summed)
         noise = max(DOUBLE_NOISE, 16 * self._unit_roundoff)
-        return Evaluation(objective, matrix, bound, noise, self.approximate)
+        return {"bound": bound, "noise": noise, "approximate": self.approximate}
 
     def _relative_error(self, objective: float, left_out: float, summed: int) -> float:
         """Return a bound on the relative error of J."""
@@ -240,10 +237,10 @@ class Engine(ABC):
         """Return Phi0, the (d, d) matrix of the start."""
 
     @abstractmethod
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi (d, d) at W (d, k)."""
 
-    def gradient(self, W: Array) -> Evaluation:
+    def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (d, k) at W (d, k), in double precision.
 
         Twice Phi W is the gradient of J. It costs a fraction of Phi, and the reported residual
@@ -252,7 +249,7 @@ class Engine(ABC):
         return self.double.product(W)
 
     @abstractmethod
-    def product(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (d, k) at W (d, k), in the precision of the rows."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.gamma.base import Gamma
 from ism_dask.rows.tasks import LoadedShard
@@ -55,18 +55,21 @@ class ConstantSlope(Engine):
         """Return Phi, which is the same for every W."""
         return self._phi
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
-        return self._evaluation(self._objective(W), self._phi, summed=1)
+        J = self._objective(W)
+        return PhiEvaluation(J, self._phi, **self._accuracy(J, summed=1))
 
     @ignore_overflow
-    def product(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        return self._evaluation(self._objective(W), self._phi @ W, summed=1)
+        J = self._objective(W)
+        return ProductEvaluation(J, self._phi @ W, **self._accuracy(J, summed=1))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        return self._evaluation(self._objective(W), W[:, :0], summed=1)
+        J = self._objective(W)
+        return Evaluation(J, **self._accuracy(J, summed=1))
 
     @ignore_overflow
     def _objective(self, W: Array) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.linalg.row_space import RowSpace
 
 
@@ -38,19 +38,19 @@ class PaddedOperator:
         """Return Phi0, the (r + s, r + s) matrix of the start."""
         return self._pad_both_sides(self.engine.phi0())
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi (r + s, r + s) at W (r + s, k)."""
         evaluation = self.engine.phi(self._varying(W))
         if not self._pads:
             return evaluation
-        return replace(evaluation, matrix=self._pad_both_sides(evaluation.matrix))
+        return replace(evaluation, phi=self._pad_both_sides(evaluation.phi))
 
-    def gradient(self, W: Array) -> Evaluation:
+    def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (r + s, k) at W (r + s, k)."""
         evaluation = self._gradient(self._varying(W))
         if not self._pads:
             return evaluation
-        return replace(evaluation, matrix=self._pad_rows(evaluation.matrix))
+        return replace(evaluation, product=self._pad_rows(evaluation.product))
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (r + s, k) at W (r + s, k) along Z (r + s, k)."""

@@ -10,7 +10,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.constant import ConstantSlope, weighted_gram
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.tile_walk import (
     TileModel,
     gradient_stripe,
@@ -37,26 +37,28 @@ class Exact(Engine):
         """Return Phi0, the matrix of the start, which has a closed form."""
         return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
         # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.
         cross, degrees, objective = self._fold(self._projected(W), phi_stripe, W, calls=1)
         matrix = cross + cross.T
         if degrees.any():
             matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
-        return self._evaluation(objective, matrix)
+        return PhiEvaluation(objective, matrix, **self._accuracy(objective))
 
-    def product(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
         points = self._projected(W).settled()
         moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)
         rows = np.column_stack([moved, degrees])
-        return self._evaluation(objective, points.with_rows(rows).fold(_back_to_columns))
+        product = points.with_rows(rows).fold(_back_to_columns)
+        return ProductEvaluation(objective, product, **self._accuracy(objective))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         points = self._projected(W).settled().through(W.shape[1])
-        return self._evaluation(self._fold(points, objective_stripe, W)[2], W[:, :0])
+        objective = self._fold(points, objective_stripe, W)[2]
+        return Evaluation(objective, **self._accuracy(objective))
 
     def _projected(self, W: Array) -> Shards:
         return self.problem.shards.derive(project_piece, W)

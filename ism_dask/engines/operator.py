@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ DOUBLE_NOISE = 1e-12
 
 @dataclass(frozen=True)
 class Evaluation:
-    """J at some W, with a matrix: Phi(W) (d, d) from `phi`, Phi(W) W (d, q) from `gradient`.
+    """J at some W, and how accurate it is.
 
     `noise` is the relative rounding noise of J and the matrix. `bound` computes `error` on
     demand: most evaluations are steps of an iteration that does not need it. `standard_error` is
@@ -25,16 +25,29 @@ class Evaluation:
     """
 
     objective: float
-    matrix: Array
-    bound: Callable[[], float] = float
-    noise: float = DOUBLE_NOISE
-    approximate: bool = False
-    standard_error: float = 0.0
+    bound: Callable[[], float] = field(default=float, kw_only=True)
+    noise: float = field(default=DOUBLE_NOISE, kw_only=True)
+    approximate: bool = field(default=False, kw_only=True)
+    standard_error: float = field(default=0.0, kw_only=True)
 
     @property
     def error(self) -> float:
         """A bound on the relative error of J from approximation and rounding."""
         return self.bound()
+
+
+@dataclass(frozen=True)
+class PhiEvaluation(Evaluation):
+    """J at some W, with the matrix Phi(W) (d, d)."""
+
+    phi: Array
+
+
+@dataclass(frozen=True)
+class ProductEvaluation(Evaluation):
+    """J at some W (d, k), with the product Phi(W) W (d, k), half the gradient of J."""
+
+    product: Array
 
 
 class Operator(Protocol):
@@ -43,10 +56,10 @@ class Operator(Protocol):
     def phi0(self) -> Array:
         """Return Phi0, the (d, d) matrix of the start, which does not depend on W."""
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and the (d, d) matrix Phi at W (d, k)."""
 
-    def gradient(self, W: Array) -> Evaluation:
+    def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and the (d, k) product Phi(W) W, half the gradient of J."""
 
     def curvature(self, W: Array, Z: Array) -> Array:

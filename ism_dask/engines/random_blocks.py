@@ -12,7 +12,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
@@ -208,7 +208,7 @@ class Blocks(Engine):
         """Return Phi0, the matrix of the start, which has a closed form."""
         return self._plan.flat_phi
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
         self._last = W
         shards, pairs = self.problem.shards, self._plan.pair_problem(measured=False)
@@ -217,25 +217,28 @@ class Blocks(Engine):
             phi_part, self._plan.design.tails, shards, pairs, W
         )
         matrix = 0.5 * (unsymmetric + unsymmetric.T) + self._plan.closed[0]
-        return self._estimate(W, matrix, sums, measured=False)
+        J, accuracy = self._estimate(W, sums, measured=False)
+        return PhiEvaluation(J, matrix, **accuracy)
 
-    def gradient(self, W: Array) -> Evaluation:
+    def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W, in double precision."""
         self._last = W
         return super().gradient(W)
 
-    def product(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         points = self.problem.shards.derive(project_piece, W).settled()
         tails, measured = points.through(W.shape[1]), self._measures_error
         matrix, sums = self._walk(product_part, points, tails, measured=measured)
-        return self._estimate(W, matrix + self._plan.closed[0] @ W, sums, measured=measured)
+        J, accuracy = self._estimate(W, sums, measured=measured)
+        return ProductEvaluation(J, matrix + self._plan.closed[0] @ W, **accuracy)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
         _, sums = self._walk(value_part, points, points, measured=True)
-        return self._estimate(W, W[:, :0], sums, measured=True)
+        J, accuracy = self._estimate(W, sums, measured=True)
+        return Evaluation(J, **accuracy)
 
     def _walk(
         self, part: Callable[..., Partial], heads: Shards, tails: Shards, *, measured: bool
@@ -244,19 +247,19 @@ class Blocks(Engine):
         pairs = self._plan.pair_problem(measured=measured)
         return heads.fold_some_pairs(part, self._plan.design.tails, tails, pairs)
 
-    def _estimate(self, W: Array, matrix: Array, sums: Array, *, measured: bool) -> Evaluation:
-        """Return the evaluation from the sums of all walks, with its standard error if measured.
+    def _estimate(self, W: Array, sums: Array, *, measured: bool) -> tuple[float, dict[str, Any]]:
+        """Return J from the sums of all walks, and its accuracy: a standard error if measured.
 
         An error bound exists only if all pairs are summed; it then covers rounding alone.
         """
         phi, constant = self._plan.closed
         J = float(sums[:-1].sum()) + constant + float(np.vdot(W, phi @ W))
-        evaluation = replace(self._evaluation(J, matrix), approximate=False)
+        accuracy = {**self._accuracy(J), "approximate": False}
         if self._plan.design.is_complete:
-            return evaluation
+            return J, accuracy
         error = self._plan.design.standard_error(sums) if measured else np.inf
         share = error / abs(J) if J else np.inf
-        return replace(evaluation, bound=_no_bound, standard_error=share)
+        return J, {**accuracy, "bound": _no_bound, "standard_error": share}
 
     def _check_task_memory(self, heads: Shards, tails: Shards, k: int) -> None:
         """Raise MemoryError, before the first tile, unless the tasks fit into memory."""

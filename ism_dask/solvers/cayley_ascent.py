@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import ProductEvaluation
 from ism_dask.linalg.eigen import nearest_orthonormal
 
 # The line search is nonmonotone: J may fall below its last value, but not below a weighted mean of
@@ -30,11 +30,11 @@ _ROUNDING = 1e-13
 
 
 def cayley_ascent(
-    evaluate: Callable[[Array], Evaluation],
-    slope: Callable[[Evaluation], Array],
+    evaluate: Callable[[Array], ProductEvaluation],
+    slope: Callable[[ProductEvaluation], Array],
     W: Array,
-    now: Evaluation,
-) -> Iterator[tuple[Array, Evaluation]]:
+    now: ProductEvaluation,
+) -> Iterator[tuple[Array, ProductEvaluation]]:
     """Yield points (d, k) with orthonormal columns, at which J grows apart from few exceptions.
 
     Parameters
@@ -45,7 +45,7 @@ def cayley_ascent(
         Returns half of the gradient of J (d, k) from an evaluation.
     W : (d, k) array
         The first point, which is not yielded.
-    now : Evaluation
+    now : ProductEvaluation
         The evaluation at W.
     """
     P = slope(now)

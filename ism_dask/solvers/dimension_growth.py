@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator
+from ism_dask.engines.operator import Operator, ProductEvaluation
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
@@ -56,8 +56,8 @@ def _with_new_column(log: SolverLog, fixed: Array, stopping: Stopping) -> tuple[
     def whole(column: Array) -> Array:
         return np.hstack([fixed, complement @ column])
 
-    def slope(evaluation: Evaluation) -> Array:
-        return np.asarray(complement.T @ evaluation.matrix[:, -1:])
+    def slope(evaluation: ProductEvaluation) -> Array:
+        return np.asarray(complement.T @ evaluation.product[:, -1:])
 
     now = log.evaluate(whole(first))
     if log.settled(slope(now), first):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator
+from ism_dask.engines.operator import Operator, ProductEvaluation
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers.solver_log import SolverLog
@@ -72,7 +72,7 @@ class _PymanoptProblem:
     def __init__(self, trace: SolverLog) -> None:
         self.trace = trace
         self._point, self._evaluation = trace.start, trace.evaluation
-        self._scale = max(float(np.linalg.norm(trace.evaluation.matrix)), np.finfo(float).tiny)
+        self._scale = max(float(np.linalg.norm(trace.evaluation.product)), np.finfo(float).tiny)
 
     def problem(self) -> Any:
         """Return the problem as an object of pymanopt."""
@@ -94,21 +94,21 @@ class _PymanoptProblem:
     def _gradient(self, W: Array) -> Array:
         evaluation = self._evaluate(W)
         self._note(W, evaluation)
-        return np.asarray(-evaluation.matrix / self._scale)
+        return np.asarray(-evaluation.product / self._scale)
 
     def _hessian(self, W: Array, Z: Array) -> Array:
         return np.asarray(-self.trace.curvature(W, Z) / self._scale)
 
-    def _evaluate(self, W: Array) -> Evaluation:
+    def _evaluate(self, W: Array) -> ProductEvaluation:
         # Pymanopt computes the cost and then the gradient at the same point: evaluate it once.
         if self._point is not W and not np.array_equal(self._point, W):
             self._point, self._evaluation = W, self.trace.evaluate(W)
         return self._evaluation
 
-    def _note(self, W: Array, evaluation: Evaluation) -> None:
+    def _note(self, W: Array, evaluation: ProductEvaluation) -> None:
         """Record a step: pymanopt computes the gradient once at each point that it accepts."""
         if np.array_equal(W, self.trace.state.current.W):
             return
         self.trace.note(W, evaluation)
-        if self.trace.settled(evaluation.matrix, W):
+        if self.trace.settled(evaluation.product, W):
             raise _Converged

@@ -17,6 +17,8 @@ from ism_dask.engines.operator import (
     DOUBLE_NOISE,
     Evaluation,
     Operator,
+    PhiEvaluation,
+    ProductEvaluation,
     check_finite,
     relative_residual,
     space_of,
@@ -50,18 +52,19 @@ class _Point:
     """A W with its J and either Phi or only Phi W."""
 
     W: Array
-    evaluation: Evaluation
+    evaluation: PhiEvaluation | ProductEvaluation
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all of Phi was computed, and not only Phi W."""
-        return self.evaluation.matrix.shape != self.W.shape
+    def phi(self) -> Array | None:
+        """Phi (d, d), or None if only Phi W was computed."""
+        return self.evaluation.phi if isinstance(self.evaluation, PhiEvaluation) else None
 
     @property
     def product(self) -> Array:
         """Phi W (d, q)."""
-        matrix = self.evaluation.matrix
-        return matrix @ self.W if self.is_whole else matrix
+        if isinstance(self.evaluation, ProductEvaluation):
+            return self.evaluation.product
+        return self.evaluation.phi @ self.W
 
     @property
     def residual(self) -> float:
@@ -144,7 +147,7 @@ class _Run:
     def step(self, point: _Point) -> Spectrum:
         """Return the leading eigenpairs of Phi, whose vectors are the next W."""
         return leading_eigenpairs(
-            check_finite(point.evaluation.matrix),
+            check_finite(self._phi(point)),
             self.q,
             guess=point.W,
             noise=point.evaluation.noise,
@@ -175,7 +178,7 @@ class _Run:
         # By the published rule the eigengap is that of the Phi whose eigenvectors W has, otherwise
         # that of Phi(W). In either case one kind of pass computes all numbers, so that a run that
         # was interrupted comes to the same bits.
-        if point is None or point.is_whole == published:
+        if point is None or (point.phi is not None) == published:
             evaluate = self.operator.gradient if published else self.operator.phi
             point = _Point(best.W, evaluate(best.W))
         W, values, product = rayleigh_ritz(best.W, point.product)
@@ -197,8 +200,10 @@ class _Run:
 
     def _next_eigenvalue(self, point: _Point) -> float:
         """Return the largest eigenvalue of Phi outside of W."""
-        evaluation = point.evaluation if point.is_whole else self.operator.phi(point.W)
-        return largest_eigenvalue_outside(evaluation.matrix, point.W)
+        return largest_eigenvalue_outside(self._phi(point), point.W)
+
+    def _phi(self, point: _Point) -> Array:
+        return self.operator.phi(point.W).phi if point.phi is None else point.phi
 
     def _status(self, state: State, point: _Point) -> Status:
         record = state.history[-1]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import ProductEvaluation
 from ism_dask.linalg.eigen import nearest_orthonormal
 
 # Steps whose curvature is in memory.
@@ -32,11 +32,11 @@ Precondition = Callable[[Array], Array]
 
 
 def lbfgs_ascent(
-    evaluate: Callable[[Array], Evaluation],
+    evaluate: Callable[[Array], ProductEvaluation],
     W: Array,
-    now: Evaluation,
+    now: ProductEvaluation,
     precondition: Precondition | None = None,
-) -> Iterator[tuple[Array, Evaluation]]:
+) -> Iterator[tuple[Array, ProductEvaluation]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
     The iterator ends when no step along the slope raises J any more.
@@ -47,7 +47,7 @@ def lbfgs_ascent(
         Returns J and Phi W (d, k) at a point.
     W : (d, k) array
         The first point, which is not yielded.
-    now : Evaluation
+    now : ProductEvaluation
         The evaluation at W.
     precondition : callable, optional
         Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
@@ -55,7 +55,7 @@ def lbfgs_ascent(
     """
     guess = _identity if precondition is None else precondition
     memory: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
-    uphill = _tangent(W, now.matrix)
+    uphill = _tangent(W, now.product)
     while True:
         direction = _tangent(W, _direction(uphill, memory, guess))
         if not np.sum(direction * uphill) > 0:
@@ -68,7 +68,7 @@ def lbfgs_ascent(
             memory.clear()  # its curvature may be out of date: try the slope itself
             continue
         step, W, now = move
-        before, uphill = _tangent(W, uphill), _tangent(W, now.matrix)
+        before, uphill = _tangent(W, uphill), _tangent(W, now.product)
         pairs = [(_tangent(W, each), _tangent(W, change)) for each, change in memory]
         memory.clear()
         memory.extend((each, change) for each, change in pairs if _is_concave(each, change))
@@ -79,12 +79,12 @@ def lbfgs_ascent(
 
 
 def _line_search(
-    evaluate: Callable[[Array], Evaluation],
+    evaluate: Callable[[Array], ProductEvaluation],
     W: Array,
-    now: Evaluation,
+    now: ProductEvaluation,
     direction: Array,
     slope: float,
-) -> tuple[Array, Array, Evaluation] | None:
+) -> tuple[Array, Array, ProductEvaluation] | None:
     """Return a step, its end point and the evaluation there, or None if no length raises J."""
     share = min(1.0, _LONGEST / max(float(np.linalg.norm(direction, 2)), _TINY))
     for _ in range(_CUTS):

@@ -117,7 +117,7 @@ class _SecondOrderModel:
         W = solution.W
         evaluation = operator.phi(W)
         basis = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-        values, rotation = scipy.linalg.eigh(basis.T @ check_finite(evaluation.matrix) @ basis)
+        values, rotation = scipy.linalg.eigh(basis.T @ check_finite(evaluation.phi) @ basis)
         gaps = solution.eigenvalues - values[:, None]
         step = _COARSE_STEP if evaluation.approximate else _STEP
         return cls(operator, solution, basis @ rotation, gaps, step)
@@ -161,7 +161,7 @@ class _SecondOrderModel:
         Z = self._direction(vector)
         size = float(np.linalg.norm(Z))
         step = self.step / size
-        there = self.operator.gradient(nearest_orthonormal(W + step * Z)).matrix
+        there = self.operator.gradient(nearest_orthonormal(W + step * Z)).product
         # The derivative of Phi(W) W, minus the part that rotates W within its own span.
         change = (there - product) / step - Z @ (W.T @ product)
         return np.asarray((self.outside.T @ change / self._scales).ravel())
@@ -198,7 +198,7 @@ def _after_spectral_steps(
     evaluation, visited = operator.phi(W), [W]
     for _ in range(horizon):
         W = leading_eigenpairs(
-            check_finite(evaluation.matrix),
+            check_finite(evaluation.phi),
             W.shape[1],
             guess=W,
             noise=evaluation.noise,

@@ -41,7 +41,7 @@ class RitzPairs:
     def of(cls, operator: Operator, W: Array) -> RitzPairs:
         """Return the Ritz pairs in the span of W (d, q); this computes Phi once."""
         evaluation = operator.phi(W)
-        phi = evaluation.matrix
+        phi = evaluation.phi
         W, values, product = rayleigh_ritz(W, phi @ W)
         return cls(
             W=W,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator, relative_residual
+from ism_dask.engines.operator import Operator, ProductEvaluation, relative_residual
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import Stopping
@@ -92,12 +92,12 @@ def refine_by_newton(
 
 def _trust_region_steps(operator: TimeLimited, solution: Solution) -> Iterator[Array]:
     """Yield W (d, q) after each accepted step."""
-    W, evaluation = solution.W, Evaluation(solution.objective, solution.product)
+    W, evaluation = solution.W, ProductEvaluation(solution.objective, solution.product)
     radius = _FIRST_RADIUS
     for _ in range(_STEPS):
-        if relative_residual(W, evaluation.matrix) <= _RESIDUAL:
+        if relative_residual(W, evaluation.product) <= _RESIDUAL:
             return
-        model = _QuadraticModel(operator, W, evaluation.matrix)
+        model = _QuadraticModel(operator, W, evaluation.product)
         Z, bent, at_edge = _truncated_cg(model, radius)
         predicted = model.gain(Z, bent)
         if not predicted > _GAIN * abs(evaluation.objective):

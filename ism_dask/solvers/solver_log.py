@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator, check_finite, relative_residual
+from ism_dask.engines.operator import Operator, ProductEvaluation, check_finite, relative_residual
 from ism_dask.linalg.eigen import subspace_sine
 from ism_dask.records.iteration import (
     Candidate,
@@ -50,7 +50,7 @@ class SolverLog:
     Attributes
     ----------
     start : (d, q) array
-    evaluation : Evaluation
+    evaluation : ProductEvaluation
         J and Phi W of the start.
     """
 
@@ -71,7 +71,7 @@ class SolverLog:
         self.start = _start(operator, q, None if state is None else state.current.W)
         # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = operator.gradient(self.start)
-        check_finite(self.evaluation.matrix)
+        check_finite(self.evaluation.product)
         now = _candidate(self.start, self.evaluation)
         iteration, history = (0, ()) if state is None else (state.iteration, state.history)
         self.state = State(iteration, now, now, history, peak=now.objective)
@@ -82,7 +82,7 @@ class SolverLog:
         """Begin another subproblem, whose plateau of J does not count the steps so far."""
         self._begun = len(self.state.history)
 
-    def evaluate(self, W: Array) -> Evaluation:
+    def evaluate(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (d, k) at W (d, k), or raise TimeIsUpError at the time limit."""
         return self._limited.gradient(W)
 
@@ -90,7 +90,7 @@ class SolverLog:
         """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), or raise TimeIsUpError."""
         return self._limited.curvature(W, Z)
 
-    def note(self, W: Array, evaluation: Evaluation) -> None:
+    def note(self, W: Array, evaluation: ProductEvaluation) -> None:
         """Record the end of an iteration at W (d, k)."""
         before = self.state
         now = _candidate(W, evaluation)
@@ -104,7 +104,7 @@ class SolverLog:
             angle=subspace_sine(before.current.W, W),
             seconds=self._earlier + self._limited.seconds,
             ascent=now.objective >= before.current.objective,
-            residual=relative_residual(W, evaluation.matrix),
+            residual=relative_residual(W, evaluation.product),
         )
         whole = W.shape[1] == self._q
         better = whole and now.objective >= before.best.objective
@@ -118,7 +118,7 @@ class SolverLog:
     @property
     def at_rest(self) -> bool:
         """Whether the solver may end at the last W, which has all q columns."""
-        return self.settled(self._last.matrix, self.state.current.W)
+        return self.settled(self._last.product, self.state.current.W)
 
     def settled(self, product: Array, W: Array) -> bool:
         """Return whether the solver may end at W (d, k), with half the gradient as `product`."""
@@ -170,6 +170,6 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     return spectral if W is None else complete_columns(W, spectral)
 
 
-def _candidate(W: Array, evaluation: Evaluation) -> Candidate:
-    values = scipy.linalg.eigvalsh(W.T @ evaluation.matrix)[::-1]
+def _candidate(W: Array, evaluation: ProductEvaluation) -> Candidate:
+    values = scipy.linalg.eigvalsh(W.T @ evaluation.product)[::-1]
     return Candidate(W, values, np.nan, evaluation.objective)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator
+from ism_dask.engines.operator import Operator, ProductEvaluation
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
@@ -26,7 +26,7 @@ def solve(
 ) -> Solution:
     """Return the solution of a curvilinear search from the spectral start, or from `state`."""
     log = SolverLog(operator, q, stopping, on_iteration, state)
-    steps = cayley_ascent(log.evaluate, lambda each: each.matrix, log.start, log.evaluation)
+    steps = cayley_ascent(log.evaluate, lambda each: each.product, log.start, log.evaluation)
     return log.ended(_follow(log, steps, stopping))
 
 
@@ -59,14 +59,14 @@ solve_roughly = partial(climb, rest=2e-3, still=1e-7)
 
 
 def _follow(
-    log: SolverLog, steps: Iterator[tuple[Array, Evaluation]], stopping: Stopping
+    log: SolverLog, steps: Iterator[tuple[Array, ProductEvaluation]], stopping: Stopping
 ) -> Status:
     if log.at_rest:
         return Status.CONVERGED
     try:
         for W, evaluation in steps:
             log.note(W, evaluation)
-            if log.settled(evaluation.matrix, W):
+            if log.settled(evaluation.product, W):
                 return Status.CONVERGED
             if log.state.iteration >= stopping.max_iter:
                 return Status.MAX_ITER

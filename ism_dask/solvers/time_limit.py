@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Evaluation, Operator, check_finite, space_of
+from ism_dask.engines.operator import (
+    Operator,
+    PhiEvaluation,
+    ProductEvaluation,
+    check_finite,
+    space_of,
+)
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.stopping_rule import Stopping
 
@@ -46,16 +52,16 @@ class TimeLimited:
         self._check_time()
         return self._operator.phi0()
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and the (d, d) matrix Phi at W (d, k)."""
         self._check_time()
         return self._operator.phi(W)
 
-    def gradient(self, W: Array) -> Evaluation:
+    def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and Phi(W) W (d, k)."""
         self._check_time()
         evaluation = self._operator.gradient(W)
-        check_finite(evaluation.matrix)
+        check_finite(evaluation.product)
         return evaluation
 
     def curvature(self, W: Array, Z: Array) -> Array:

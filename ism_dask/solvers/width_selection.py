@@ -163,7 +163,7 @@ def _loose_solution(engine: Engine, W: Array, precondition: Precondition) -> tup
     steps = lbfgs_ascent(engine.product, W, start, precondition)
     for point, evaluation in islice(steps, _STEPS):
         best = evaluation.objective, point
-        if relative_residual(point, evaluation.matrix) < _RESIDUAL:
+        if relative_residual(point, evaluation.product) < _RESIDUAL:
             break
     return best
 

@@ -74,11 +74,9 @@ def test_the_mean_over_all_draws_is_the_definition(kernel, gamma, rows):
     drawn = [(each.phi(W), each.product(W), each.value(W)) for each in _draws(engine)]
     assert np.ptp([phi.objective for phi, _, _ in drawn]) > 0
     near = {"rtol": 1e-9, "atol": 1e-9 * np.abs(dense.phi(W)).max()}
-    np.testing.assert_allclose(
-        np.mean([phi.matrix for phi, _, _ in drawn], 0), dense.phi(W), **near
-    )
+    np.testing.assert_allclose(np.mean([phi.phi for phi, _, _ in drawn], 0), dense.phi(W), **near)
     for phi, product, value in drawn:
-        np.testing.assert_allclose(product.matrix, phi.matrix @ W, **near)
+        np.testing.assert_allclose(product.product, phi.phi @ W, **near)
         assert product.objective == pytest.approx(phi.objective)
         assert value.objective == pytest.approx(phi.objective)
     means = [np.mean([each.objective for each in side]) for side in zip(*drawn, strict=True)]
@@ -112,7 +110,7 @@ def test_twice_phi_w_is_the_gradient_of_the_objective_of_the_blocks(rows):
         step[index] = h
         up, down = engine.objective(W + step), engine.objective(W - step)
         numerical[index] = (up - down) / (2 * h)
-    analytic = 2 * engine.gradient(W).matrix
+    analytic = 2 * engine.gradient(W).product
     np.testing.assert_allclose(analytic, numerical, rtol=1e-6, atol=1e-6 * np.abs(analytic).max())
 
 
@@ -123,7 +121,7 @@ def test_all_pairs_are_the_exact_engine(gamma):
     assert blocks._plan.design.is_complete
     assert blocks.finer() is None
     evaluation, expected = blocks.phi(W), exact.phi(W)
-    np.testing.assert_allclose(evaluation.matrix, expected.matrix, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(evaluation.phi, expected.phi, rtol=1e-9, atol=1e-9)
     assert evaluation.objective == pytest.approx(expected.objective, rel=1e-11)
     assert evaluation.error < 1e-9
     assert evaluation.standard_error == 0.0
@@ -144,7 +142,7 @@ def test_the_standard_error_is_what_draws_differ_by(rows):
 def test_any_number_of_workers_gives_the_same_bits():
     def answers():
         engine = _blocks("multiquadric", "indefinite", 8)
-        return [engine.phi(W).matrix, engine.product(W).matrix, engine.value(W).objective]
+        return [engine.phi(W).phi, engine.product(W).product, engine.value(W).objective]
 
     here = answers()
     for workers in (1, 3):
@@ -253,7 +251,7 @@ def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
         engine = Blocks(replace(problem, seed=seed), 2)
         engine._plan = _PairPlan(engine.problem, 2, 1000)
         engines.append(engine)
-    products = np.array([engine.product(W).matrix for engine in engines])
+    products = np.array([engine.product(W).product for engine in engines])
     off = products - products.mean(axis=0)
     off -= W @ (W.T @ off)
     seen = np.sqrt((off**2).sum(axis=(1, 2)).sum() / 5) / np.linalg.norm(products[0])

@@ -73,10 +73,10 @@ def test_engine_gives_the_definition(engine, kernel, target):
     near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
     np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
     evaluation = served.phi(W)
-    np.testing.assert_allclose(evaluation.matrix, phi, **near)
+    np.testing.assert_allclose(evaluation.phi, phi, **near)
     assert evaluation.objective == pytest.approx(J, rel=digits)
     slope = served.gradient(W)
-    np.testing.assert_allclose(slope.matrix, phi @ W, **near)
+    np.testing.assert_allclose(slope.product, phi @ W, **near)
     assert slope.objective == pytest.approx(J, rel=digits)
     assert served.objective(W) == pytest.approx(J, rel=digits)
     assert abs(evaluation.objective - J) <= evaluation.error * abs(J)
@@ -97,7 +97,7 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
             step = np.zeros_like(W)
             step[i, j] = h
             numerical[i, j] = (served.objective(W + step) - served.objective(W - step)) / (2 * h)
-    analytic = 2 * served.gradient(W).matrix
+    analytic = 2 * served.gradient(W).product
     np.testing.assert_allclose(analytic, numerical, rtol=1e-6, atol=1e-6 * np.abs(analytic).max())
 
 
@@ -110,8 +110,8 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
 def test_any_row_chunking_gives_the_one_shard_answer(rows, kernel, target):
     whole = first_engine("auto", _problem(kernel, target), Q).phi(W)
     pieces = first_engine("auto", _problem(kernel, target, rows), Q).phi(W)
-    scale = np.abs(whole.matrix).max()
-    np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-10, atol=1e-11 * scale)
+    scale = np.abs(whole.phi).max()
+    np.testing.assert_allclose(pieces.phi, whole.phi, rtol=1e-10, atol=1e-11 * scale)
     assert pieces.objective == pytest.approx(whole.objective, rel=1e-10)
 
 
@@ -133,9 +133,9 @@ def test_blocks_and_groups_larger_than_one():
     phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
     for rows in (None, 1100, 2300):
         engine = first_engine("exact", Problem.of(cut(big, rows), kernel, known), 2)
-        np.testing.assert_allclose(engine.phi(V).matrix, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
+        np.testing.assert_allclose(engine.phi(V).phi, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
         np.testing.assert_allclose(
-            engine.gradient(V).matrix, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
+            engine.gradient(V).product, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
         )
 
 
@@ -143,19 +143,18 @@ def test_blocks_and_groups_larger_than_one():
 def test_float32_tiles_are_right_to_single_precision(kernel):
     _, phi, J = _expected(kernel, "classes")
     evaluation = first_engine("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
-    assert np.linalg.norm(evaluation.matrix - phi) <= 5e-6 * np.linalg.norm(phi)
+    assert np.linalg.norm(evaluation.phi - phi) <= 5e-6 * np.linalg.norm(phi)
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
 
 
 def test_phi_of_a_conic_sum_is_the_sum_of_phis():
     parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
     total = sum(
-        weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).matrix
-        for weight, k in parts
+        weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).phi for weight, k in parts
     )
     kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
     problem = Problem.of(cut(X), kernel, target_dependence(TARGETS["classes"]))
-    np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).matrix, total, rtol=1e-10)
+    np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).phi, total, rtol=1e-10)
 
 
 def test_auto_takes_the_cheapest():
@@ -209,7 +208,7 @@ def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
         ).phi(V)
         for t in (np.float64, np.float32)
     )
-    assert np.linalg.norm(single.matrix - wide.matrix) < 1e-3 * np.linalg.norm(wide.matrix)
+    assert np.linalg.norm(single.phi - wide.phi) < 1e-3 * np.linalg.norm(wide.phi)
     assert single.objective == pytest.approx(wide.objective, rel=1e-5)
 
 
@@ -230,7 +229,7 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     for budget in (10**9, 10**12):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
         problem = Problem.of(cut(lazy, 5), ALL["gaussian"], target_dependence(TARGETS["classes"]))
-        results.append(first_engine("exact", problem, Q).phi(W).matrix)
+        results.append(first_engine("exact", problem, Q).phi(W).phi)
     np.testing.assert_array_equal(*results)
 
 
@@ -241,7 +240,7 @@ def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
     served = first_engine("exact", _problem(kernel, target, rows), Q)
     Z = np.random.default_rng(11).normal(size=W.shape)
     h = 1e-5
-    ahead, behind = served.gradient(W + h * Z).matrix, served.gradient(W - h * Z).matrix
+    ahead, behind = served.gradient(W + h * Z).product, served.gradient(W - h * Z).product
     found = served.curvature(W, Z)
     size = np.abs(found).max()
     np.testing.assert_allclose(found, (ahead - behind) / (2 * h), rtol=1e-6, atol=1e-6 * size)

@@ -82,11 +82,12 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     W = _basis(d, min(q, d), seed)
     exact = first_engine("exact", Problem.of(cut(X), kernel, known), q)
     features = first_engine("monomials", Problem.of(cut(X, rows), kernel, known), q)
-    for question in ("phi", "gradient"):
+    for question, answer in (("phi", "phi"), ("gradient", "product")):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
         scale = np.abs(X).max() ** 2 * n**2 * np.abs(_slopes(kernel, X @ W)).max()
-        np.testing.assert_allclose(mine.matrix, true.matrix, rtol=1e-10, atol=1e-14 * scale)
+        near = {"rtol": 1e-10, "atol": 1e-14 * scale}
+        np.testing.assert_allclose(getattr(mine, answer), getattr(true, answer), **near)
         values = n**2 * np.abs(_values(kernel, X @ W)).max()
         assert mine.objective == pytest.approx(true.objective, rel=1e-10, abs=1e-14 * values)
     np.testing.assert_allclose(
@@ -162,7 +163,7 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
         found = first_engine("landmarks", problem, 3).phi(W)
         measured = abs(found.objective / true.objective - 1)
         assert measured <= found.error
-        errors.append(_apart(found.matrix, true.matrix))
+        errors.append(_apart(found.phi, true.phi))
         assert errors[-1] < 10 * tol
     assert errors[-1] < 1e-3 * errors[0]
 
@@ -220,8 +221,8 @@ def test_a_sample_where_the_kernel_is_zero():
         cut(X), Polynomial(20, 0.0), target_dependence(y), sample=np.zeros((50, 3))
     )
     W = _basis(3, 3)
-    found = first_engine("landmarks", problem, 3).phi(W).matrix
-    assert _apart(found, first_engine("exact", problem, 3).phi(W).matrix) < 1e-3
+    found = first_engine("landmarks", problem, 3).phi(W).phi
+    assert _apart(found, first_engine("exact", problem, 3).phi(W).phi) < 1e-3
 
 
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
@@ -304,7 +305,7 @@ def test_outliers_that_no_sample_saw_are_found():
     engine = first_engine("landmarks", problem, 2)
     found = engine.phi(W)
     true = first_engine("exact", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2).phi(W)
-    assert _apart(found.matrix, true.matrix) < 1e-5
+    assert _apart(found.phi, true.phi) < 1e-5
     assert abs(found.objective / true.objective - 1) <= found.error < 1e-2
     landmarks = engine._last.expansion.maps[0].points
     # Each stands alone: what is left of it would be all of it, had it not been found.
@@ -321,7 +322,7 @@ def test_a_sample_unlike_the_rest_is_made_good():
     engine = first_engine("landmarks", problem, 4)
     W = _basis(6, 4)
     found, true = engine.phi(W), first_engine("exact", problem, 4).phi(W)
-    assert _apart(found.matrix, true.matrix) < 1e-3
+    assert _apart(found.phi, true.phi) < 1e-3
     assert abs(found.objective / true.objective - 1) <= found.error
     reach = np.linalg.norm(engine._last.expansion.maps[0].points, axis=1).max()
     assert reach > np.linalg.norm(middle @ W, axis=1).max()
@@ -406,7 +407,7 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
         ).phi(W)
         for size in (700, rows)
     )
-    np.testing.assert_allclose(pieces.matrix, whole.matrix, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(pieces.phi, whole.phi, rtol=1e-7, atol=1e-8)
 
 
 def test_auto_goes_by_the_rule():
@@ -491,7 +492,7 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     engine = first_engine("landmarks", problem, 2)
     solution = solve(engine, 2, Stopping())
     checked = with_true_residual(engine, solution)
-    product = first_engine("exact", problem, 2).gradient(solution.W).matrix
+    product = first_engine("exact", problem, 2).gradient(solution.W).product
     assert checked.residual_rows == 2400
     assert checked.residual == pytest.approx(stationarity.relative_residual(solution.W, product))
     own = stationarity.relative_residual(solution.W, solution.product)

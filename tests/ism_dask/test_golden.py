@@ -99,7 +99,7 @@ def test_start(data, kernel, rows):
         evaluation = engine.phi(W0)
         assert evaluation.objective == pytest.approx(expected["at_W0"]["J"], rel=1e-8)
         norm = expected["at_W0"]["phi_frobenius"]
-        assert np.linalg.norm(evaluation.matrix) == pytest.approx(norm, rel=1e-8)
+        assert np.linalg.norm(evaluation.phi) == pytest.approx(norm, rel=1e-8)
 
 
 @pytest.mark.parametrize(

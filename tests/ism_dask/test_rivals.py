@@ -17,7 +17,7 @@ from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.engines import Problem, first_engine
-from ism_dask.engines.operator import Evaluation, relative_residual
+from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
@@ -74,7 +74,7 @@ def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
     slack = 1e-12 if name in WHOLE else 0.1
     assert found.objective >= engine.objective(start) * (1 - slack)
     assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-10)
-    phi = engine.phi(found.W).matrix
+    phi = engine.phi(found.W).phi
     np.testing.assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
     assert found.n_iter == len(found.history)
 
@@ -98,7 +98,7 @@ def test_its_w_is_told_in_its_own_eigenvectors(name):
     np.testing.assert_allclose(
         found.W.T @ found.product, np.diag(found.eigenvalues), atol=1e-9 * found.eigenvalues[0]
     )
-    everything = np.linalg.eigvalsh(engine.phi(found.W).matrix)[::-1]
+    everything = np.linalg.eigvalsh(engine.phi(found.W).phi)[::-1]
     np.testing.assert_allclose(found.eigenvalues, everything[:2], rtol=1e-5)
     assert found.eigengap == pytest.approx(everything[1] - everything[2], rel=1e-4)
 
@@ -193,11 +193,11 @@ def test_the_ascent_finds_the_leading_eigenvectors():
     M = turn @ np.diag(values) @ turn.T
 
     def evaluate(W):
-        return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
+        return ProductEvaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    points = islice(cayley_ascent(evaluate, lambda each: each.matrix, start, evaluate(start)), 60)
-    W, _ = next(each for each in points if relative_residual(each[0], each[1].matrix) < 1e-9)
+    points = islice(cayley_ascent(evaluate, lambda each: each.product, start, evaluate(start)), 60)
+    W, _ = next(each for each in points if relative_residual(each[0], each[1].product) < 1e-9)
     assert subspace_sine(W, turn[:, :2]) < 1e-8
 
 
@@ -208,12 +208,12 @@ def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_c
     M = turn @ np.diag(values) @ turn.T
 
     def evaluate(W):
-        return Evaluation(float(np.trace(W.T @ M @ W)), M @ W)
+        return ProductEvaluation(float(np.trace(W.T @ M @ W)), M @ W)
 
     def steps(guess):
         climb = lbfgs_ascent(evaluate, start, evaluate(start), guess)
         for number, (W, evaluation) in enumerate(islice(climb, 300)):
-            if relative_residual(W, evaluation.matrix) < 1e-7:
+            if relative_residual(W, evaluation.product) < 1e-7:
                 assert subspace_sine(W, turn[:, :3]) < 1e-6
                 return number
         raise AssertionError("no end")

@@ -13,7 +13,7 @@ from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem, first_engine
-from ism_dask.engines.operator import Evaluation, relative_residual
+from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import subspace_sine
@@ -47,10 +47,10 @@ class Quadratic:
         return self.M
 
     def phi(self, W):
-        return Evaluation(float(np.trace(W.T @ self.M @ W)), self.M)
+        return PhiEvaluation(float(np.trace(W.T @ self.M @ W)), self.M)
 
     def gradient(self, W):
-        return Evaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
+        return ProductEvaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
 
     def curvature(self, _W, Z):
         return self.M @ Z

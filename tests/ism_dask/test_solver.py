@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask.engines import Problem, first_engine
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.eigen import subspace_sine
@@ -100,11 +100,11 @@ class _Swinging:
 
     def phi(self, W):
         at = self._turned(W)
-        return Evaluation(self.worth[at], np.diag(np.roll([3.0, 2.0, 1.0], at + 1)))
+        return PhiEvaluation(self.worth[at], np.diag(np.roll([3.0, 2.0, 1.0], at + 1)))
 
     def gradient(self, W):
         evaluation = self.phi(W)
-        return Evaluation(evaluation.objective, evaluation.matrix @ W)
+        return ProductEvaluation(evaluation.objective, evaluation.phi @ W)
 
 
 def test_the_best_w_is_returned_and_descents_are_noted():

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ism_dask.engines.lowrank.row_sums import (
     phi_from_sums,
     phi_sums,
 )
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.tile_walk import project_piece
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import FAN
@@ -71,28 +72,29 @@ class LowRankEngine(Engine):
         """Return Phi0, the matrix of the start."""
         return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
         at, gamma = self._at(W), self.problem.gamma
         # Phi needs only the degrees, the first column of the coefficients.
         coefficients = at.moments.psi_coefficients(gamma, at.expansion)[..., :1]
         finish = partial(phi_from_sums, expansion=at.expansion, gamma=gamma)
         matrix = at.points.fold(phi_sums, at.expansion, gamma, coefficients, finish=finish)
-        return self._evaluation_at(at, matrix)
+        return PhiEvaluation(at.objective, matrix, **self._accuracy_at(at))
 
-    def product(self, W: Array) -> Evaluation:
+    def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         at, gamma = self._at(W), self.problem.gamma
         coefficients = at.moments.psi_coefficients(gamma, at.expansion)
         product = at.points.fold(gradient_sums, at.expansion, gamma, coefficients)
-        return self._evaluation_at(at, product)
+        return ProductEvaluation(at.objective, product, **self._accuracy_at(at))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        return self._evaluation_at(self._at(W), W[:, :0])
+        at = self._at(W)
+        return Evaluation(at.objective, **self._accuracy_at(at))
 
-    def _evaluation_at(self, at: EvaluationAtW, matrix: Array) -> Evaluation:
-        return self._evaluation(at.objective, matrix, at.left_out, at.expansion.size)
+    def _accuracy_at(self, at: EvaluationAtW) -> dict[str, Any]:
+        return self._accuracy(at.objective, at.left_out, at.expansion.size)
 
     def moved(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""

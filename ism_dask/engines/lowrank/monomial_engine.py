@@ -10,7 +10,7 @@ from ism_dask._types import Array
 from ism_dask.engines.base import Problem
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
-from ism_dask.engines.operator import Evaluation
+from ism_dask.engines.operator import PhiEvaluation
 from ism_dask.engines.tile_walk import ignore_overflow, project_piece
 from ism_dask.gamma.base import Gamma
 from ism_dask.kernels import Kernel
@@ -43,7 +43,7 @@ class MonomialEngine(LowRankEngine):
         """Return whether the monomials are few in comparison with the rows."""
         return _monomial_count(problem.kernel, q) <= _DENSE * problem.shards.n_rows
 
-    def phi(self, W: Array) -> Evaluation:
+    def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W, in a single pass over X unless Phi contains degrees."""
         expansion, gamma = self._factored_slope(W.shape[1]), self.problem.gamma
         if expansion.has_degrees:
@@ -51,7 +51,8 @@ class MonomialEngine(LowRankEngine):
         finish = partial(_phi_and_moments, expansion=expansion, gamma=gamma)
         matrix, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma, finish=finish)
         objective = self._moments(moments).objective(expansion)
-        return self._evaluation(objective, matrix, summed=expansion.size)
+        accuracy = self._accuracy(objective, summed=expansion.size)
+        return PhiEvaluation(objective, matrix, **accuracy)
 
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
