@@ -8,7 +8,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.interface.progress import ProgressShare
-from flows.paper.measure import plan, summarise
+from flows.paper.measure import plan, resumable_tables, summarise
 from flows.paper.series import Series, SeriesResult, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import tables_page
@@ -28,8 +28,12 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        results = [series_step(series, settings, part) for series, part in plan(settings)]
-        summary = summarise(settings, results)
+        with resumable_tables(settings) as lease:
+            results = []
+            for series, part in plan(settings):
+                results.append(series_step(series, settings, part))
+                lease.check()
+            summary = summarise(settings, results)
         return run.finished(summary, run.page(tables_page(summary, run.links(summary))))
 
 

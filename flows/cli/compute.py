@@ -188,6 +188,13 @@ def tables(
     Each fold is kept as soon as it is measured: the same command goes on where the last one was
     interrupted. Wine, Cancer and Face take some ten minutes, MNIST hours.
     """
+    run_tables(settings, output, plain=plain, out=out)
+
+
+def run_tables(
+    settings: TablesSettings, output: Output, *, plain: bool, out: Path | None = None
+) -> None:
+    """Run the flow, and show its tables; write them into the folder `out`, if given."""
     summary = _TABLES.run(settings, output, plain=plain)
     _show_tables(summary, output)
     if out is not None:
@@ -216,11 +223,15 @@ def _show_tables(summary: dict[str, Any], output: Output) -> None:
     output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
-# For each kind of run that can be resumed: its settings, and the function that runs it.
-_RESUMABLE: dict[str, tuple[type[Any], Callable[..., None]]] = {
-    "fit": (FitSettings, run_fit),
-    "crossval": (CrossvalSettings, run_crossval),
-    "cluster": (ClusterSettings, run_cluster),
+# For each kind of run that can be resumed: its settings, the function that runs it, and what
+# resuming changes. `force`: the run was checked when it began, and may replace an earlier run of
+# its name; for tables it would remove the results to continue from.
+_FITS = {"afresh": False, "force": True}
+_RESUMABLE: dict[str, tuple[type[Any], Callable[..., None], dict[str, Any]]] = {
+    "fit": (FitSettings, run_fit, _FITS),
+    "crossval": (CrossvalSettings, run_crossval, _FITS),
+    "cluster": (ClusterSettings, run_cluster, _FITS),
+    "tables": (TablesSettings, run_tables, {"force": False}),
 }
 
 
@@ -250,15 +261,17 @@ def resume(
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
-    kind, run = _RESUMABLE[lease.kind]
-    run(_lease_settings(kind, lease, scheduler), output, plain=plain)
+    run = _RESUMABLE[lease.kind][1]
+    run(_lease_settings(lease, scheduler), output, plain=plain)
 
 
-def _lease_settings(kind: type[Any], lease: Lease, scheduler: str | None) -> Any:
+def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
     from storage.records import check_field_types  # noqa: PLC0415
 
-    # `force`: the run was checked when it began, and may replace an earlier run of its name.
-    given = {**lease.settings, "run": lease.run, "afresh": False, "force": True}
+    kind, _, changes = _RESUMABLE[lease.kind]
+    given = {**lease.settings, "run": lease.run, **changes}
+    if scheduler is not None and "scheduler" not in given:
+        raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any
@@ -18,6 +19,7 @@ from flows.paper.figure_1b import figure_1b
 from flows.paper.series import Series, SeriesResult, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
+from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
 from storage import RESULTS, PieceStore, open_run, save_results, saved_run_path
 
@@ -71,10 +73,29 @@ def summarise(settings: TablesSettings, found: Sequence[SeriesResult]) -> dict[s
     return {"command": KIND, "run": settings.run, "path": str(path), **metrics}
 
 
+@contextmanager
+def resumable_tables(settings: TablesSettings) -> Iterator[HeldLease]:
+    """Hold the lease of the run in the block: `runs` lists it, and a second process is refused.
+
+    An interrupted run can be resumed from the results that it has stored.
+    """
+    run = settings.run
+
+    def has_results() -> bool:
+        return bool(PieceStore.of_run(run).entries)
+
+    with hold_lease(run, KIND, settings.to_json(), has_results) as lease:
+        yield lease
+
+
 def tables_plain(settings: TablesSettings) -> dict[str, Any]:
     """Measure and save all chosen parts, without Prefect."""
-    results = [measure_series(series, settings, part) for series, part in plan(settings)]
-    return summarise(settings, results)
+    with resumable_tables(settings) as lease:
+        results = []
+        for series, part in plan(settings):
+            results.append(measure_series(series, settings, part))
+            lease.check()
+        return summarise(settings, results)
 
 
 def _chosen_series(settings: TablesSettings) -> list[Series]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from flows.reports.html import render_run
 from flows.reports.markdown import table_files
 from flows.reports.paper_tables import tables
 from flows.runs.fit import fit_plain
+from flows.runs.lease import hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
@@ -118,6 +119,38 @@ def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.Mon
         tables_plain(replace(WINE, seed=1))
     with pytest.raises(AssertionError, match="measured again"):
         tables_plain(replace(WINE, force=True))
+
+
+def test_a_run_of_tables_has_a_lease_and_is_resumed(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(WINE, methods="ism", folds=2)
+    measure, numbers = cells.SupervisedCell.measure, []
+
+    def interrupted(*given: Any) -> Any:
+        if len(numbers) == 1:
+            raise KeyboardInterrupt
+        numbers.append(given[1])
+        return measure(*given)
+
+    monkeypatch.setattr(cells.SupervisedCell, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tables_plain(settings)
+    (entry,) = here("runs", "--json").answer["unfinished"]
+    assert (entry["name"], entry["kind"], entry["running"]) == ("tables", "tables", False)
+    assert "takes no `scheduler`" in here("resume", "tables", "--scheduler", "up").failed(2)
+
+    def counted(*given: Any) -> Any:
+        numbers.append(given[1])
+        return measure(*given)
+
+    monkeypatch.setattr(cells.SupervisedCell, "measure", counted)
+    assert here("resume", "tables", "--plain").status == 0
+    assert numbers == [1, 2, 1, 2]  # two folds of two kernels, none of them twice
+    assert here("runs", "--json").answer["unfinished"] == []
+    held = hold_lease("tables", "tables", {}, lambda: True)
+    with held, pytest.raises(FlowError, match="is being computed"):
+        tables_plain(settings)
 
 
 def test_an_altered_result_is_measured_again_and_told() -> None:
