@@ -30,13 +30,13 @@ demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 	$(BIN)/ism-dask crossval wine
 
 test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
-	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos'
+	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (half an hour)
 	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
 
-long: $(READY)  ## Run those of them that take no more than a minute
-	$(BIN)/python -m pytest $(BESIDE) -m 'chaos and not minutes'
+long: $(READY)  ## Run tests of up to a minute each: a few of every fault that needs a cluster or a server
+	$(BIN)/python -m pytest $(BESIDE) -m 'long or (chaos and not minutes)'
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }

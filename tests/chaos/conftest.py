@@ -10,9 +10,15 @@ from fixtures import _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
 
+# Files whose faults need a cluster or a server to start and to be killed: up to a minute each.
+_MINUTE = ("test_chaos_cluster", "test_chaos_driver", "test_chaos_prefect", "test_chaos_tls")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make chaos` counts: all faults but the few ones of `make test`."""
+    """Mark what `make chaos` counts, all faults but the few ones; and which few ones are long."""
     for item in items:
+        if "[few]" in item.name and item.path.stem in _MINUTE:
+            item.add_marker(pytest.mark.long)
         if "tally" in getattr(item, "fixturenames", ()) and "[few]" not in item.name:
             item.add_marker(pytest.mark.faults)
 
