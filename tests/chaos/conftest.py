@@ -9,7 +9,6 @@ from fixtures import *  # noqa: F403
 from fixtures import _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
-
 # Files whose faults need a cluster or a server to start and to be killed: up to a minute each.
 _MINUTE = ("test_chaos_cluster", "test_chaos_driver", "test_chaos_prefect", "test_chaos_tls")
 
