@@ -126,11 +126,15 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
             pass  # tiles may need more memory than landmarks did; that must not lose the fit
         else:
             return true_product, n
-    if not isinstance(engine.double, LowRankEngine):
-        raise TypeError(f"no row by row account of Phi W from the engine {engine.name!r}")
-    rows = _affordable_rows(n, q)
-    true_product[: len(W)] += _correction(engine.double, W, rows)
-    return true_product, rows
+    if isinstance(engine.double, LowRankEngine):
+        rows = _affordable_rows(n, q)
+        true_product[: len(W)] += _correction(engine.double, W, rows)
+        return true_product, rows
+    # Other approximate engines cannot say what single rows contribute: random blocks, which serve
+    # every kernel, take their place.
+    blocks = Blocks(problem, q).others(BUDGET / (n * max(q, _LEAST_COLUMNS)))
+    true_product[: len(W)] = blocks.gradient(W).product
+    return true_product, round(blocks.partners)
 
 
 def _affordable_rows(n: int, q: int) -> int:
