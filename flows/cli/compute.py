@@ -59,7 +59,7 @@ def _show_crossval(summary: dict[str, Any], output: Output) -> None:
         output.say(f"not converged: fold {', '.join(folds)} {text.ending_words(status)}")
     if notes := text.note_words(results):
         output.say(notes)
-    output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
+    output.say(f"saved as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
 _FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
@@ -185,8 +185,8 @@ def tables(
 ) -> None:
     """Measure the paper's tables and figures again, all methods, beside the published values.
 
-    Each fold is kept as soon as it is measured: the same command goes on where the last one was
-    interrupted. Wine, Cancer and Face take some ten minutes, MNIST hours.
+    Each fold is saved as soon as it is measured, so that the same command resumes after an
+    interruption. Wine, Cancer and Face take some ten minutes, MNIST hours.
     """
     run_tables(settings, output, plain=plain, out=out)
 
@@ -207,7 +207,7 @@ def run_tables(
     if problems:
         raise FlowError(
             f"{len(problems)} of the cells and lines could not be measured to the end; the first: "
-            f"{problems[0]}. The others are kept as {summary['run']}"
+            f"{problems[0]}. The others are saved as {summary['run']}"
         )
 
 
@@ -220,7 +220,7 @@ def _show_tables(summary: dict[str, Any], output: Output) -> None:
         output.table(columns, rows, left=1)
         for line in table.lost:
             output.say(f"lost: {line}")
-    output.say(f"kept as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
+    output.say(f"saved as {summary['run']}; `ism-dask report {summary['run']}` makes a page of it")
 
 
 # For each kind of run that can be resumed: its settings, the function that runs it, and what

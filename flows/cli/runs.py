@@ -56,7 +56,7 @@ def show(
 
     view = view_of(name)
     subject = run_subject(view.run)
-    output.say(f"{name} ({view.run.kind}, kept {view.run.created:%Y-%m-%d %H:%M} UTC)")
+    output.say(f"{name} ({view.run.kind}, saved {view.run.created:%Y-%m-%d %H:%M} UTC)")
     output.say(subject)
     output.table(("figure", "value"), _fact_rows(key_figures(view.run)), left=2)
     trust = [[fact.name, fact.value, fact.meaning] for fact in trust_figures(view.run)]
@@ -67,7 +67,7 @@ def show(
     versions = " ".join(f"{name} {version}," for name, version in view.run.versions.items())
     output.table(("setting", "value"), _fact_rows(run_settings(view.run)), left=2)
     output.say(f"computed with {versions.rstrip(',')}")
-    output.say(f"kept at {view.run.path}")
+    output.say(f"saved at {view.run.path}")
     output.finish({"command": "show", **full_record(view)})
 
 

@@ -30,7 +30,7 @@ _TITLES = {
 
 
 def up(
-    wishes: ServiceSettings,
+    settings: ServiceSettings,
     *,
     detach: Annotated[
         bool, typer.Option("--detach", help="Leave everything running in the background.")
@@ -52,7 +52,7 @@ def up(
     if len(chosen) > 1:
         raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
     action: Callable[[ServiceSettings, Output], None] = next(iter(chosen.values()), _keep_up)
-    action(wishes, output)
+    action(settings, output)
 
 
 def _keep_up(settings: ServiceSettings, output: Output) -> None:

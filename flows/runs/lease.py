@@ -136,7 +136,7 @@ def describe_unfinished(lease: Lease) -> dict[str, Any]:
     """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
     newest = Checkpoints.of_run(lease.run).newest()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
-    progress = "" if newest is None else f", kept as far as {newest.progress}"
+    progress = "" if newest is None else f", saved up to {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
     return {**facts, "told": f"{lease.kind}, {lease.description}{progress}{advice}"}
 
@@ -164,7 +164,7 @@ class HeldLease:
             owner = "its lease is gone" if now is None else now.description
             raise FlowError(
                 f"the run {self._lease.run!r} was taken from this process, which had not been "
-                f"heard of for a while: {owner}. Nothing of this process is kept any more"
+                f"heard of for a while: {owner}. Nothing of this process is saved any more"
             )
 
     def renew(self) -> None:

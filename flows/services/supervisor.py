@@ -70,7 +70,7 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_supervised(
-    wishes: ServiceSettings,
+    settings: ServiceSettings,
     telling: StartupMessages,
     shown: Callable[[RunningServices, bool], None],
 ) -> None:
@@ -78,7 +78,7 @@ def run_supervised(
 
     Parameters
     ----------
-    wishes : ServiceSettings
+    settings : ServiceSettings
         Settings of the services.
     telling : StartupMessages
         Callbacks that show the start.
@@ -87,7 +87,7 @@ def run_supervised(
         supervises them. In that case this function returns at once.
     """
     with _interrupt_once():
-        members = _start_or_join(wishes, telling)
+        members = _start_or_join(settings, telling)
         if members is None:
             shown(running_services() or RunningServices(), True)
             return
@@ -104,17 +104,17 @@ def run_supervised(
 
 
 def start_detached(
-    wishes: ServiceSettings, telling: StartupMessages
+    settings: ServiceSettings, telling: StartupMessages
 ) -> tuple[RunningServices, bool]:
     """Start all services, and a process that supervises them from then on.
 
     Return the arguments that `keep_up` passes to `shown`.
     """
     with _interrupt_once():
-        if _start_or_join(wishes, telling) is None:
+        if _start_or_join(settings, telling) is None:
             return running_services() or RunningServices(), True
         try:
-            _hand_over(wishes)
+            _hand_over(settings)
         except BaseException:
             _ignore_end_signals()
             stop_all()

@@ -54,7 +54,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     assert newest is not None
     told = here("runs").out
     assert "cut: fit, process" in told
-    assert "ended without a word, kept as far as iteration" in told
+    assert "ended without a word, saved up to iteration" in told
     assert "`ism-dask resume cut` goes on with it" in told
     (line,) = here("runs", "--json").answer["unfinished"]
     assert (line["name"], line["kind"], line["running"]) == ("cut", "fit", False)
@@ -128,7 +128,7 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     lease = find_lease("cut")
     assert lease is not None
     assert lease.ended == "was interrupted"
-    assert "was interrupted, kept as far as" in here("runs").out
+    assert "was interrupted, saved up to" in here("runs").out
 
 
 @pytest.fixture
