@@ -460,7 +460,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
     X, y = rng.normal(size=(1200, 150)), rng.integers(0, 150, 1200)
     for budget, engine, note in (
         (10**9, "monomials", ""),
-        (4.5 * 10**7, "exact", "features declined: a task of 1200 rows x 150 columns with 120 "),
+        (4.5 * 10**7, "exact", "monomials declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
         fitted = SupervisedIKDR(3, kernel=Polynomial(8), target="classes", tol=0.01).fit(X, y)
