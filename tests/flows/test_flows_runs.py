@@ -101,7 +101,7 @@ def test_a_run_is_shown(here: Command, kind: str) -> None:
     shown = here("show", "mine")
     assert shown.status == 0
     words = " ".join(shown.out.split())
-    assert f"mine ({kind}, kept " in words
+    assert f"mine ({kind}, saved " in words
     assert "178 rows, 13 columns, gaussian kernel" in words
     assert made["path"] in words
     assert "numpy" in words
