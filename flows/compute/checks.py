@@ -128,7 +128,7 @@ class Worker:
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its row in the table of workers."""
         memory = f"{self.memory / 2**30:.1f} GiB" if self.memory else "no limit"
-        versions = [self.versions.get(name, "not asked") for name in VERSIONS]
+        versions = [self.versions.get(name, "not sampled") for name in VERSIONS]
         return (self.address, str(self.threads), memory, *versions)
 
     def to_json(self) -> dict[str, Any]:

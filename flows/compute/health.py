@@ -219,7 +219,7 @@ class Watchdog:
             replace_synced(path, json.dumps(state_of(self._client), default=str))
         # The stall has to be reported even if the dump fails.
         except Exception as error:
-            return f"its state could not be kept: {type(error).__name__} {error}"
+            return f"its state could not be saved: {type(error).__name__} {error}"
         return f"its state is in {path}"
 
 

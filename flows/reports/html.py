@@ -57,7 +57,7 @@ def page_of(view: View) -> str:
 <main>
 {body}
 </main>
-<footer>Made of what the run has kept: {byte_size(view.run.bytes)}.</footer>
+<footer>Made from the saved run: {byte_size(view.run.bytes)}.</footer>
 </body>
 </html>
 """

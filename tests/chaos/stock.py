@@ -30,7 +30,7 @@ from storage import (
 )
 from storage.checkpoints import checkpoint_to_json
 
-ASKED = {"dataset": "small", "tol": 1e-5}
+REQUEST = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"
 
 
@@ -92,8 +92,8 @@ def stock() -> Path:
     keep_model()
     keep_results()
     for seed in range(3):
-        Checkpoints.of_run("under-way").keep(ASKED, checkpoint(seed))
-    PieceStore.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.5})
+        Checkpoints.of_run("under-way").keep(REQUEST, checkpoint(seed))
+    PieceStore.of_run("under-way").keep(PIECE, REQUEST, {"accuracy": 0.5})
     lease().write()
     return Path(os.environ["ISM_DASK_HOME"])
 
@@ -113,7 +113,7 @@ def read_under_way() -> None:
     for number in checkpoints.numbers:
         checkpoints.read(number)
     _ = checkpoints.pointed
-    PieceStore.of_run("under-way").find(PIECE, ASKED)
+    PieceStore.of_run("under-way").find(PIECE, REQUEST)
     find_lease("under-way")
 
 

@@ -63,5 +63,7 @@ def _killed(name: str, rng: random.Random) -> int:
                 process.kill()
         assert process.wait() == -signal.SIGKILL
     newest = Checkpoints.of_run(name).newest()
-    kept = 0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
-    return reached - kept
+    saved_iterations = (
+        0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
+    )
+    return reached - saved_iterations

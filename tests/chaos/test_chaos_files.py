@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stock import ASKED, READS, checkpoint, files_below, same, stock
+from stock import READS, REQUEST, checkpoint, files_below, same, stock
 from tally import Tally, few_and_many
 
 from flows.errors import FlowError
@@ -27,19 +27,21 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int)
     row = tally("newest checkpoint cut at a random byte", count)
     checkpoints = Checkpoints.of_run("own")
     for seed in range(3):
-        checkpoints.keep(ASKED, checkpoint(seed))
+        checkpoints.keep(REQUEST, checkpoint(seed))
     files = files_below(checkpoints.path(3))
     for _ in range(count):
         path, content = rng.choice([*files.items()])
         path.write_bytes(content[: rng.randrange(len(content))])
-        told: list[str] = []
-        found = checkpoints.find(ASKED, told.append)
+        messages: list[str] = []
+        found = checkpoints.find(REQUEST, messages.append)
         row.add(
-            survived=same(found, checkpoint(1)) and len(told) == 1 and "00000003" in told[0],
+            survived=same(found, checkpoint(1))
+            and len(messages) == 1
+            and "00000003" in messages[0],
             wrong=not same(found, checkpoint(1)),
         )
         path.write_bytes(content)
-    assert same(checkpoints.find(ASKED), checkpoint(2))
+    assert same(checkpoints.find(REQUEST), checkpoint(2))
 
 
 @few_and_many(few=20, many=1_000)
@@ -56,11 +58,11 @@ def test_a_file_is_altered_cut_or_deleted(tally: Begin, count: int) -> None:
         if damaged is not None:
             path.write_bytes(damaged)
         found = [each.path for one in check_files([name]) for each in one.problems]
-        told = _told(READS[name])
+        messages = _told(READS[name])
         # Without the pointer the newest is found all the same.
-        silent = not told and (damaged is not None or path.name != "newest")
-        named = path.name in told
-        row.add(survived=found == [path] and (named or not told), wrong=silent)
+        silent = not messages and (damaged is not None or path.name != "newest")
+        named = path.name in messages
+        row.add(survived=found == [path] and (named or not messages), wrong=silent)
         path.write_bytes(content)
     assert not any(each.problems for each in check_files([]))
     assert not any(map(_told, READS.values()))

@@ -126,5 +126,5 @@ def _as_before(folder: Path, before: dict[Path, bytes]) -> bool:
     now = files_below(folder)
     own = [home() / each for each in NEW]
     new = [each for each in now.keys() - before.keys() if not any(map(each.is_relative_to, own))]
-    kept = all(now.get(path) == content for path, content in before.items())
-    return kept and not new and not any(each.problems for each in check_files([]))
+    is_unchanged = all(now.get(path) == content for path, content in before.items())
+    return is_unchanged and not new and not any(each.problems for each in check_files([]))

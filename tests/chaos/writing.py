@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from stock import ASKED, PIECE, checkpoint, keep_model, keep_results, stock, store_small
+from stock import PIECE, REQUEST, checkpoint, keep_model, keep_results, stock, store_small
 
 from flows.reports.files import write_report, write_tables
 from flows.runs.crossval import crossval_plain
@@ -114,8 +114,8 @@ WRITES: dict[str, Callable[[], object]] = {
     "a download": _download,
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
-    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(ASKED, checkpoint(7)),
-    "a piece": lambda: PieceStore.of_run("under-way").keep(PIECE, ASKED, {"accuracy": 0.1}),
+    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(REQUEST, checkpoint(7)),
+    "a piece": lambda: PieceStore.of_run("under-way").keep(PIECE, REQUEST, {"accuracy": 0.1}),
     "a lease": _lease,
     "a report": _report,
     "tables": _tables,

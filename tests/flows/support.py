@@ -26,10 +26,10 @@ def hook(event, given):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
 take = resumable.CheckpointThrottle.take
-def told(self, checkpoint):
+def announced(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
     take(self, checkpoint)
-resumable.CheckpointThrottle.take = told
+resumable.CheckpointThrottle.take = announced
 from flows.cli import main
 main()
 """

@@ -159,15 +159,15 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
 def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     store_own(8200)
     words = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
-    told = r"\d+ landmarks leave \S+ of the trace of Gaussian"
+    output = r"\d+ landmarks leave \S+ of the trace of Gaussian"
     fitted = here("fit", *words)
     assert ", engine exact, " in fitted.out
-    assert len(re.findall(f"^landmarks declined: {told}", fitted.out, re.MULTILINE)) == 1
+    assert len(re.findall(f"^landmarks declined: {output}", fitted.out, re.MULTILINE)) == 1
     answer = here("fit", *words, "--force", "--json").answer
-    assert re.match(f"landmarks declined: {told}", answer["engine_note"])
+    assert re.match(f"landmarks declined: {output}", answer["engine_note"])
     crossed = here("crossval", *words, "--folds", 2).out
-    assert len(re.findall(rf"^fold 1(, 2)?: landmarks declined: {told}", crossed, re.M)) == 1
-    assert re.search(told, here("fit", *words, "--engine", "landmarks", "--force").failed(1))
+    assert len(re.findall(rf"^fold 1(, 2)?: landmarks declined: {output}", crossed, re.M)) == 1
+    assert re.search(output, here("fit", *words, "--engine", "landmarks", "--force").failed(1))
 
 
 def test_an_engine_that_cannot_serve(here: Command) -> None:
@@ -197,10 +197,10 @@ def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
 @pytest.mark.usefixtures("_swinging")
 def test_advice_for_a_fit_that_swings(here: Command) -> None:
     words = ("cluster", "wine", "--plain", "--paradigm", "alternative")
-    told = here(*words, "--tol", 1e-12).out
-    assert "not converged" in told
-    assert "swings between two subspaces" in told
-    assert "Take another number of --components, kernel or width" in told
+    output = here(*words, "--tol", 1e-12).out
+    assert "not converged" in output
+    assert "swings between two subspaces" in output
+    assert "Take another number of --components, kernel or width" in output
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster"])

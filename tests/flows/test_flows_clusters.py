@@ -40,8 +40,8 @@ def test_each_paradigm_on_the_command_line(here: Command, tmp_path: Path) -> Non
     assert kept.labels is not None
     np.testing.assert_array_equal(np.bincount(kept.labels), alone["sizes"])
 
-    told = here("cluster", "wine", "--plain", "--json", "--paradigm", "semisupervised")
-    assert told.answer["paradigm"] == "semisupervised"
+    output = here("cluster", "wine", "--plain", "--json", "--paradigm", "semisupervised")
+    assert output.answer["paradigm"] == "semisupervised"
 
     other = here(
         *("cluster", "wine", "--plain", "--json", "--paradigm", "alternative"),
@@ -112,8 +112,8 @@ def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.Monk
 
     summary = cluster_plain(ClusterSettings(dataset="wine", run="large"))
     monkeypatch.setattr(flows.reports.markdown, "_ROOM", 10)
-    *_, told = cluster_page(summary).splitlines()
-    assert told.startswith("Not shown here, but in the report of the run: Convergence, ")
+    *_, output = cluster_page(summary).splitlines()
+    assert output.startswith("Not shown here, but in the report of the run: Convergence, ")
 
 
 def test_progress_goes_up_by_round() -> None:
@@ -132,8 +132,8 @@ def test_no_round_is_announced_that_does_not_come(most: int) -> None:
         settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
         rounds = len(cluster_plain(settings)["rounds"])
     assert "clusters" in diary.texts
-    told = [text for text in diary.texts if text.startswith("round ")]
-    assert {text.split(",")[0] for text in told} == {f"round {n + 1}" for n in range(rounds)}
+    output = [text for text in diary.texts if text.startswith("round ")]
+    assert {text.split(",")[0] for text in output} == {f"round {n + 1}" for n in range(rounds)}
 
 
 @pytest.mark.parametrize(
@@ -231,22 +231,22 @@ def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Com
 def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, groups: str) -> None:
     assert here("cluster", "wine", "-k", k, "--plain", "--run", "odd").status == 0
     asked = ("cluster", "wine", "--plain", "--paradigm", "alternative", "--avoid", "run:odd")
-    told = here(*asked).failed(2)
-    assert f"`avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in told
-    assert "--avoid" in told
-    assert "`y`" not in told
+    output = here(*asked).failed(2)
+    assert f"`avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in output
+    assert "--avoid" in output
+    assert "`y`" not in output
 
 
 def test_a_label_of_one_class_cannot_be_avoided(here: Command) -> None:
     store_own(40, y=np.zeros(40, dtype=int))
-    told = here("cluster", "own", "-k", 2, "--plain", "--paradigm", "alternative").failed(2)
-    assert "`avoid` is 'y', which makes 1 group of 40 rows" in told
+    output = here("cluster", "own", "-k", 2, "--plain", "--paradigm", "alternative").failed(2)
+    assert "`avoid` is 'y', which makes 1 group of 40 rows" in output
 
 
 def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> None:
-    told = " ".join(here("cluster", "--help").out.replace("│", " ").split())
-    assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in told
-    assert f"whose class the fit uses. Default: {SCORES_SHARE}." in told
+    output = " ".join(here("cluster", "--help").out.replace("│", " ").split())
+    assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in output
+    assert f"whose class the fit uses. Default: {SCORES_SHARE}." in output
 
 
 @pytest.mark.parametrize(
@@ -259,17 +259,17 @@ def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> Non
 def test_a_default_is_what_the_help_says(paradigm: str, given: dict[str, Any]) -> None:
     settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default")
     named = replace(settings, run="named", **given)
-    default, told = (cluster_plain(each) for each in (settings, named))
-    assert default["objective"] == told["objective"]
-    assert default["sizes"] == told["sizes"]
+    default, output = (cluster_plain(each) for each in (settings, named))
+    assert default["objective"] == output["objective"]
+    assert default["sizes"] == output["sizes"]
 
 
 def test_the_own_label_is_avoided_whatever_label_counts() -> None:
     rng = np.random.default_rng(0)
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
-    told = {"dataset": "own", "paradigm": "alternative", "label": "other"}
+    output = {"dataset": "own", "paradigm": "alternative", "label": "other"}
     for avoid, run in ((None, "default"), ("y", "named")):
-        cluster_plain(ClusterSettings(**told, avoid=avoid, run=run))  # type: ignore[arg-type]
+        cluster_plain(ClusterSettings(**output, avoid=avoid, run=run))  # type: ignore[arg-type]
     default, named = (load_model(run) for run in ("default", "named"))
     assert default.metrics["n_clusters"] == 2  # classes of `other`; y has three
     np.testing.assert_array_equal(default.labels, named.labels)
@@ -316,9 +316,9 @@ def test_what_has_not_settled_says_what_helps(
 
 def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
     both = ("--max-outer", 1, "--outer-tol", 1e-12, "--max-iter", 1, "--tol", 1e-12)
-    told = here("cluster", "wine", "--plain", *both).out
-    assert "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol\n" in told
-    assert "3 clusters in 1 round, " in told
+    output = here("cluster", "wine", "--plain", *both).out
+    assert "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol\n" in output
+    assert "3 clusters in 1 round, " in output
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -52,10 +52,10 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     killed("checkpoints/00000004", 1, *FIT, "--run", "cut")
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
-    told = here("runs").out
-    assert "cut: fit, process" in told
-    assert "ended without a word, saved up to iteration" in told
-    assert "`ism-dask resume cut` goes on with it" in told
+    output = here("runs").out
+    assert "cut: fit, process" in output
+    assert "ended without a word, saved up to iteration" in output
+    assert "`ism-dask resume cut` goes on with it" in output
     (line,) = here("runs", "--json").answer["unfinished"]
     assert (line["name"], line["kind"], line["running"]) == ("cut", "fit", False)
 

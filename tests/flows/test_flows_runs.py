@@ -198,8 +198,8 @@ def test_remains_of_a_run_that_was_replaced_are_not_the_run(tmp_path: Path) -> N
 def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
     assert "`ism-dask runs`" in here(command, "wine").failed(2)
     assert here("fit", "wine", "--plain", "--run", "wine-2d").status == 0
-    told = here(command, "wine-2f").failed(2)
-    assert "no run 'wine-2f' is saved; did you mean 'wine-2d'? `ism-dask runs` lists" in told
+    output = here(command, "wine-2f").failed(2)
+    assert "no run 'wine-2f' is saved; did you mean 'wine-2d'? `ism-dask runs` lists" in output
     assert "did you mean" not in here(command, "qqq").failed(2)
     assert "`run` is '../x'" in here(command, "../x").failed(2)
 
@@ -219,12 +219,12 @@ def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path) -> No
 
 def test_a_report_is_opened(apart: Command, here: Command, tmp_path: Path) -> None:
     assert here("fit", "wine", "--plain", "--run", "mine").status == 0
-    opener, told = tmp_path / "opener", tmp_path / "told"
-    opener.write_text(f'#!/bin/sh\necho "$1" > {told}\n')
+    opener, output = tmp_path / "opener", tmp_path / "told"
+    opener.write_text(f'#!/bin/sh\necho "$1" > {output}\n')
     opener.chmod(0o755)
     ended = apart("report", "mine", "--open", BROWSER=f"{opener} %s")
     assert (ended.status, ended.err) == (0, "")
-    assert told.read_text().strip() == (run_folder("mine") / "report.html").as_uri()
+    assert output.read_text().strip() == (run_folder("mine") / "report.html").as_uri()
 
 
 @pytest.mark.parametrize("command", ["runs", "show mine", "report mine"])

@@ -33,9 +33,9 @@ NAME, PASSWORD = "ism", "never/to@be:seen77"
 AUTH = f"{NAME}:{PASSWORD}"
 # As it may stand in a file: bare, encoded in an address, or in the header of a request.
 FORMS = (PASSWORD, "never%2Fto%40be%3Aseen77", base64.b64encode(AUTH.encode()).decode())
-ASKED = "PREFECT_SERVER_API_AUTH_STRING"
+REQUEST = "PREFECT_SERVER_API_AUTH_STRING"
 GIVEN = "PREFECT_API_AUTH_STRING"
-PREFECT = (ASKED, GIVEN)
+PREFECT = (REQUEST, GIVEN)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_local_processes_encrypt_if_asked(here: Command, tmp_path: Path) -> None
 
 def _only(address: str) -> dict[str, str]:
     """Return an environment in which the address has the password, and nothing else."""
-    return {"PREFECT_API_URL": address, GIVEN: "", ASKED: ""}
+    return {"PREFECT_API_URL": address, GIVEN: "", REQUEST: ""}
 
 
 def _known(api: str) -> list[str]:

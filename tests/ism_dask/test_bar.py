@@ -111,13 +111,13 @@ def shown(terminal):
     """Yield the Progress of rich behind the bar of the block."""
     made = []
 
-    class Kept(bar._Line):
+    class RecordedLine(bar._Line):
         def __init__(self, console):
             super().__init__(console)
             made.append(self._progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bar, "_Line", Kept)
+        patch.setattr(bar, "_Line", RecordedLine)
         with progress_bar(console=terminal.console):
             yield made[0]
 

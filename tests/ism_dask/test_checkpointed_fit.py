@@ -159,11 +159,11 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         def without_time_limit(self) -> Any:
             return self
 
-    kept: list[Checkpoint] = []
+    saved: list[Checkpoint] = []
     settings: dict[str, Any] = {"tol": 1e-9, "max_outer": 4, "comparable": True}
-    whole = alternate(Turns(), CheckpointedFit(keep=kept.append), **settings)
+    whole = alternate(Turns(), CheckpointedFit(keep=saved.append), **settings)
     assert whole.best.solved == "engine 1"
-    (after_three,) = [each for each in kept if len(_standing(each).rounds) == 3]
+    (after_three,) = [each for each in saved if len(_standing(each).rounds) == 3]
     assert isinstance(after_three.outer, OuterState)
     again = Turns()
     resumed = alternate(again, CheckpointedFit(after_three), **settings)
@@ -212,13 +212,13 @@ def _solution(objective: float) -> Solution:
 
 
 def test_only_the_first_fit_of_a_block_is_journaled() -> None:
-    kept: list[Checkpoint] = []
+    saved: list[Checkpoint] = []
     make, X, y = FITS["exact"]
-    with saving_checkpoints(CheckpointedFit(keep=kept.append)):
+    with saving_checkpoints(CheckpointedFit(keep=saved.append)):
         make().fit(X, y)
-        first = len(kept)
+        first = len(saved)
         again = make().fit(X, y)
-    assert first == len(kept) > 0
+    assert first == len(saved) > 0
     assert np.array_equal(again.components_, make().fit(X, y).components_)
 
 

@@ -36,8 +36,8 @@ def test_estimators_pickle() -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
-    asked = (
+    code = (
         "import sys, ism_dask, ism_dask.rows.source, ism_dask.rows.standardise; print(*sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"dask", "sklearn", "scipy"} & set(said.stdout.split())

@@ -187,9 +187,9 @@ def test_the_cap_is_for_the_last_steps_too():
     rough = Stopping(tol=1e-12, max_iter=2)
     engine = first_engine("exact", _problem(Gaussian(0.5)), 2)
     solution = solve(engine, 2, rough)
-    kept = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
-    assert kept.status is Status.OVER_CAP
-    np.testing.assert_array_equal(kept.W, solution.W)
+    unrefined = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
+    assert unrefined.status is Status.OVER_CAP
+    np.testing.assert_array_equal(unrefined.W, solution.W)
     search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), refine=True)
     assert search.run(_problem(Gaussian(0.5)), 2)[1].status is Status.OVER_CAP
 

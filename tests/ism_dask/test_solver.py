@@ -159,10 +159,10 @@ def _narrow(load, q, share):
     return first_engine("exact", Problem.of(cut(X), kernel, target_dependence(y)), q)
 
 
-def _searched(load, q, share, **asked):
+def _searched(load, q, share, **limits):
     engine = _narrow(load, q, share)
     states = []
-    search = MultistartSearch("exact", Stopping(max_iter=300, **asked), on_iteration=states.append)
+    search = MultistartSearch("exact", Stopping(max_iter=300, **limits), on_iteration=states.append)
     return engine, search.run(engine.problem, q)[1], states
 
 

@@ -18,7 +18,7 @@ from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
 from storage.checkpoints import checkpoint_from_json, checkpoint_to_json
 
-ASKED = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
+REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
 
 def solution(seed: int, status: Status = Status.CONVERGED) -> Solution:
@@ -67,21 +67,21 @@ def test_what_is_no_journey_is_said_to_be_none() -> None:
 
 def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints = Checkpoints.of_run("own")
-    assert checkpoints.find(ASKED) is None
+    assert checkpoints.find(REQUEST) is None
     assert checkpoints.newest() is None
     for seed in range(5):
-        checkpoints.keep(ASKED, checkpoint(seed))
-    found = checkpoints.find(ASKED)
+        checkpoints.keep(REQUEST, checkpoint(seed))
+    found = checkpoints.find(REQUEST)
     assert found is not None
     assert same(found, checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
-    assert checkpoints.find({**ASKED, "tol": 0.01}) is None
+    assert checkpoints.find({**REQUEST, "tol": 0.01}) is None
     assert checkpoints.pointed == 5
     assert list_runs() == ()
     checkpoints.clear()
-    assert checkpoints.find(ASKED) is None
+    assert checkpoints.find(REQUEST) is None
     assert not checkpoints.folder.exists()
-    checkpoints.keep(ASKED, checkpoint(7))
+    checkpoints.keep(REQUEST, checkpoint(7))
     assert checkpoints.numbers == [1]
 
 
@@ -92,7 +92,7 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 ) -> None:
     checkpoints = Checkpoints(tmp_path_factory.mktemp("cut") / "checkpoints")
     for seed in (0, 1):
-        checkpoints.keep(ASKED, checkpoint(seed))
+        checkpoints.keep(REQUEST, checkpoint(seed))
     files = sorted(path for path in (checkpoints.folder / "00000002").rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     content = path.read_bytes()
@@ -102,11 +102,11 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     else:
         bit = 1 << data.draw(st.integers(0, 7))
         path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
-    told: list[str] = []
-    found = checkpoints.find(ASKED, told.append)
+    messages: list[str] = []
+    found = checkpoints.find(REQUEST, messages.append)
     assert found is not None
     assert same(found, checkpoint(0))
-    (line,) = told
+    (line,) = messages
     assert "00000002" in line
     assert "The checkpoint before it is taken" in line
     with pytest.raises(DamagedStore):
@@ -116,24 +116,24 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 def test_one_that_is_gone_is_missed() -> None:
     checkpoints = Checkpoints.of_run("own")
     for seed in (0, 1):
-        checkpoints.keep(ASKED, checkpoint(seed))
+        checkpoints.keep(REQUEST, checkpoint(seed))
     shutil.rmtree(checkpoints.folder / "00000002")
-    told: list[str] = []
-    found = checkpoints.find(ASKED, told.append)
+    messages: list[str] = []
+    found = checkpoints.find(REQUEST, messages.append)
     assert found is not None
     assert same(found, checkpoint(0))
-    assert "00000002, the newest checkpoint, is missing" in told[0]
+    assert "00000002, the newest checkpoint, is missing" in messages[0]
     # Its number is not given again: what is told of it would be told of another.
-    checkpoints.keep(ASKED, checkpoint(2))
+    checkpoints.keep(REQUEST, checkpoint(2))
     assert checkpoints.numbers == [1, 3]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_one_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.keep(ASKED, checkpoint())
+    checkpoints.keep(REQUEST, checkpoint())
     checkpoints.folder.chmod(0o500)
     with pytest.raises(StorageError, match="writing is not allowed"):
-        checkpoints.keep(ASKED, checkpoint(1))
+        checkpoints.keep(REQUEST, checkpoint(1))
     checkpoints.folder.chmod(0o700)
     assert checkpoints.numbers == [1]
