@@ -10,6 +10,7 @@ import typer
 
 from flows import text
 from flows.cli.launch import LazyFlow
+from flows.cli.options import Plain, RunName
 from flows.cli.output import Output
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
@@ -25,7 +26,7 @@ _CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.cro
 def crossval(
     settings: CrossvalSettings,
     *,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Cross-validate W: the accuracy of an RBF support vector machine on X W.
@@ -68,7 +69,7 @@ _FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
 def fit(
     settings: FitSettings,
     *,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
@@ -121,7 +122,7 @@ _CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.clu
 def cluster(
     settings: ClusterSettings,
     *,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
@@ -180,7 +181,7 @@ def tables(
             "--out", "-o", help="Folder for tables in Markdown and the page in HTML as well."
         ),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Measure the paper's tables and figures again, all methods, beside the published values.
@@ -236,15 +237,13 @@ _RESUMABLE: dict[str, tuple[type[Any], Callable[..., None], dict[str, Any]]] = {
 
 
 def resume(
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
-    ],
+    name: RunName,
     *,
     scheduler: Annotated[
         str | None,
         typer.Option("--scheduler", "--cluster", help="Where to compute, if not where it was."),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Resume a run that was killed, interrupted or failed, from its last checkpoint.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.launch import LazyFlow
+from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.errors import FlowError
 from flows.settings.base import IngestSettings
@@ -30,7 +31,7 @@ _INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest"
 def ingest(
     settings: IngestSettings,
     *,
-    plain: Annotated[bool, typer.Option("--plain", help="Run without Prefect.")] = False,
+    plain: Plain = False,
     output: Output,
 ) -> None:
     """Read a data set's raw files, check them, and store the rows."""

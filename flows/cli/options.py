@@ -7,11 +7,17 @@ import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
 from flows.errors import Interrupted
+
+# Parameters that several commands have.
+Plain: TypeAlias = Annotated[bool, typer.Option("--plain", help="Run without Prefect.")]
+RunName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
+]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

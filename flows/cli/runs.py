@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.options import RunName
 from flows.cli.output import Output
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ _TOP_WEIGHTS = 6
 
 
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
-    ],
+    name: RunName,
     *,
     output: Output,
 ) -> None:
@@ -107,9 +106,7 @@ def _show_folds(view: View, output: Output) -> None:
 
 
 def report(
-    name: Annotated[
-        str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
-    ],
+    name: RunName,
     *,
     out: Annotated[
         Path | None,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from inspect import signature
 
 import pytest
 
 from flows.errors import SettingsError
-from flows.settings.runs import CrossvalSettings, FitSettings, Settings
+from flows.runs.paradigms import PARADIGMS
+from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 
@@ -93,3 +95,9 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     assert list(schema)[:5] == ["dataset", "split", "label", "kernel", "n_components"]
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given
+
+
+def test_a_paradigm_takes_the_settings_that_its_estimator_has() -> None:
+    assert set(LABEL_SETTINGS) == set(PARADIGMS)
+    for name, paradigm in PARADIGMS.items():
+        assert ("mu" in LABEL_SETTINGS[name]) == ("mu" in signature(paradigm.estimator).parameters)
