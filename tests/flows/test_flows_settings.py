@@ -7,12 +7,14 @@ from dataclasses import fields, replace
 from inspect import signature
 
 import pytest
+from commandline import Command
 
 from flows.errors import SettingsError
+from flows.interface.fields import named_values
 from flows.runs.paradigms import PARADIGMS
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
+from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -101,3 +103,30 @@ def test_a_paradigm_takes_the_settings_that_its_estimator_has() -> None:
     assert set(LABEL_SETTINGS) == set(PARADIGMS)
     for name, paradigm in PARADIGMS.items():
         assert ("mu" in LABEL_SETTINGS[name]) == ("mu" in signature(paradigm.estimator).parameters)
+
+
+def test_a_kernel_takes_parameters_of_any_name() -> None:
+    wanted = {"kernel": "multiquadric", "kernel_parameters": {"offset": 0.5}}
+    assert Settings(dataset="wine", **wanted).build_kernel() == Multiquadric(0.5)
+    with pytest.raises(SettingsError, match="`colour` is no parameter of the gaussian kernel"):
+        Settings(dataset="wine", kernel_parameters={"colour": 1.0})
+    with pytest.raises(SettingsError, match="`sigma` is given twice"):
+        Settings(dataset="wine", sigma=2.0, kernel_parameters={"sigma": 3.0})
+    assert named_values(["offset=0.5", "degree=3", "sigma=root"]) == {
+        "offset": 0.5,
+        "degree": 3,
+        "sigma": "root",
+    }
+    for text in ("offset", "=1", "offset=", "of set=1"):
+        with pytest.raises(SettingsError, match="expected NAME=VALUE"):
+            named_values([text])
+
+
+def test_the_target_of_a_fit_can_be_chosen(here: Command) -> None:
+    with pytest.raises(SettingsError, match="expected one of auto, classes, linear"):
+        FitSettings(dataset="wine", target="colour")
+    numbers = here(
+        "fit", "wine", "--plain", "--json", "-q", 2, "--target", "gaussian", "--selection", "none"
+    )
+    classes = here("fit", "wine", "--plain", "--json", "-q", 2, "--selection", "none", "--force")
+    assert numbers.answer["objective"] != pytest.approx(classes.answer["objective"], rel=1e-3)
