@@ -66,7 +66,7 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
     assert places == sorted(places)
     # What may stay empty is an empty field, and no choice of a type.
     assert "None" not in visit.found
-    assert "Which label has the classes" in visit.found
+    assert "The label with the classes" in visit.found
     (run,) = serving.find("flow_runs", deployments={"id": {"any_": [deployment]}})
     given = run["parameters"]["settings"]
     assert TypeAdapter(ClusterSettings).validate_python(given) == ClusterSettings(dataset="wine")
