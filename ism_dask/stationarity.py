@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,12 @@ from ism_dask._types import Array
 from ism_dask.engines import Blocks, Engine, Exact, PaddedOperator
 from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
-from ism_dask.engines.tile_walk import TileModel, gradient_stripe, project_piece
+from ism_dask.engines.row_facts import PROJECTED, with_projection
+from ism_dask.engines.tile_walk import TileModel, gradient_stripe
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10
@@ -151,24 +154,26 @@ def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
     problem = engine.problem
     n = problem.shards.n_rows
     rng = np.random.default_rng([problem.seed, n])
-    points = problem.shards.derive(project_piece, W).settled()
+    points = with_projection(problem.shards, W).settled()
     sample = points.pick(np.sort(rng.choice(n, rows, replace=False)))
-    psi_Z, degrees = points.through(W.shape[1]).fold(
+    psi_Z, degrees = points.through(PROJECTED, W.shape[1]).fold(
         _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
-    true_rows = psi_Z + degrees[:, None] * sample.facts[-1]
-    return (n / rows) * (sample.X.T @ (true_rows - engine.moved(W, sample.X, sample.facts[0])))
+    true_rows = psi_Z + degrees[:, None] * sample.facts[PROJECTED]
+    engine_rows = engine.moved(W, sample.X, sample.facts[GAMMA_FACTS])
+    return (n / rows) * (sample.X.T @ (true_rows - engine_rows))
 
 
 def _sample_rows(
-    shard: LoadedShard, facts: tuple[Array, ...], model: TileModel
+    shard: LoadedShard, facts: Mapping[RowFact, Array], model: TileModel
 ) -> tuple[Array, Array]:
     """Return the part of `coupling * Psi Z` and of the degrees of a sample that a shard adds.
 
     The sample, given by its facts, is the head of a stripe of tiles, and the shard is its tail.
     """
-    count = len(facts[-1])
-    head, tail = LoadedShard(0, facts[-1], facts), LoadedShard(count, shard.X, shard.facts)
+    Z = facts[PROJECTED]
+    count = len(Z)
+    head, tail = LoadedShard(0, Z, facts), LoadedShard(count, shard.X, shard.facts)
     stripe_model = replace(model, n_rows=count + len(shard.X))
     psi_Z, degrees, _ = gradient_stripe(head, iter([tail]), stripe_model)
     return psi_Z[:count], degrees[:count]

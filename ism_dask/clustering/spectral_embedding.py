@@ -30,8 +30,9 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.kernel_matvec import kernel_matvec, kernel_values
 from ism_dask.engines.lowrank.row_sums import FactoredSlope
-from ism_dask.engines.tile_walk import project_piece
+from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
@@ -88,7 +89,7 @@ class Embedding:
     values : (k,) array
         The eigenvalues, in descending order.
     shards : Shards
-        The projected rows; their last fact is U and `D^-1/2`, (b, k + 1).
+        The projected rows, with the fact `EMBEDDING`.
     engine : str
         Name of the engine that computed the kernel.
     extension : Extension or None
@@ -144,7 +145,8 @@ class Graph:
         W = W[: self.problem.d]
         sample = self.sample @ W
         kernel = self.affinity.between(sample)
-        points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
+        points = with_projection(self.problem.shards, W).settled()
+        points = points.through(PROJECTED, W.shape[1])
 
         def embedded(engine: Engine) -> Embedding:
             if isinstance(engine, Landmarks):
@@ -281,7 +283,7 @@ def _by_factor(
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
     tol = engine.problem.engine_tol
     note = _ROUGH_NOTE.format(m, tol) if tol >= _ROUGH_TOL else ""
-    shards = points.derive(_extended, extension).settled()
+    shards = points.derive(EMBEDDING, _extended, extension).settled()
     return Embedding(values, shards, engine.name, extension, note)
 
 
@@ -325,7 +327,7 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
 
 
 def _with_roots(points: Shards, U: Array, roots: Array) -> Shards:
-    return points.with_rows(np.column_stack([U, roots]))
+    return points.with_rows(EMBEDDING, np.column_stack([U, roots]))
 
 
 def _normalised_product(times: Callable[[Array], Array], roots: Array, V: Array) -> Array:

@@ -13,7 +13,8 @@ from ism_dask._types import Array
 from ism_dask.engines.derivative import phi_derivative, phi_derivative_bytes
 from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.rounding_error import Maximum, ProblemSize, rounding_error
-from ism_dask.gamma.base import Dependence, Gamma
+from ism_dask.engines.row_facts import INVERSE_WIDTHS, with_inverse_widths
+from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.rows.execution import task_budget
@@ -28,8 +29,8 @@ class Problem:
     Attributes
     ----------
     shards : Shards
-        The standardised rows. Fact 0 of a loaded shard holds the data that `gamma` needs for
-        its rows, fact 1 the (b, l) inverse widths for the l terms with per-row widths, if any.
+        The standardised rows, with the fact `GAMMA_FACTS`, and with `INVERSE_WIDTHS` if a term
+        of the kernel has per-row widths.
     kernel : Kernel
         A resolved kernel.
     gamma : Gamma
@@ -63,16 +64,13 @@ class Problem:
 
         `parameters` are the attributes that differ from their defaults.
         """
-        facts = shards.with_rows(dependence.facts)
-        return cls.attached(facts, kernel, dependence.gamma, **parameters)
+        attached = shards.with_rows(GAMMA_FACTS, dependence.facts)
+        return cls.attached(attached, kernel, dependence.gamma, **parameters)
 
     @classmethod
     def attached(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
-        """Return the problem for shards whose only facts are those of `gamma`."""
-        if any(term.per_row_width for _, term in kernel.terms):
-            # In double precision: a row that is itself an anchor must have distance 0 from it.
-            widths = shards.in_double().derive(_inverse_widths, kernel).settled()
-            shards = shards.joined(widths)
+        """Return the problem for shards whose only fact is `GAMMA_FACTS`."""
+        shards = with_inverse_widths(shards, kernel)
         # The widths are computed, so the anchors need not travel with every task.
         return cls(shards, kernel.with_rows_mapped(_drop_rows), gamma, **parameters)
 
@@ -207,7 +205,8 @@ class Engine(ABC):
         finest = 1.0
         n_per_row = sum(term.per_row_width for _, term in problem.kernel.terms)
         if n_per_row:
-            finest = problem.shards.through(n_per_row, fact=1).fold(_largest_entry).number
+            widths = problem.shards.through(INVERSE_WIDTHS, n_per_row)
+            finest = widths.fold(_largest_entry).number
         return ProblemSize(problem.shards.n_rows, problem.d, self.q, reach, finest)
 
     @cached_property
@@ -270,12 +269,6 @@ class Engine(ABC):
 
 def _drop_rows(rows: Array) -> Array:
     return rows[:0]
-
-
-def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:
-    return 1.0 / np.column_stack(
-        [term.widths(piece.X) for _, term in kernel.terms if term.per_row_width]
-    )
 
 
 def _longest_row(piece: LoadedShard) -> Maximum:

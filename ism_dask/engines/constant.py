@@ -9,8 +9,9 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
+from ism_dask.engines.row_facts import INVERSE_WIDTHS
 from ism_dask.engines.tile_walk import ignore_overflow
-from ism_dask.gamma.base import Gamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.rows.tasks import LoadedShard
 
 # Gamma is centred: column sums of U below this share of the sums of |U| are rounding errors.
@@ -78,8 +79,8 @@ class ConstantSlope(Engine):
 
 
 def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None) -> Array:
-    U = gamma.factor(piece.facts[0])
-    return U if width_column is None else U * piece.facts[1][:, width_column, None]
+    U = gamma.factor(piece.facts[GAMMA_FACTS])
+    return U if width_column is None else U * piece.facts[INVERSE_WIDTHS][:, width_column, None]
 
 
 @ignore_overflow

@@ -13,17 +13,23 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.engines.tile_walk import TileModel, project_piece
+from ism_dask.engines.row_facts import INVERSE_WIDTHS, project_piece
+from ism_dask.engines.tile_walk import TileModel
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import Moving
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 if TYPE_CHECKING:
     from ism_dask.engines.base import Problem
 
 # Rows and columns of a tile, which takes a few megabytes, and the number of its copies.
 _ROWS, _COLUMNS, _COPIES = 256, 2048, 10
+# The rows times W and times the direction, side by side (b, 2k).
+_MOVING = RowFact("moving")
+# The rows (b, k) whose product with X^T is the derivative.
+_CONTRIBUTIONS = RowFact("contributions")
 
 
 def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
@@ -31,15 +37,15 @@ def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
 
     It is half the derivative of the gradient of J. It takes one pass over all pairs, O(n^2 k).
     """
-    points = problem.shards.derive(project_piece, np.hstack([W, Z])).settled()
+    points = problem.shards.derive(_MOVING, project_piece, np.hstack([W, Z])).settled()
     model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
-    contributions = points.through(2 * W.shape[1]).fold_pairs(_stripe, model)
-    return np.asarray(points.with_rows(contributions).fold(_back_to_columns))
+    contributions = points.through(_MOVING, 2 * W.shape[1]).fold_pairs(_stripe, model)
+    return np.asarray(points.with_rows(_CONTRIBUTIONS, contributions).fold(_back_to_columns))
 
 
 def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> Array:
     """Return the contributions (n, k) of a stripe, before the product with X^T."""
-    total = np.zeros((model.n_rows, head.facts[-1].shape[1] // 2))
+    total = np.zeros((model.n_rows, head.facts[_MOVING].shape[1] // 2))
     for piece in tail:
         for rows in gen_batches(len(head.X), _ROWS):
             for columns in gen_batches(len(piece.X), _COLUMNS):
@@ -65,12 +71,13 @@ def _tile_contributions(
     """Return the contributions (b, k) and (t, k) of a tile to the rows on its two sides."""
     gamma, dtype = model.gamma, head.X.dtype
     tile = gamma.tile(
-        gamma.as_rows(head.facts[0][rows], dtype),
-        gamma.as_columns(tail.facts[0][columns], dtype),
+        gamma.as_rows(head.facts[GAMMA_FACTS][rows], dtype),
+        gamma.as_columns(tail.facts[GAMMA_FACTS][columns], dtype),
         out=np.empty((rows.stop - rows.start, columns.stop - columns.start), dtype),
     )
     left, right = (
-        Moving(*np.hsplit(side, 2)) for side in (head.facts[-1][rows], tail.facts[-1][columns])
+        Moving(*np.hsplit(side, 2))
+        for side in (head.facts[_MOVING][rows], tail.facts[_MOVING][columns])
     )
     # The terms of a row with itself cancel exactly: they are dropped, so that rounding cannot
     # keep a rest of them, as in `tile_walk`.
@@ -79,7 +86,10 @@ def _tile_contributions(
     for weight, term in model.kernel.terms:
         scale = None
         if term.per_row_width:
-            widths = head.facts[1][rows, width_column], tail.facts[1][columns, width_column]
+            widths = (
+                head.facts[INVERSE_WIDTHS][rows, width_column],
+                tail.facts[INVERSE_WIDTHS][columns, width_column],
+            )
             scale, width_column = np.multiply.outer(*widths), width_column + 1
         own = weight * tile
         if off_diagonal is not None and term.pairing.degree:
@@ -116,5 +126,5 @@ def _degrees(psi: Array, psi_change: Array, own: Moving) -> Array:
 
 
 def _back_to_columns(piece: LoadedShard) -> Array:
-    product = np.matmul(piece.X.T, piece.facts[-1].astype(piece.X.dtype))
+    product = np.matmul(piece.X.T, piece.facts[_CONTRIBUTIONS].astype(piece.X.dtype))
     return product.astype(np.float64)

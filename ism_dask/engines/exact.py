@@ -11,17 +11,20 @@ from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.constant import ConstantSlope, weighted_gram
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
+from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_walk import (
     TileModel,
     gradient_stripe,
     ignore_overflow,
     objective_stripe,
     phi_stripe,
-    project_piece,
     stripe_bytes,
 )
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
+
+# The degrees (b,), and `(coupling Psi) Z` with the degrees beside it (b, k + 1).
+_DEGREES, _PAIR_SUMS = RowFact("degrees"), RowFact("pair sums")
 
 
 class Exact(Engine):
@@ -40,28 +43,27 @@ class Exact(Engine):
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
         # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.
-        cross, degrees, objective = self._fold(self._projected(W), phi_stripe, W, calls=1)
+        points = with_projection(self.problem.shards, W)
+        cross, degrees, objective = self._fold(points, phi_stripe, W, calls=1)
         matrix = cross + cross.T
         if degrees.any():
-            matrix += self.problem.shards.with_rows(degrees).fold(_degree_gram)
+            matrix += self.problem.shards.with_rows(_DEGREES, degrees).fold(_degree_gram)
         return PhiEvaluation(objective, matrix, **self._accuracy(objective))
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
-        points = self._projected(W).settled()
-        moved, degrees, objective = self._fold(points.through(W.shape[1]), gradient_stripe, W)
-        rows = np.column_stack([moved, degrees])
-        product = points.with_rows(rows).fold(_back_to_columns)
+        points = with_projection(self.problem.shards, W).settled()
+        projected = points.through(PROJECTED, W.shape[1])
+        moved, degrees, objective = self._fold(projected, gradient_stripe, W)
+        sums = np.column_stack([moved, degrees])
+        product = points.with_rows(_PAIR_SUMS, sums).fold(_back_to_columns)
         return ProductEvaluation(objective, product, **self._accuracy(objective))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = self._projected(W).settled().through(W.shape[1])
+        points = with_projection(self.problem.shards, W).settled().through(PROJECTED, W.shape[1])
         objective = self._fold(points, objective_stripe, W)[2]
         return Evaluation(objective, **self._accuracy(objective))
-
-    def _projected(self, W: Array) -> Shards:
-        return self.problem.shards.derive(project_piece, W)
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
         (k, d), n = (W.shape[1], points.n_columns), points.n_rows
@@ -72,12 +74,12 @@ class Exact(Engine):
 
 
 def _degree_gram(piece: LoadedShard) -> Array:
-    return weighted_gram(piece.X, piece.facts[-1])
+    return weighted_gram(piece.X, piece.facts[_DEGREES])
 
 
 @ignore_overflow
 def _back_to_columns(piece: LoadedShard) -> Array:
-    Z, rows = piece.facts[-2:]
-    inner = rows[:, :-1] + rows[:, -1:] * Z
+    sums = piece.facts[_PAIR_SUMS]
+    inner = sums[:, :-1] + sums[:, -1:] * piece.facts[PROJECTED]
     product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))
     return product.astype(np.float64)

@@ -13,10 +13,12 @@ from sklearn.utils import gen_batches
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # Rows of a tile: with the rows of a shard as columns it takes a few megabytes.
 _ROWS = 256
+# The rows of V (b, k), the matrix on the right.
+_V = RowFact("V")
 
 
 def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
@@ -35,18 +37,18 @@ def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
 
 def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
     """Return `K V` (n, k) for V (n, k); the rows of `points` are the projected ones."""
-    total = points.with_rows(V).fold_pairs(_stripe, kernel, points.n_rows)
+    total = points.with_rows(_V, V).fold_pairs(_stripe, kernel, points.n_rows)
     return np.asarray(total)
 
 
 def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int) -> Array:
-    total = np.zeros((n_rows, head.facts[-1].shape[1]))
+    total = np.zeros((n_rows, head.facts[_V].shape[1]))
     for piece in tail:
         for rows in gen_batches(len(head.X), _ROWS):
             tile = kernel_values(kernel, head.X[rows], piece.X)
-            _add(total, head.start + rows.start, tile, piece.facts[-1])
+            _add(total, head.start + rows.start, tile, piece.facts[_V])
             if piece.start != head.start:
-                _add(total, piece.start, tile.T, head.facts[-1][rows])
+                _add(total, piece.start, tile.T, head.facts[_V][rows])
     return total
 
 

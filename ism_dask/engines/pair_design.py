@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -160,15 +161,16 @@ class PairDesign:
     def dealt(self, piece: LoadedShard) -> LoadedShard:
         """Return a loaded shard with its rows in the order of their groups.
 
-        Rows are sorted by the first column of the facts that Gamma has for them, and dealt out
-        one by one: each group has its share of each class, and so has each half of a group.
+        Rows are sorted by the first column of `GAMMA_FACTS` and dealt out one by one: each group
+        has its share of each class, and so has each half of a group.
         """
         rng = np.random.default_rng([self.seed, _DEALING_STREAM, piece.start])
-        first = piece.facts[0][:, 0]
+        first = piece.facts[GAMMA_FACTS][:, 0]
         order = np.lexsort([rng.random(len(first)), first])
         groups = [order[group :: self.groups] for group in range(self.groups)]
         order = np.concatenate([half for rows in groups for half in (rows[::2], rows[1::2])])
-        return LoadedShard(piece.start, piece.X[order], tuple(fact[order] for fact in piece.facts))
+        facts = {name: values[order] for name, values in piece.facts.items()}
+        return LoadedShard(piece.start, piece.X[order], facts)
 
     def edges(self, rows: int) -> list[int]:
         """Return the first row of each group of a shard with `rows` rows, and `rows` at the end."""

@@ -15,14 +15,15 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
+from ism_dask.engines.row_facts import PROJECTED, project_piece, terms_with_widths
 from ism_dask.engines.tile_walk import (
     Stripe,
     TileArea,
     TileModel,
     TileSide,
     ignore_overflow,
-    project_piece,
 )
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows.tasks import LoadedShard
 
@@ -138,20 +139,18 @@ class _PairWalk(Stripe):
 
     def _add_diagonal(self) -> None:
         """Add the contribution of each row with itself."""
-        head, facts, dtype = self.head, self.head.facts, np.dtype(np.float64)
-        gamma = self.model.gamma
-        rows, columns = gamma.as_rows(facts[0], dtype), gamma.as_columns(facts[0], dtype)
+        head, gamma, dtype = self.head, self.model.gamma, np.dtype(np.float64)
+        facts = head.facts[GAMMA_FACTS]
+        rows, columns = gamma.as_rows(facts, dtype), gamma.as_columns(facts, dtype)
         own = np.empty((1, len(head.X)))
         for start in range(0, len(head.X), _ROWS):
             batch = slice(start, start + _ROWS)
             size = len(head.X[batch])
             tile = gamma.tile(rows[batch], columns[..., batch], np.empty((size, size)))
             own[0, batch] = tile.diagonal()
-        Z, width_column = facts[-1].astype(np.float64), 0
-        for weight, term in self.model.kernel.terms:
-            scale = None
-            if term.per_row_width:
-                scale, width_column = facts[1][None, :, width_column] ** 2, width_column + 1
+        Z = head.facts[PROJECTED].astype(np.float64)
+        for weight, term, widths in terms_with_widths(self.model.kernel, head):
+            scale = None if widths is None else widths[None] ** 2
             beta = term.pairing.own(Z)[None]
             self.sums[0] += weight * float(np.sum(own * term.value(beta.copy(), scale)))
             if term.pairing is INNER:
@@ -203,7 +202,7 @@ def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairPro
     head = pairs.design.dealt(head)
     walk = _PairWalk(head, pairs, moves=True)
     walk.visit_all(tails, None)
-    inner = walk.row_moved + walk.row_degrees[:, None] * head.facts[-1]
+    inner = walk.row_moved + walk.row_degrees[:, None] * head.facts[PROJECTED]
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 
@@ -215,4 +214,4 @@ def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProbl
 
 
 def _with_projection(piece: LoadedShard, W: Array) -> LoadedShard:
-    return replace(piece, facts=(*piece.facts, project_piece(piece, W)))
+    return replace(piece, facts={**piece.facts, PROJECTED: project_piece(piece, W)})

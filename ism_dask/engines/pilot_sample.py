@@ -13,7 +13,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Problem
+from ism_dask.engines.row_facts import terms_with_widths
 from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.kernels.base import conic_sum, full_like
 from ism_dask.kernels.pairing import Pairing
@@ -121,7 +123,8 @@ class Pilot:
         rows = problem.shards.pick(_spaced_rows(problem.shards))
         self._X, self._rows = rows.X.astype(np.float64), rows
         gamma, dtype = problem.gamma, np.dtype(np.float64)
-        sides = gamma.as_rows(rows.facts[0], dtype), gamma.as_columns(rows.facts[0], dtype)
+        facts = rows.facts[GAMMA_FACTS]
+        sides = gamma.as_rows(facts, dtype), gamma.as_columns(facts, dtype)
         self._gamma = gamma.tile(*sides, out=np.empty((len(self._X), len(self._X))))
         np.fill_diagonal(self._gamma, 0.0)
 
@@ -179,12 +182,9 @@ class Pilot:
         self, kernel: Kernel, W: Array
     ) -> list[tuple[float, PointwiseKernel, Array, Array | None]]:
         """Return weight, term, and the beta and scale of all pairs, for each term of a kernel."""
-        Z, width_column, betas = self._X @ W, 0, []
-        for weight, term in kernel.terms:
-            scale = None
-            if term.per_row_width:
-                widths = self._rows.facts[1][:, width_column]
-                scale, width_column = np.multiply.outer(widths, widths), width_column + 1
+        Z, betas = self._X @ W, []
+        for weight, term, widths in terms_with_widths(kernel, self._rows):
+            scale = None if widths is None else np.multiply.outer(widths, widths)
             betas.append((weight, term, term.beta(*term.pairing.operands(Z), scale), scale))
         return betas
 

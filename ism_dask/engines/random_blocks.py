@@ -16,8 +16,9 @@ from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluati
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
-from ism_dask.engines.tile_walk import TileModel, project_piece, stripe_bytes
-from ism_dask.gamma.base import Gamma
+from ism_dask.engines.row_facts import PROJECTED, with_projection
+from ism_dask.engines.tile_walk import TileModel, stripe_bytes
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum
 from ism_dask.linalg.eigen import leading_eigenpairs
@@ -227,15 +228,16 @@ class Blocks(Engine):
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        points = self.problem.shards.derive(project_piece, W).settled()
-        tails, measured = points.through(W.shape[1]), self._measures_error
+        points = with_projection(self.problem.shards, W).settled()
+        tails, measured = points.through(PROJECTED, W.shape[1]), self._measures_error
         matrix, sums = self._walk(product_part, points, tails, measured=measured)
         J, accuracy = self._estimate(W, sums, measured=measured)
         return ProductEvaluation(J, matrix + self._plan.closed[0] @ W, **accuracy)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = self.problem.shards.derive(project_piece, W).settled().through(W.shape[1])
+        points = with_projection(self.problem.shards, W).settled()
+        points = points.through(PROJECTED, W.shape[1])
         _, sums = self._walk(value_part, points, points, measured=True)
         J, accuracy = self._estimate(W, sums, measured=True)
         return Evaluation(J, **accuracy)
@@ -278,13 +280,13 @@ def _sampled_shards(shards: Shards, count: int, seed: int) -> Shards:
     rng = np.random.default_rng(seed)
     piece = shards.pick(np.sort(rng.choice(shards.n_rows, count, replace=False)))
     sampled = cut(piece.X)
-    for fact in piece.facts:
-        sampled = sampled.with_rows(fact)
+    for fact, values in piece.facts.items():
+        sampled = sampled.with_rows(fact, values)
     return sampled
 
 
 def _factor_sums(piece: LoadedShard, gamma: Gamma) -> Array:
-    return np.asarray(gamma.factor(piece.facts[0]).sum(axis=0))
+    return np.asarray(gamma.factor(piece.facts[GAMMA_FACTS]).sum(axis=0))
 
 
 def _no_bound() -> float:

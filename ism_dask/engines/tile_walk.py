@@ -16,7 +16,8 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Gamma
+from ism_dask.engines.row_facts import PROJECTED, terms_with_widths
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows.tasks import LoadedShard
 
@@ -72,26 +73,28 @@ class TileSide:
     @cached_property
     def moving(self) -> Array:
         """Z and a column of ones (b, k + 1)."""
-        return np.hstack([self.piece.facts[-1], self.ones])
+        return np.hstack([self.piece.facts[PROJECTED], self.ones])
 
     @classmethod
     def left(cls, piece: LoadedShard, model: TileModel) -> TileSide:
         """Return the side of a shard whose rows are the rows of tiles."""
-        return cls._of(piece, model, model.gamma.as_rows(piece.facts[0], piece.X.dtype), 0)
+        gamma = model.gamma.as_rows(piece.facts[GAMMA_FACTS], piece.X.dtype)
+        return cls._of(piece, model, gamma, 0)
 
     @classmethod
     def right(cls, piece: LoadedShard, model: TileModel) -> TileSide:
         """Return the side of a shard whose rows are the columns of tiles."""
-        return cls._of(piece, model, model.gamma.as_columns(piece.facts[0], piece.X.dtype), 1)
+        gamma = model.gamma.as_columns(piece.facts[GAMMA_FACTS], piece.X.dtype)
+        return cls._of(piece, model, gamma, 1)
 
     @classmethod
     def _of(cls, piece: LoadedShard, model: TileModel, gamma: Array, side: int) -> TileSide:
         terms = [term for _, term in model.kernel.terms]
-        pairs = {term.pairing: term.pairing.operands(piece.facts[-1]) for term in terms}
-        inverse_widths = iter(
-            _inverse_widths(piece) if any(term.per_row_width for term in terms) else ()
+        pairs = {term.pairing: term.pairing.operands(piece.facts[PROJECTED]) for term in terms}
+        widths = tuple(
+            None if each is None else each.astype(piece.X.dtype)
+            for _, _, each in terms_with_widths(model.kernel, piece)
         )
-        widths = tuple(next(inverse_widths) if term.per_row_width else None for term in terms)
         return cls(piece, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
 
 
@@ -197,7 +200,7 @@ class Stripe:
         self.buffers = _Buffers(head.X.dtype)
         self.moves = moves
         self.degrees = np.zeros(model.n_rows)
-        self.moved = np.zeros((model.n_rows, head.facts[-1].shape[1] if moves else 0))
+        self.moved = np.zeros((model.n_rows, head.facts[PROJECTED].shape[1] if moves else 0))
         self.objective = 0.0
 
     @ignore_overflow
@@ -308,11 +311,6 @@ def _by_strips(tile: Array, columns: Array) -> Array:
     return product
 
 
-def _inverse_widths(piece: LoadedShard) -> Array:
-    """Return the (l, b) inverse widths of the rows, in the precision of the tiles."""
-    return np.asarray(piece.facts[1].T.astype(piece.X.dtype))
-
-
 def _scale(rows: Array | None, columns: Array | None, area: TileArea) -> Array | None:
     if rows is None or columns is None:
         return None
@@ -331,11 +329,6 @@ def _groups(head: LoadedShard, tail: LoadedShard, diagonal_size: int) -> Iterato
     for top in range(0, height, size):
         bottom = min(top + size, height)
         yield TileArea(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
-
-
-def project_piece(piece: LoadedShard, W: Array) -> Array:
-    """Return Z (b, k), the rows of a shard times W, in the precision of the rows."""
-    return np.matmul(piece.X, W.astype(piece.X.dtype))
 
 
 @ignore_overflow

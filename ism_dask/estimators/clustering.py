@@ -24,8 +24,13 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Engine, Problem
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows, row_order
-from ism_dask.gamma.base import ThinGamma
-from ism_dask.gamma.from_embedding import ClusterGuide, EmbeddingGuide, normalise_rows
+from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.gamma.from_embedding import (
+    EMBEDDING,
+    ClusterGuide,
+    EmbeddingGuide,
+    normalise_rows,
+)
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe.fit_events import FitPlan, announce, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit, Round, current_fit
@@ -191,7 +196,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _set_labels(self, embedding: Embedding, guide: EmbeddingGuide, order: Array | None) -> None:
         """Cluster the embedding; `order` (n,) is the order in which the fit took the rows."""
-        U = embedding.shards.gathered()[:, :-1]
+        U = embedding.shards.gathered(EMBEDDING)[:, :-1]
         order = np.arange(len(U)) if order is None else order
         self.embedding_ = np.empty_like(U)
         self.embedding_[order] = U
@@ -332,8 +337,8 @@ class _FitSteps:
 
     def solve(self, embedding: Embedding, last: Solution | None) -> tuple[Engine, Solution]:
         """Fit W to an embedding, starting from the last solution if there is one."""
-        gamma, facts = self._guide.gamma(embedding.shards)
-        return self._solve(gamma, facts, None if last is None else restart_from(last))
+        gamma, rows = self._guide.gamma(embedding.shards)
+        return self._solve(gamma, rows, None if last is None else restart_from(last))
 
     def embed(self, solution: Solution) -> Embedding:
         """Return the embedding of X W."""
@@ -355,10 +360,10 @@ class _FitSteps:
         return other
 
     def _solve(
-        self, gamma: ThinGamma, facts: Shards, state: State | None
+        self, gamma: ThinGamma, rows: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
         fit_rows = self._fit_rows
-        shards = fit_rows.shards.sharing(facts)
+        shards = fit_rows.shards.sharing(rows, GAMMA_FACTS)
         problem = Problem.attached(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
         search = self._model._search
         stopping = search.stopping

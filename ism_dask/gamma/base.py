@@ -15,9 +15,12 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 Rows: TypeAlias = Array | slice
+
+# The numbers (b, f) that Gamma needs of each row: its class, or its row of U.
+GAMMA_FACTS = RowFact("gamma")
 
 
 class Gamma(ABC):
@@ -41,7 +44,7 @@ class Gamma(ABC):
     def absolute_sum(self, shards: Shards) -> float:
         """Return a bound on the sum of |Gamma_ij|, which also holds for sums over the factors.
 
-        Fact 0 of the shards is that of Gamma.
+        The shards have the fact `GAMMA_FACTS`.
         """
 
     @abstractmethod
@@ -108,7 +111,7 @@ class ThinGamma(Gamma):
 
     def absolute_sum(self, shards: Shards) -> float:
         """Return n times the weighted sum of squares of U, by the Cauchy-Schwarz inequality."""
-        squares = shards.through(self.breadth, fact=0).fold(_column_squares)
+        squares = shards.through(GAMMA_FACTS, self.breadth).fold(_column_squares)
         return shards.n_rows * float(np.abs(self.weights) @ squares)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:

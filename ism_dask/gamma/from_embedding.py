@@ -13,17 +13,21 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # The ridge of the regression of scores on an embedding, as a share of the mean eigenvalue of its
 # Gram matrix. It keeps the regression defined if few rows have scores.
 _RIDGE = 1e-2
+# The rows of U with `D^-1/2` as the last column, (b, k + 1).
+EMBEDDING = RowFact("embedding")
+# The given scores or labels, (b, t).
+_GIVEN = RowFact("given")
 
 
 class EmbeddingGuide(ABC):
-    """A way to build Gamma from an embedding, which is passed as `Embedding.shards`.
+    """A way to build Gamma from shards with the fact `EMBEDDING`.
 
     Attributes
     ----------
@@ -35,7 +39,7 @@ class EmbeddingGuide(ABC):
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
-        """Return Gamma, and the shards with its facts of their rows as the last fact."""
+        """Return Gamma, and the shards with the fact `GAMMA_FACTS`."""
 
     def first(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
         """Return the Gamma for an initial W, or None to begin with an embedding of X itself."""
@@ -58,7 +62,7 @@ class ClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with U."""
-        rows = embedded.derive(_embedding_rows).settled()
+        rows = embedded.derive(GAMMA_FACTS, _embedding_rows).settled()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
@@ -91,14 +95,14 @@ class ScoreGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
-        scored = embedded.with_rows(self.Y)
+        scored = embedded.with_rows(_GIVEN, self.Y)
         gram, cross = scored.fold(_regression_sums)
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
-        rows = scored.derive(_with_predicted_scores, weights).settled()
-        mean = rows.fold(_last_sums)[_width(embedded) :] / embedded.n_rows
+        rows = scored.derive(GAMMA_FACTS, _with_predicted_scores, weights).settled()
+        mean = rows.fold(_column_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return ThinGamma(signs), rows.derive(_centred, mean).settled()
+        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centred, mean).settled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +130,9 @@ class AvoidGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
-        rows = embedded.with_rows(self.Y).derive(_omega_and_labels).settled()
+        rows = embedded.with_rows(_GIVEN, self.Y).derive(GAMMA_FACTS, _omega_and_labels).settled()
         k = _width(embedded)
-        squares = rows.fold(_last_squares)
+        squares = rows.fold(_column_squares)
         # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
         weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
         avoided = self.mu / squares[k:].sum()
@@ -140,17 +144,17 @@ class AvoidGuide(EmbeddingGuide):
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
         weight = self.mu / float((self.Y**2).sum())
-        rows = embedded.with_rows(self.Y).derive(_last_fact).settled()
+        rows = embedded.with_rows(GAMMA_FACTS, self.Y)
         return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
 
 
 def _width(embedded: Shards) -> int:
     """Return k, the number of columns of U."""
-    return embedded.pick(np.arange(1)).facts[-1].shape[1] - 1
+    return embedded.pick(np.arange(1)).facts[EMBEDDING].shape[1] - 1
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:
-    return shard.facts[-1][:, :-1].copy()
+    return shard.facts[EMBEDDING][:, :-1].copy()
 
 
 def _omega(rows: Array) -> Array:
@@ -159,38 +163,34 @@ def _omega(rows: Array) -> Array:
 
 
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
-    rows, Y = shard.facts[-2:]
+    rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
     scored = np.isfinite(Y).all(axis=1)
     regressors = _regressors(rows[scored])
     return regressors.T @ regressors, regressors.T @ Y[scored]
 
 
 def _with_predicted_scores(shard: LoadedShard, weights: Array) -> Array:
-    rows, Y = shard.facts[-2:]
-    scored = np.isfinite(Y).all(axis=1)[:, None]
+    rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
+    scored = np.isfinite(Y).all(axis=1, keepdims=True)
     return np.column_stack([_omega(rows), np.where(scored, Y, _regressors(rows) @ weights)])
 
 
 def _centred(shard: LoadedShard, mean: Array) -> Array:
-    rows = shard.facts[-1].copy()
+    rows = shard.facts[GAMMA_FACTS].copy()
     rows[:, -len(mean) :] -= mean
     return rows
 
 
-def _last_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[-1].sum(axis=0))
+def _column_sums(shard: LoadedShard) -> Array:
+    return np.asarray(shard.facts[GAMMA_FACTS].sum(axis=0))
 
 
-def _last_squares(shard: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", shard.facts[-1], shard.facts[-1])
+def _column_squares(shard: LoadedShard) -> Array:
+    return np.einsum("ij,ij->j", shard.facts[GAMMA_FACTS], shard.facts[GAMMA_FACTS])
 
 
 def _omega_and_labels(shard: LoadedShard) -> Array:
-    return np.column_stack([_omega(shard.facts[-2]), shard.facts[-1]])
-
-
-def _last_fact(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[-1].copy())
+    return np.column_stack([_omega(shard.facts[EMBEDDING]), shard.facts[_GIVEN]])
 
 
 def _regressors(rows: Array) -> Array:

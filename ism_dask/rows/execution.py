@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -23,6 +23,7 @@ from dask.system import CPU_COUNT
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.observe.progress import count_tasks, task_done
 
+_Name = TypeVar("_Name")
 _Result = TypeVar("_Result")
 
 # The topic on which workers report a finished task, and the clients that listen to it.
@@ -166,13 +167,13 @@ def _identity(item: Any) -> Any:
     return item
 
 
-def compute_or_persist(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return `rows` with the tasks among their fields computed, or persisted on the cluster."""
-    if not any(isinstance(field, Delayed) for row in rows for field in row):
-        return rows
+def compute_or_persist(items: list[Mapping[_Name, Any]]) -> list[Mapping[_Name, Any]]:
+    """Return `items` with the tasks among their values computed, or persisted on the cluster."""
+    if not any(isinstance(value, Delayed) for item in items for value in item.values()):
+        return items
     with single_threaded_blas():
         run: Callable[..., Any] = dask.base.compute if cluster() is None else dask.base.persist
-        (results,) = run(rows, **_dask_options())
+        (results,) = run(items, **_dask_options())
     return list(results)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,7 +25,7 @@ from ism_dask.rows.execution import (
 )
 from ism_dask.rows.source import RowRange, is_row_source
 from ism_dask.rows.standardise import Standardisation, tile_dtype
-from ism_dask.rows.tasks import LoadedShard, ShardRef, Task
+from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
@@ -41,15 +41,18 @@ _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _HANDED_BYTES = 256 * 2**20
+# The rows times a matrix, (b, k).
+_PRODUCT = RowFact("product")
 
 
 @dataclass(frozen=True)
 class Shards:
     """Rows cut into shards, with the facts attached to them.
 
-    Make one with `cut`. Facts are arrays with one entry for each row, cut like the rows. Functions
-    passed to the methods must be importable by a worker, must not change their arguments, must
-    return new arrays, and get X as float32 or float64.
+    Make one with `cut`. Facts are arrays with one entry for each row, cut like the rows; each has
+    a name, and a new fact replaces an earlier one of the same name. Functions passed to the methods
+    must be importable by a worker, must not change their arguments, must return new arrays, and get
+    X as float32 or float64.
     """
 
     parts: tuple[ShardRef, ...]
@@ -68,12 +71,8 @@ class Shards:
         if self.dtype == np.float64:
             return self
         origin = self if self.source is None else self.source
-        parts = zip(origin.parts, self.parts, strict=True)
-        return replace(
-            origin,
-            parts=tuple(replace(raw, facts=own.facts) for raw, own in parts),
-            dtype=np.dtype(np.float64),
-        )
+        double = replace(origin, dtype=np.dtype(np.float64))
+        return double._with_facts(part.facts for part in self.parts)
 
     def backed_by(self, source: Shards) -> Shards:
         """Return the shards with the shards they were made from, cut alike, for `in_double`."""
@@ -118,26 +117,21 @@ class Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
         return replace(self, affine=affine)
 
-    def with_rows(self, values: Array) -> Shards:
-        """Return the shards with `values` (n, ...) attached as a fact, cut alike."""
+    def with_rows(self, fact: RowFact, values: Array) -> Shards:
+        """Return the shards with `values` (n, ...) attached as the fact of this name, cut alike."""
         slices = [values[a:b] for a, b in pairwise(self.bounds)]
-        return self._attach(as_tasks(slices))
+        return self._attach(fact, as_tasks(slices))
 
-    def derive(self, function: Callable[..., Any], *args: Any) -> Shards:
+    def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
-        return self._attach(self._map(function, args, self.parts))
+        return self._attach(fact, self._map(function, args, self.parts))
 
     def settled(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
-        facts = compute_or_persist([part.facts for part in self.parts])
-        parts = zip(self.parts, facts, strict=True)
-        return replace(self, parts=tuple(replace(p, facts=tuple(row)) for p, row in parts))
+        return self._with_facts(compute_or_persist([part.facts for part in self.parts]))
 
-    def through(self, width: int, fact: int = -1) -> Shards:
-        """Return shards whose rows are one of their facts (b, width), so that folds do not read X.
-
-        `fact` is its index, by default the last one.
-        """
+    def through(self, fact: RowFact, width: int) -> Shards:
+        """Return shards whose rows are a fact (b, width), so that folds do not read X."""
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
         return replace(
@@ -146,21 +140,17 @@ class Shards:
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
-        products = self.derive(_times, matrix).settled().through(matrix.shape[1])
-        parts = tuple(replace(part, facts=()) for part in products.parts)
-        return replace(products, parts=parts)
+        products = self.derive(_PRODUCT, _times, matrix).settled()
+        products = products.through(_PRODUCT, matrix.shape[1])
+        return products._with_facts({} for _ in products.parts)
 
-    def joined(self, other: Shards) -> Shards:
-        """Return the shards with the last fact of `other`, which is cut alike, as one more fact."""
-        return self._attach([part.facts[-1] for part in other.parts])
+    def joined(self, other: Shards, fact: RowFact) -> Shards:
+        """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""
+        return self._attach(fact, [part.facts[fact] for part in other.parts])
 
-    def sharing(self, other: Shards) -> Shards:
-        """Return the shards with the last fact of `other`, which is cut alike, as their only fact.
-
-        The other facts are dropped: a Gamma and its rows go together.
-        """
-        parts = zip(self.parts, other.parts, strict=True)
-        return replace(self, parts=tuple(replace(p, facts=o.facts[-1:]) for p, o in parts))
+    def sharing(self, other: Shards, fact: RowFact) -> Shards:
+        """Return the shards with a fact of `other`, which is cut alike, as their only fact."""
+        return self._with_facts({fact: part.facts[fact]} for part in other.parts)
 
     def fold(
         self,
@@ -225,10 +215,9 @@ class Shards:
             tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
 
-    def gathered(self) -> Array:
-        """Return the last fact of all rows (n, ...)."""
-        facts = computed([part.facts[-1] for part in self.parts])
-        return np.concatenate(facts)
+    def gathered(self, fact: RowFact) -> Array:
+        """Return a fact of all rows (n, ...)."""
+        return np.concatenate(computed([part.facts[fact] for part in self.parts]))
 
     def rows(self, indices: Array) -> Array:
         """Return the rows with ascending `indices` (m,), as functions get them."""
@@ -244,16 +233,23 @@ class Shards:
             if len(pick)
         ]
         pieces = computed(calls)
-        facts = zip(*(piece.facts for piece in pieces), strict=True)
         return LoadedShard(
             0,
             np.concatenate([piece.X for piece in pieces]),
-            tuple(np.concatenate(column) for column in facts),
+            {
+                name: np.concatenate([piece.facts[name] for piece in pieces])
+                for name in self.parts[0].facts
+            },
         )
 
-    def _attach(self, column: Sequence[Any]) -> Shards:
-        parts = zip(self.parts, column, strict=True)
-        return replace(self, parts=tuple(replace(p, facts=(*p.facts, c)) for p, c in parts))
+    def _attach(self, fact: RowFact, column: Sequence[Any]) -> Shards:
+        pairs = zip(self.parts, column, strict=True)
+        return self._with_facts({**part.facts, fact: values} for part, values in pairs)
+
+    def _with_facts(self, facts: Iterable[Mapping[RowFact, Any]]) -> Shards:
+        """Return the shards with these facts in place of their own."""
+        pairs = zip(self.parts, facts, strict=True)
+        return replace(self, parts=tuple(replace(part, facts=each) for part, each in pairs))
 
     @property
     def runs(self) -> int:

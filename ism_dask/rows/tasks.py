@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 from dask.delayed import Delayed, delayed
@@ -22,6 +22,10 @@ from ism_dask.rows.worker import prepare_worker
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4
 
+# The name of a fact, an array with one entry for each row. The module that attaches a fact declares
+# its name, as a constant.
+RowFact = NewType("RowFact", str)
+
 
 @dataclass(frozen=True)
 class LoadedShard:
@@ -33,13 +37,13 @@ class LoadedShard:
         The index of its first row.
     X : (b, d) array
         Its rows, standardised and cast.
-    facts : tuple
-        The arrays that `with_rows` or `derive` attached to the shards, in that order.
+    facts : dict
+        The (b, ...) arrays that `with_rows` or `derive` attached to the shards, by their names.
     """
 
     start: int
     X: Array
-    facts: tuple[Any, ...]
+    facts: Mapping[RowFact, Array]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class ShardRef:
 
     start: int
     raw: Any
-    facts: tuple[Any, ...] = ()
+    facts: Mapping[RowFact, Any] = field(default_factory=dict)
 
     @property
     def fields(self) -> Any:
@@ -64,13 +68,13 @@ class ShardRef:
 
     @property
     def _pending(self) -> bool:
-        return any(isinstance(field, Delayed) for field in (self.raw, *self.facts))
+        return any(isinstance(each, Delayed) for each in (self.raw, *self.facts.values()))
 
 
 class _ShardPayload:
     """A shard whose fields are computed. Not a dataclass, for the same reason as `RowRange`."""
 
-    def __init__(self, start: int, raw: Any, facts: tuple[Any, ...]) -> None:
+    def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
         self.start, self.raw, self.facts = start, raw, facts
 
     @classmethod
@@ -158,9 +162,10 @@ class Task:
         if os.getpid() != self.driver:
             prepare_worker()
         rows = part.raw.load() if isinstance(part.raw, RowRange) else part.raw
-        facts = tuple(_aligned(fact) for fact in part.facts)
+        facts = {name: _aligned(values) for name, values in part.facts.items()}
         if indices is not None:
-            rows, facts = rows[indices], tuple(fact[indices] for fact in facts)
+            rows = rows[indices]
+            facts = {name: values[indices] for name, values in facts.items()}
         if self.affine is not None:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
         return LoadedShard(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)

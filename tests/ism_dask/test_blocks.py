@@ -14,7 +14,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.engines import Blocks, Problem, first_engine, pair_design
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.random_blocks import _PairPlan
-from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.records.stopping_rule import Stopping
@@ -166,12 +166,13 @@ def test_a_smaller_tolerance_takes_more_pairs_and_finer_ends():
 
 
 def test_groups_have_their_share_of_each_class():
-    shards = cut(X, 30).with_rows(SORTED[:, None])
+    shards = cut(X, 30).with_rows(GAMMA_FACTS, SORTED[:, None])
     design = PairDesign.of(shards, 6, 0)
     dealt = design.dealt(shards.pick(np.arange(30, 60)))
     edges = design.edges(30)
     counts = [
-        np.bincount(part[:, 0], minlength=3) for part in np.split(dealt.facts[0], edges[1:-1])
+        np.bincount(part[:, 0], minlength=3)
+        for part in np.split(dealt.facts[GAMMA_FACTS], edges[1:-1])
     ]
     assert np.ptp(counts, axis=0).max() <= 1
     assert sorted(map(tuple, dealt.X)) == sorted(map(tuple, X[30:]))
@@ -233,7 +234,8 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
     assert few.n_rows < 20_000
     numbers = np.searchsorted(np.sort(rows[:, 0]), few.rows(np.arange(few.n_rows))[:, 0])
     order = np.argsort(rows[:, 0])[numbers]
-    np.testing.assert_array_equal(few.pick(np.arange(few.n_rows)).facts[0], known.facts[order])
+    drawn = few.pick(np.arange(few.n_rows)).facts[GAMMA_FACTS]
+    np.testing.assert_array_equal(drawn, known.facts[order])
     W = np.eye(8)[:, :1]
     share = (few.n_rows / len(rows)) ** 2
     whole = first_engine("exact", problem, 1).objective(W)

@@ -13,7 +13,8 @@ from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import ENGINES, Problem, first_engine
-from ism_dask.engines.tile_walk import phi_stripe, project_piece, stripe_bytes
+from ism_dask.engines.row_facts import with_projection
+from ism_dask.engines.tile_walk import phi_stripe, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg.eigen import leading_eigenpairs
@@ -187,7 +188,7 @@ def test_the_memory_plan_is_kept():
     )
     engine = first_engine("exact", problem, Q)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
-    pieces = list(problem.shards.derive(project_piece, V).settled().parts)
+    pieces = list(with_projection(problem.shards, V).settled().parts)
     planned = stripe_bytes(problem.shards.largest, engine._model, d, 10, 8)
     stripe = iter([LoadedShard(p.start, p.raw, p.facts) for p in pieces])
     head = LoadedShard(pieces[0].start, pieces[0].raw, pieces[0].facts)

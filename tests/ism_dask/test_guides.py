@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from ism_dask.gamma.from_embedding import AvoidGuide, ClusterGuide, ScoreGuide, normalise_rows
+from ism_dask.gamma.base import GAMMA_FACTS
+from ism_dask.gamma.from_embedding import (
+    EMBEDDING,
+    AvoidGuide,
+    ClusterGuide,
+    ScoreGuide,
+    normalise_rows,
+)
 from ism_dask.rows.shards import cut
 
 N, K = 40, 3
@@ -16,7 +23,7 @@ def embedded(request):
     U = np.linalg.qr(rng.normal(size=(N, K)))[0]
     roots = rng.uniform(0.1, 1.0, N)
     shards = cut(rng.normal(size=(N, 5)), request.param)
-    return shards.with_rows(np.column_stack([U, roots])), U, roots
+    return shards.with_rows(EMBEDDING, np.column_stack([U, roots])), U, roots
 
 
 def one_hot(n_classes):
@@ -25,7 +32,7 @@ def one_hot(n_classes):
 
 def full(gamma, shards):
     """Gamma as a matrix."""
-    U = gamma.factor(shards.gathered())
+    U = gamma.factor(shards.gathered(GAMMA_FACTS))
     return U @ np.diag(gamma.signs) @ U.T
 
 

@@ -20,9 +20,11 @@ from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.rows.standardise import Standardisation, tile_dtype
+from ism_dask.rows.tasks import RowFact
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
+NUMBERS, PRODUCTS = RowFact("numbers"), RowFact("products")
 BYTES = np.dtype(np.uint8)
 
 
@@ -65,7 +67,7 @@ def _scaled_rows(piece, factor):
 
 
 def _attached(piece):
-    return np.array([sum(fact.sum() for fact in piece.facts)])
+    return np.array([sum(fact.sum() for fact in piece.facts.values())])
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 50, 99])
@@ -100,16 +102,16 @@ def test_many_shards_share_tasks(monkeypatch):
 
 
 def test_folds_through_facts_do_not_see_the_rows():
-    shards = cut(X, 13).derive(_scaled_rows, 2.0).settled().through(4)
+    shards = cut(X, 13).derive(PRODUCTS, _scaled_rows, 2.0).settled().through(PRODUCTS, 4)
     total, count = shards.fold(_first_and_sum)
     assert count == 50
     np.testing.assert_allclose(total, 2 * X.sum())
 
 
 def test_picked_rows_bring_their_facts():
-    piece = cut(X, 13).with_rows(np.arange(50.0)).pick(np.array([3, 12, 13, 49]))
+    piece = cut(X, 13).with_rows(NUMBERS, np.arange(50.0)).pick(np.array([3, 12, 13, 49]))
     np.testing.assert_array_equal(piece.X, X[[3, 12, 13, 49]])
-    np.testing.assert_array_equal(piece.facts[0], [3, 12, 13, 49])
+    np.testing.assert_array_equal(piece.facts[NUMBERS], [3, 12, 13, 49])
 
 
 def test_nobody_is_told_after_the_watch():
@@ -122,7 +124,7 @@ def test_nobody_is_told_after_the_watch():
 
 @pytest.mark.parametrize("rows", [13, 50])
 def test_facts_travel_with_their_rows(rows):
-    shards = cut(X, rows).with_rows(np.arange(50.0)).derive(_scaled, 2.0)
+    shards = cut(X, rows).with_rows(NUMBERS, np.arange(50.0)).derive(PRODUCTS, _scaled, 2.0)
     expected = np.arange(50).sum() + 2 * X[:, 0].sum()
     np.testing.assert_allclose(shards.fold(_attached), expected)
     np.testing.assert_allclose(shards.settled().fold(_attached), expected)
@@ -216,7 +218,7 @@ def test_overlapping_holders_give_blas_back_at_the_end():
 
 def test_many_shards_make_a_graph_in_no_time():
     """The tasks of all pairs share one bundle for each shard: nothing is looked through twice."""
-    shards = cut(np.ones((150, 4)), 1).with_rows(np.ones(150))
+    shards = cut(np.ones((150, 4)), 1).with_rows(NUMBERS, np.ones(150))
     assert shards.fold_pairs(_pairs_seen) == 150 * 151 / 2
 
 

@@ -22,7 +22,7 @@ from ism_dask.engines.lowrank.row_sums import (
     phi_sums,
 )
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.tile_walk import project_piece
+from ism_dask.engines.row_facts import with_projection
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import FAN
 
@@ -38,7 +38,7 @@ class EvaluationAtW:
     ----------
     W : (d, k) array
     points : Shards
-        The shards with the rows of Z as their last fact.
+        The shards with the fact `PROJECTED`.
     expansion : FactoredSlope
     moments : Moments
     left_out : float
@@ -66,7 +66,7 @@ class LowRankEngine(Engine):
 
     @abstractmethod
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
-        """Return the problem at W (d, k); `points` are the shards with Z attached."""
+        """Return the problem at W (d, k); `points` are the shards with the fact `PROJECTED`."""
 
     def phi0(self) -> Array:
         """Return Phi0, the matrix of the start."""
@@ -108,7 +108,7 @@ class LowRankEngine(Engine):
         """Return the problem at W, computed once for all calls with the same W."""
         if self._last is None or not np.array_equal(self._last.W, W):
             self._last = None  # free its memory before the next one is computed
-            points = self.problem.shards.derive(project_piece, W).settled()
+            points = with_projection(self.problem.shards, W).settled()
             self._last = self._expand_at(W.copy(), points)
         return self._last
 

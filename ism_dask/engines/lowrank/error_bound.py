@@ -11,7 +11,7 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.engines.lowrank.pivoted_cholesky import unit_slope_diagonal
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
-from ism_dask.gamma.base import Gamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows.tasks import LoadedShard
 
@@ -79,7 +79,7 @@ class RemainderMeasure:
 
         The rows of the shard are projected ones.
         """
-        Z, facts = piece.X.astype(np.float64, copy=False), piece.facts[0]
+        Z, facts = piece.X.astype(np.float64, copy=False), piece.facts[GAMMA_FACTS]
         F = self.expansion.factor(Z)
         terms, first = [], 0
         for (_, term), each in zip(self.kernel.terms, self.expansion.maps, strict=True):

@@ -21,6 +21,7 @@ from ism_dask.engines.lowrank.landmark_selection import ExactFactor, SampledLand
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
 from ism_dask.engines.rounding_error import Maximum
+from ism_dask.engines.row_facts import PROJECTED
 from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
@@ -81,7 +82,7 @@ class Landmarks(LowRankEngine):
 
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         expanded = self.expand(
-            points.through(W.shape[1]), self.sample @ W.astype(self.sample.dtype)
+            points.through(PROJECTED, W.shape[1]), self.sample @ W.astype(self.sample.dtype)
         )
         return EvaluationAtW(W, points, *expanded)
 

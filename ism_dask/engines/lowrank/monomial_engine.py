@@ -11,8 +11,9 @@ from ism_dask.engines.base import Problem
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
 from ism_dask.engines.operator import PhiEvaluation
-from ism_dask.engines.tile_walk import ignore_overflow, project_piece
-from ism_dask.gamma.base import Gamma
+from ism_dask.engines.row_facts import PROJECTED, project_piece
+from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
@@ -57,7 +58,7 @@ class MonomialEngine(LowRankEngine):
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
         expansion = self._factored_slope(k)
-        sums = points.through(k).fold(_moment_sums, expansion, self.problem.gamma)
+        sums = points.through(PROJECTED, k).fold(_moment_sums, expansion, self.problem.gamma)
         return EvaluationAtW(W, points, expansion, self._moments(sums))
 
     def _factored_slope(self, k: int) -> FactoredSlope:
@@ -72,14 +73,14 @@ def _monomial_count(kernel: Kernel, q: int) -> int:
 
 def _moment_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
     Z = piece.X.astype(np.float64, copy=False)
-    return moment_sums(Z, expansion.factor(Z), piece.facts[0], gamma)
+    return moment_sums(Z, expansion.factor(Z), piece.facts[GAMMA_FACTS], gamma)
 
 
 @ignore_overflow
 def _all_sums(
     piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
 ) -> tuple[Array, Array]:
-    Z, facts = project_piece(piece, W).astype(np.float64), piece.facts[0]
+    Z, facts = project_piece(piece, W).astype(np.float64), piece.facts[GAMMA_FACTS]
     F = expansion.factor(Z)
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.constant import weighted_gram
+from ism_dask.engines.row_facts import PROJECTED
 from ism_dask.engines.tile_walk import ignore_overflow
-from ism_dask.gamma.base import Gamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows.tasks import LoadedShard
@@ -156,8 +157,8 @@ def phi_sums(
 
     F is computed again: an exponential costs less than storing n m numbers.
     """
-    X, facts = piece.X, piece.facts[0]
-    F = expansion.factor(piece.facts[-1])
+    X, facts = piece.X, piece.facts[GAMMA_FACTS]
+    F = expansion.factor(piece.facts[PROJECTED])
     gram = None
     if expansion.has_degrees:
         gram = weighted_gram(X, psi_rows(F, facts, gamma, coefficients)[:, 0])
@@ -178,7 +179,8 @@ def gradient_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> Array:
     """Return the contribution of a shard to Phi W (d, q)."""
-    inner = gradient_rows(piece.facts[-1], piece.facts[0], expansion, gamma, coefficients)
+    Z, facts = piece.facts[PROJECTED], piece.facts[GAMMA_FACTS]
+    inner = gradient_rows(Z, facts, expansion, gamma, coefficients)
     return (piece.X.T @ inner.astype(piece.X.dtype)).astype(np.float64)
 
 
