@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.engines.row_facts import INVERSE_WIDTHS, project_piece
-from ism_dask.engines.tile_walk import TileModel
-from ism_dask.gamma.base import GAMMA_FACTS
-from ism_dask.kernels import PointwiseKernel
-from ism_dask.kernels.pairing import Moving
+from ism_dask.engines.row_facts import project_piece
+from ism_dask.engines.tile_walk import TileArea, TileModel, TileSide, TileWalk, tile_terms
+from ism_dask.kernels.pairing import Moving, Pairing
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -43,19 +40,62 @@ def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
     return np.asarray(points.with_rows(_CONTRIBUTIONS, contributions).fold(_back_to_columns))
 
 
+class _DerivativeWalk(TileWalk[TileSide]):
+    """A walk that adds up the contributions (n, k) of a stripe, before the product with X^T."""
+
+    def __init__(self, head: LoadedShard, model: TileModel) -> None:
+        super().__init__(head)
+        self.model = model
+        self.left = TileSide.left(head, _moving(head).P, model)
+        self.total = np.zeros((model.n_rows, self.left.Z.shape[1]))
+
+    def side(self, piece: LoadedShard) -> TileSide:
+        """Return the side of a shard whose rows are the columns of tiles."""
+        return TileSide.right(piece, _moving(piece).P, self.model)
+
+    def areas(self, piece: LoadedShard) -> Iterator[TileArea]:
+        """Yield tiles of all rows of both shards, on the diagonal too."""
+        yield from TileArea.of(self.head, piece).cut(_ROWS, _COLUMNS)
+
+    def visit(self, side: TileSide, area: TileArea) -> None:
+        """Add the contributions of a tile to the rows on its two sides."""
+        own = self.head.start == side.piece.start
+        left = Moving(*(each[area.rows] for each in _moving(self.head)))
+        right = Moving(*(each[area.columns] for each in _moving(side.piece)))
+        gamma = self.model.gamma.tile(
+            self.left.gamma[area.rows],
+            side.gamma[..., area.columns],
+            out=np.empty((area.height, area.width), left.P.dtype),
+        )
+        here, there = np.zeros_like(left.P), np.zeros_like(right.P)
+        for weight, term, beta, scale in tile_terms(self.model.kernel, self.left, side, area):
+            weighted = weight * gamma
+            # The terms of a row with itself cancel exactly: they are dropped, so that rounding
+            # cannot keep a rest of them, as in `tile_sums`.
+            if own and term.pairing.degree:
+                weighted *= _off_diagonal(area)
+            psi = weighted * term.slope(beta, scale)
+            change = term.pairing.change(left, right)
+            psi_change = weighted * term.second_derivative(beta, scale) * change
+            parts = _term_contributions(term.pairing, psi, psi_change, left, right)
+            here += parts[0]
+            there += parts[1]
+        self._add(self.head.start + area.top, here)
+        if not own:
+            self._add(side.piece.start + area.left, there)
+
+    def _add(self, first: int, contributions: Array) -> None:
+        self.total[first : first + len(contributions)] += contributions
+
+
 def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> Array:
-    """Return the contributions (n, k) of a stripe, before the product with X^T."""
-    total = np.zeros((model.n_rows, head.facts[_MOVING].shape[1] // 2))
-    for piece in tail:
-        for rows in gen_batches(len(head.X), _ROWS):
-            for columns in gen_batches(len(piece.X), _COLUMNS):
-                here, there = _tile_contributions(head, piece, rows, columns, model)
-                start = head.start + rows.start
-                total[start : start + len(here)] += here
-                if piece.start != head.start:
-                    start = piece.start + columns.start
-                    total[start : start + len(there)] += there
-    return total
+    walk = _DerivativeWalk(head, model)
+    walk.walk(tail)
+    return walk.total
+
+
+def _moving(piece: LoadedShard) -> Moving:
+    return Moving(*np.hsplit(piece.facts[_MOVING], 2))
 
 
 def phi_derivative_bytes(shards: Shards, k: int) -> int:
@@ -65,54 +105,15 @@ def phi_derivative_bytes(shards: Shards, k: int) -> int:
     return _COPIES * tile * shards.dtype.itemsize + 2 * sums
 
 
-def _tile_contributions(
-    head: LoadedShard, tail: LoadedShard, rows: slice, columns: slice, model: TileModel
-) -> tuple[Array, Array]:
-    """Return the contributions (b, k) and (t, k) of a tile to the rows on its two sides."""
-    gamma, dtype = model.gamma, head.X.dtype
-    tile = gamma.tile(
-        gamma.as_rows(head.facts[GAMMA_FACTS][rows], dtype),
-        gamma.as_columns(tail.facts[GAMMA_FACTS][columns], dtype),
-        out=np.empty((rows.stop - rows.start, columns.stop - columns.start), dtype),
-    )
-    left, right = (
-        Moving(*np.hsplit(side, 2))
-        for side in (head.facts[_MOVING][rows], tail.facts[_MOVING][columns])
-    )
-    # The terms of a row with itself cancel exactly: they are dropped, so that rounding cannot
-    # keep a rest of them, as in `tile_walk`.
-    off_diagonal = _off_diagonal(rows, columns) if head.start == tail.start else None
-    here, there, width_column = np.zeros_like(left.P), np.zeros_like(right.P), 0
-    for weight, term in model.kernel.terms:
-        scale = None
-        if term.per_row_width:
-            widths = (
-                head.facts[INVERSE_WIDTHS][rows, width_column],
-                tail.facts[INVERSE_WIDTHS][columns, width_column],
-            )
-            scale, width_column = np.multiply.outer(*widths), width_column + 1
-        own = weight * tile
-        if off_diagonal is not None and term.pairing.degree:
-            own *= off_diagonal
-        parts = _term_contributions(own, term, scale, left, right)
-        here += parts[0]
-        there += parts[1]
-    return here, there
-
-
-def _off_diagonal(rows: slice, columns: slice) -> Array:
-    """Return ones (b, t), with zeros at the pairs of a row with itself."""
-    indices = (np.arange(each.start, each.stop) for each in (rows, columns))
-    return np.not_equal.outer(*indices)
+def _off_diagonal(area: TileArea) -> Array:
+    """Return ones (a, b), with zeros at the pairs of a row with itself."""
+    return np.not_equal.outer(np.arange(area.top, area.bottom), np.arange(area.left, area.right))
 
 
 def _term_contributions(
-    gamma: Array, term: PointwiseKernel, scale: Array | None, left: Moving, right: Moving
+    pairing: Pairing, psi: Array, psi_change: Array, left: Moving, right: Moving
 ) -> tuple[Array, Array]:
-    pairing = term.pairing
-    beta = term.beta(pairing.operands(left.P)[0], pairing.operands(right.P)[1], scale)
-    psi = gamma * term.slope(beta, scale)
-    psi_change = gamma * term.second_derivative(beta, scale) * pairing.change(left, right)
+    """Return the contributions (a, k) and (b, k) of a term to the rows on the sides of a tile."""
     here = pairing.coupling * (psi @ right.Q + psi_change @ right.P)
     there = pairing.coupling * (psi.T @ left.Q + psi_change.T @ left.P)
     if pairing.degree:

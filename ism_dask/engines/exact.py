@@ -12,14 +12,13 @@ from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.constant import ConstantSlope, weighted_gram
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.row_facts import PROJECTED, with_projection
-from ism_dask.engines.tile_walk import (
-    TileModel,
+from ism_dask.engines.tile_sums import (
     gradient_stripe,
-    ignore_overflow,
     objective_stripe,
     phi_stripe,
     stripe_bytes,
 )
+from ism_dask.engines.tile_walk import TileModel, ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 

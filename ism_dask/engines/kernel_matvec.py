@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
+from ism_dask.engines.tile_walk import TileArea, TileWalk
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -41,16 +41,34 @@ def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
     return np.asarray(total)
 
 
+class _ProductWalk(TileWalk[LoadedShard]):
+    """A walk that adds up `K V` (n, k) of a stripe."""
+
+    def __init__(self, head: LoadedShard, kernel: Kernel, n_rows: int) -> None:
+        super().__init__(head)
+        self.kernel = kernel
+        self.total = np.zeros((n_rows, head.facts[_V].shape[1]))
+
+    def side(self, piece: LoadedShard) -> LoadedShard:
+        """Return the shard itself."""
+        return piece
+
+    def areas(self, piece: LoadedShard) -> Iterator[TileArea]:
+        """Yield tiles of a few rows of the head with all rows of the shard."""
+        yield from TileArea.of(self.head, piece).cut(_ROWS, len(piece.X))
+
+    def visit(self, side: LoadedShard, area: TileArea) -> None:
+        """Add the products of a tile and of its transpose; on the diagonal they are the same."""
+        tile = kernel_values(self.kernel, self.head.X[area.rows], side.X)
+        self._add(self.head.start + area.top, tile, side.facts[_V])
+        if side.start != self.head.start:
+            self._add(side.start, tile.T, self.head.facts[_V][area.rows])
+
+    def _add(self, first: int, tile: Array, V: Array) -> None:
+        self.total[first : first + len(tile)] += tile @ V.astype(tile.dtype)
+
+
 def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int) -> Array:
-    total = np.zeros((n_rows, head.facts[_V].shape[1]))
-    for piece in tail:
-        for rows in gen_batches(len(head.X), _ROWS):
-            tile = kernel_values(kernel, head.X[rows], piece.X)
-            _add(total, head.start + rows.start, tile, piece.facts[_V])
-            if piece.start != head.start:
-                _add(total, piece.start, tile.T, head.facts[_V][rows])
-    return total
-
-
-def _add(total: Array, first: int, tile: Array, V: Array) -> None:
-    total[first : first + len(tile)] += tile @ V.astype(tile.dtype)
+    walk = _ProductWalk(head, kernel, n_rows)
+    walk.walk(tail)
+    return walk.total

@@ -6,7 +6,7 @@ A task returns its part of Phi, of Phi W or of J, and nothing that grows with n.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -16,13 +16,8 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.pair_design import PairDesign, ShardPair
 from ism_dask.engines.row_facts import PROJECTED, project_piece, terms_with_widths
-from ism_dask.engines.tile_walk import (
-    Stripe,
-    TileArea,
-    TileModel,
-    TileSide,
-    ignore_overflow,
-)
+from ism_dask.engines.tile_sums import TileSums
+from ism_dask.engines.tile_walk import TileArea, TileModel, TileSide, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows.tasks import LoadedShard
@@ -57,10 +52,7 @@ class PairProblem:
         return self.starts.index(piece.start)
 
 
-_Collect: TypeAlias = Callable[[Array, TileArea, LoadedShard], None]
-
-
-class _PairWalk(Stripe):
+class _PairWalk(TileSums):
     """A walk over the pairs of the rows of one shard.
 
     Attributes
@@ -76,9 +68,17 @@ class _PairWalk(Stripe):
 
     both_sides = False
 
-    def __init__(self, head: LoadedShard, pairs: PairProblem, *, moves: bool = False) -> None:
+    def __init__(
+        self,
+        head: LoadedShard,
+        pairs: PairProblem,
+        *,
+        moves: bool = False,
+        crosses: bool = False,
+    ) -> None:
         rows = len(head.X)
-        super().__init__(replace(head, start=0), replace(pairs.model, n_rows=rows), moves=moves)
+        model = replace(pairs.model, n_rows=rows)
+        super().__init__(replace(head, start=0), model, moves=moves, crosses=crosses)
         self.pairs, self.design, self.number = pairs, pairs.design, pairs.number(head)
         self.edges = pairs.design.edges(rows)
         self.sums = np.zeros(pairs.design.rounds + 2)
@@ -88,36 +88,32 @@ class _PairWalk(Stripe):
         """Set Gamma of a row with itself to 0: these pairs are not drawn, but summed separately."""
         np.fill_diagonal(gamma, 0.0)
 
-    @ignore_overflow
-    def visit_all(self, tails: Iterator[LoadedShard], collect: _Collect | None) -> None:
-        """Visit all tiles; `collect` receives the weighted `coupling * Psi / unit` of each."""
-        for tail in tails:
-            number = self.pairs.number(tail)
-            if number == self.design.tails[self.number][0]:
-                self._add_diagonal()
-            side = TileSide.right(self.design.dealt(tail), self.model)
-            edges = self.design.edges(len(tail.X))
-            for pair in self.design.between(self.number, number):
-                self._visit_shard_pair(pair, side, edges, collect)
+    def side(self, piece: LoadedShard) -> TileSide:
+        """Return the side of a shard with its rows in the order of their groups."""
+        return super().side(self.design.dealt(piece))
 
-    def _visit_shard_pair(
-        self, pair: ShardPair, side: TileSide, edges: list[int], collect: _Collect | None
-    ) -> None:
+    def walk_shard(self, piece: LoadedShard, side: TileSide) -> None:
+        """Visit the tiles that are drawn from the head and one shard."""
+        number = self.pairs.number(piece)
+        if number == self.design.tails[self.number][0]:
+            self._add_diagonal()
+        edges = self.design.edges(len(piece.X))
+        for pair in self.design.between(self.number, number):
+            self._visit_shard_pair(pair, side, edges)
+
+    def _visit_shard_pair(self, pair: ShardPair, side: TileSide, edges: list[int]) -> None:
         weight, share = self.design.weight(pair), self.design.shifts / self.design.groups
-        total = 0.0
+        self.weight, total = weight, 0.0
         for area in self._tile_areas(pair, edges):
             contrast = 0.0
             for part, sign in _quarters(area) if self.pairs.measured else [(area, 1.0)]:
-                M = self.visit(side, part, wanted=collect is not None)
-                if collect and M is not None:
-                    M *= weight
-                    collect(M, part, side.piece)
+                self.visit(side, part)
                 contrast += sign * self.objective
                 total += self.objective
                 self.objective = 0.0
             if pair.leads and self.pairs.measured:
                 self.sums[-1] += (1.0 - share) * (weight * contrast) ** 2
-        # `Stripe` doubles J for the side of each pair that it does not visit; here both are.
+        # `TileSums` doubles J for the side of each pair that it does not visit; here both are.
         self.sums[1 + pair.round] += 0.5 * weight * total
         self.row_degrees += weight * self.degrees
         self.row_moved += weight * self.moved
@@ -178,16 +174,9 @@ def phi_part(
 ) -> Partial:
     """Return the contribution of the rows of a shard to Phi (d, d), and the sums of the walk."""
     head = _with_projection(pairs.design.dealt(head), W)
-    P = np.zeros_like(head.X)
-    product = np.empty((max(np.diff(pairs.design.edges(len(P)))), P.shape[1]), P.dtype)
-
-    def collect(M: Array, area: TileArea, tail: LoadedShard) -> None:
-        rows = product[: len(M)]
-        np.matmul(M, tail.X[area.columns], out=rows)
-        P[area.rows] += rows
-
-    walk = _PairWalk(head, pairs)
-    walk.visit_all((_with_projection(tail, W) for tail in tails), collect)
+    walk = _PairWalk(head, pairs, crosses=True)
+    walk.walk(_with_projection(tail, W) for tail in tails)
+    P = walk.crossed
     P *= walk.model.unit
     P += walk.row_degrees.astype(P.dtype)[:, None] * head.X
     return (head.X.T @ P).astype(np.float64), walk.sums
@@ -201,7 +190,7 @@ def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairPro
     """
     head = pairs.design.dealt(head)
     walk = _PairWalk(head, pairs, moves=True)
-    walk.visit_all(tails, None)
+    walk.walk(tails)
     inner = walk.row_moved + walk.row_degrees[:, None] * head.facts[PROJECTED]
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
@@ -209,7 +198,7 @@ def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairPro
 def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
     """Return the sums of the walk over a shard; the rows of heads and tails are projected ones."""
     walk = _PairWalk(pairs.design.dealt(head), pairs)
-    walk.visit_all(tails, None)
+    walk.walk(tails)
     return None, walk.sums
 
 

@@ -17,7 +17,8 @@ from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
 from ism_dask.engines.row_facts import PROJECTED, with_projection
-from ism_dask.engines.tile_walk import TileModel, stripe_bytes
+from ism_dask.engines.tile_sums import stripe_bytes
+from ism_dask.engines.tile_walk import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import conic_sum

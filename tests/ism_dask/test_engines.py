@@ -14,7 +14,7 @@ from sklearn.datasets import load_wine
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import ENGINES, Problem, first_engine
 from ism_dask.engines.row_facts import with_projection
-from ism_dask.engines.tile_walk import phi_stripe, stripe_bytes
+from ism_dask.engines.tile_sums import phi_stripe, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg.eigen import leading_eigenpairs

@@ -1,0 +1,267 @@
+"""Sums over the tiles of a stripe: J, the degrees, and the parts of Phi or of Phi W.
+
+Tiles on the diagonal have half the weight, so that all results are made symmetric in the same way:
+`cross + cross^T`, sums over both sides, and twice the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.engines.row_facts import PROJECTED
+from ism_dask.engines.tile_walk import (
+    TileArea,
+    TileModel,
+    TileSide,
+    TileWalk,
+    ignore_overflow,
+    tile_terms,
+)
+from ism_dask.kernels import PointwiseKernel
+from ism_dask.rows.tasks import LoadedShard
+
+# Elementwise operations work on blocks that fit into a core's second-level cache.
+_BLOCK = 512
+# The product with X works on groups of rows that are long enough for BLAS to run at full speed. On
+# the diagonal half of a group's square is wasted, so groups are shorter there if X is read.
+_GROUP = 1024
+_DIAGONAL_GROUP = 256
+# The most multiplications of a product that BLAS does without packing, and the fewest rows of a
+# strip.
+_SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
+
+StripeSums: TypeAlias = tuple[Array | None, Array, float]
+
+
+class _Buffers:
+    """Buffers of a stripe: to allocate them for each block would cost more than the arithmetic."""
+
+    def __init__(self, dtype: np.dtype[np.floating]) -> None:
+        self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
+        self._wide = [np.empty(0, dtype) for _ in range(2)]
+
+    def block(self, which: int, area: TileArea) -> Array:
+        return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
+
+    def wide(self, which: int, height: int, width: int) -> Array:
+        size = height * width
+        if self._wide[which].size < size:
+            self._wide[which] = np.empty(size, self._wide[which].dtype)
+        return self._wide[which][:size].reshape(height, width)
+
+
+class TileSums(TileWalk[TileSide]):
+    """A walk that adds up J and the degrees in float64, and the sums for Phi W or for Phi.
+
+    Parameters
+    ----------
+    head : LoadedShard
+    model : TileModel
+    moves : bool
+        Whether the sums for Phi W are computed.
+    crosses : bool
+        Whether the sums for Phi are computed.
+
+    Attributes
+    ----------
+    degrees : (n,) array
+        The degrees `degree * Psi 1`.
+    moved : (n, k) array
+        `(coupling Psi) Z`, without columns unless `moves`.
+    crossed : (b, d) array
+        The rows of the head of `(coupling Psi / unit) X`, without rows unless `crosses`.
+    objective : float
+        J.
+    weight : float
+        The weight of the tiles that are visited, in `crossed` alone.
+    """
+
+    both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums too
+
+    def __init__(
+        self,
+        head: LoadedShard,
+        model: TileModel,
+        *,
+        moves: bool = False,
+        crosses: bool = False,
+    ) -> None:
+        super().__init__(head)
+        self.model, self.moves, self.crosses, self.weight = model, moves, crosses, 1.0
+        self.left = TileSide.left(head, head.facts[PROJECTED], model)
+        self.buffers = _Buffers(head.X.dtype)
+        self.degrees = np.zeros(model.n_rows)
+        self.moved = np.zeros((model.n_rows, self.left.Z.shape[1] if moves else 0))
+        self.crossed = np.zeros_like(head.X if crosses else head.X[:0])
+        self.objective = 0.0
+
+    def side(self, piece: LoadedShard) -> TileSide:
+        """Return the side of a shard whose rows are the columns of tiles."""
+        return TileSide.right(piece, piece.facts[PROJECTED], self.model)
+
+    def areas(self, piece: LoadedShard) -> Iterator[TileArea]:
+        """Yield groups of rows with all columns; on the diagonal, with those of the upper triangle.
+
+        Without products with X, a group on the diagonal is a block.
+        """
+        diagonal = self.head.start == piece.start
+        own_size = _DIAGONAL_GROUP if self.crosses else _BLOCK
+        size = own_size if diagonal else _GROUP
+        height, width = len(self.head.X), len(piece.X)
+        for top in range(0, height, size):
+            bottom = min(top + size, height)
+            yield TileArea(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
+
+    def visit(self, side: TileSide, area: TileArea) -> None:
+        """Add an area to the sums."""
+        M = self.buffers.wide(0, area.height, area.width) if self.crosses else None
+        for block in area.cut(_BLOCK, _BLOCK):
+            self._block(side, block, None if M is None else block.within(M, area))
+        if M is not None:
+            self._add_crossed(M, area, side.piece)
+
+    def _add_crossed(self, M: Array, area: TileArea, piece: LoadedShard) -> None:
+        """Add the product of M, `coupling * Psi / unit` of an area, with the rows of a shard."""
+        if self.weight != 1.0:
+            M *= self.weight
+        rows = self.buffers.wide(1, area.height, piece.X.shape[1])
+        np.matmul(M, piece.X[area.columns], out=rows)
+        self.crossed[area.rows] += rows
+
+    def adjust_diagonal(self, gamma: Array, area: TileArea) -> None:
+        """Halve Gamma on the diagonal, where each pair of rows is visited twice."""
+        gamma[:, : area.square] *= 0.5
+
+    def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
+        """Add a block of every term to the sums, and write it to `into` unless that is None."""
+        gamma = self.model.gamma.tile(
+            self.left.gamma[area.rows],
+            right.gamma[..., area.columns],
+            out=self.buffers.block(0, area),
+        )
+        if area.square:
+            self.adjust_diagonal(gamma, area)
+        terms = tile_terms(
+            self.model.kernel, self.left, right, area, out=self.buffers.block(1, area)
+        )
+        for index, (weight, term, beta, scale) in enumerate(terms):
+            if term.value_per_unit_slope is None:
+                value = term.value(beta, scale, out=self.buffers.block(2, area))
+                value *= gamma
+                sums = (value @ right.ones[area.columns]).astype(np.float64)
+                self.objective += 2 * weight * float(sums.sum())
+                if into is None and not self.moves:
+                    continue
+            unit_slope = term.unit_slope(beta, scale, out=beta)
+            tile = np.multiply(unit_slope, gamma, out=unit_slope)
+            if area.square and term.pairing.degree:
+                self._drop_diagonal(tile, weight, term, area)
+            # Sum before copying, while the block is still in the cache.
+            self._add_sums(tile, weight, term, area, right)
+            if into is not None and index == 0:
+                into[...] = tile
+            elif into is not None:
+                into += (weight * _factor(term) / self.model.unit) * tile
+
+    def _add_sums(
+        self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea, right: TileSide
+    ) -> None:
+        """Add the sums of `tile` (Gamma times the unit slope) to J, the degrees and Phi W."""
+        ratio, degree = term.value_per_unit_slope, weight * term.amplitude * term.pairing.degree
+        if ratio is None and not degree and not self.moves:
+            return
+        columns = right.moving if self.moves else right.ones
+        sums = _by_strips(tile, columns[area.columns])
+        if ratio is not None:
+            self.objective += 2 * weight * ratio * float(sums[:, -1].sum())
+        factor, start = weight * _factor(term), self.head.start + area.top
+        self._add_rows(start, sums, factor, degree)
+        if self.both_sides and (degree or self.moves):
+            rows = self.left.moving if self.moves else self.left.ones
+            sums = _by_strips(tile.T, rows[area.rows])
+            self._add_rows(right.piece.start + area.left, sums, factor, degree)
+
+    def _add_rows(self, start: int, sums: Array, factor: float, degree: float) -> None:
+        """Add products (h, k + 1) with Z and ones to `moved` and `degrees`, from row `start` on."""
+        rows = slice(start, start + len(sums))
+        self.moved[rows] += factor * sums[:, :-1]
+        self.degrees[rows] += degree * sums[:, -1]
+
+    def _drop_diagonal(
+        self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea
+    ) -> None:
+        """Set the pairs of a row with itself to 0, after adding them to J.
+
+        In Phi they cancel exactly because `x_i - x_i` is 0. In single precision, with a narrow
+        kernel, the rounding error of that cancellation would exceed all other contributions.
+        """
+        index = np.arange(max(area.top, area.left), min(area.bottom, area.right))
+        diagonal = index - area.top, index - area.left
+        if term.value_per_unit_slope is not None:
+            self.objective += 2 * weight * term.value_per_unit_slope * float(tile[diagonal].sum())
+        tile[diagonal] = 0.0
+
+
+def _by_strips(tile: Array, columns: Array) -> Array:
+    """Return `tile @ columns` (h, k) in float64, computed by strips of the tile's rows.
+
+    Small products are twice as fast: above a million multiplications BLAS packs its operands.
+    """
+    (height, width), k = tile.shape, columns.shape[1]
+    strip = max(_LEAST_STRIP, _SMALL_PRODUCT // (width * k) // _LEAST_STRIP * _LEAST_STRIP)
+    product = np.empty((height, k))
+    for top in range(0, height, strip):
+        product[top : top + strip] = tile[top : top + strip] @ columns
+    return product
+
+
+def _factor(term: PointwiseKernel) -> float:
+    return term.amplitude * term.pairing.coupling
+
+
+@ignore_overflow
+def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
+    """Return C (d, d), the degrees (n,) and J of a stripe.
+
+    Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
+    """
+    stripe = TileSums(head, model, crosses=True)
+    stripe.walk(tail)
+    cross = (head.X.T @ stripe.crossed).astype(np.float64)
+    cross *= model.unit
+    return cross, stripe.degrees, stripe.objective
+
+
+def gradient_stripe(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, Array, float]:
+    """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
+    stripe = TileSums(head, model, moves=True)
+    stripe.walk(tail)
+    return stripe.moved, stripe.degrees, stripe.objective
+
+
+def objective_stripe(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> StripeSums:
+    """Return J of a stripe, with the degrees that the walk computes anyway."""
+    stripe = TileSums(head, model)
+    stripe.walk(tail)
+    return None, stripe.degrees, stripe.objective
+
+
+def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:
+    """Return the peak memory of a stripe, in bytes, beside the raw shards passed to it.
+
+    `rows` is the number of rows of the largest shard, k the number of columns of W.
+    """
+    blocks = 3 * _BLOCK**2 + _GROUP * rows
+    shards = 4 * rows * d  # head, tail, the tail before it, and P
+    sides = 2 * rows * (3 * (k + 2) + model.gamma.breadth)  # Z, its operands, Gamma
+    partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
+    partial += 3 * 8 * _BLOCK**2  # a block of a Gamma that is computed on the fly
+    return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial
