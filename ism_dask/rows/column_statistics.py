@@ -1,0 +1,94 @@
+"""Means and deviations of the columns of shards, in one pass, for data of any scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.standardise import Standardisation
+from ism_dask.rows.tasks import LoadedShard
+
+# Numbers above this, or below its inverse, are scaled before their squares are summed.
+_LARGE = 1e120
+
+
+def standardisation_of(raw: Shards) -> Standardisation:
+    """Return the mean and population deviation in one pass over the rows, summed in float64."""
+    columns: _ColumnMoments = raw.in_double().fold(_column_moments)
+    finite = np.isfinite(columns.low) & np.isfinite(columns.high)
+    if not finite.all():
+        bad = np.flatnonzero(~finite)
+        raise ValueError(
+            f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
+            "fill or drop these rows first"
+        )
+    size = np.maximum(np.abs(columns.low), np.abs(columns.high))
+    if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():
+        return _scaled_statistics(raw, size)
+    return _standardisation(columns)
+
+
+def check_range(affine: Standardisation) -> None:
+    """Raise a ValueError for columns whose squares exceed the range of float64."""
+    size = float(affine.scale[affine.varying].max(initial=0.0))
+    if size and not 1 / _LARGE < size < _LARGE:
+        raise ValueError(
+            f"X has a column of deviation {size:.2g}; without standardising it must be from "
+            f"{1 / _LARGE:g} to {_LARGE:g}. Take another unit, or standardize=True"
+        )
+
+
+class _ColumnMoments:
+    """Count, mean, squared deviations and range of the columns of some rows; they can be added."""
+
+    def __init__(self, count: int, mean: Array, squares: Array, low: Array, high: Array) -> None:
+        self.count, self.mean, self.squares = count, mean, squares
+        self.low, self.high = low, high
+
+    def __add__(self, other: _ColumnMoments) -> _ColumnMoments:
+        # Deviations from means (Chan, Golub and LeVeque), as sums of squares would lose digits.
+        count = self.count + other.count
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        between = difference**2 * (self.count * other.count / count)
+        return _ColumnMoments(
+            count,
+            mean,
+            self.squares + other.squares + between,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
+def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
+    """Return the statistics of columns whose squares would exceed the range of float64."""
+    # Scaling by a power of two does not round.
+    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
+    scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
+    affine = _standardisation(raw.in_double().standardised(scaling).fold(_column_moments))
+    return Standardisation(
+        affine.mean * unit, np.where(affine.varying, affine.scale * unit, 1.0), affine.varying
+    )
+
+
+def _standardisation(columns: _ColumnMoments) -> Standardisation:
+    n, mean, variance = columns.count, columns.mean, columns.squares / columns.count
+    # The variance of a constant column is rounding only: its mean times epsilon, squared.
+    eps = np.finfo(np.float64).eps
+    varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
+    return Standardisation(mean, np.where(varies, np.sqrt(variance), 1.0), varies)
+
+
+@np.errstate(
+    invalid="ignore", over="ignore"
+)  # `standardisation_of` raises one error with the columns
+def _column_moments(piece: LoadedShard) -> _ColumnMoments:
+    n, X = len(piece.X), piece.X
+    low, high = X.min(axis=0), X.max(axis=0)
+    mean = X.mean(axis=0)
+    deviations = X - mean
+    # The mean of the deviations is the rounding error of the mean.
+    mean += deviations.mean(axis=0)
+    squares = np.einsum("ij,ij->j", deviations, deviations)
+    return _ColumnMoments(n, mean, squares, low, high)
