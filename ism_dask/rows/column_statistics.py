@@ -80,9 +80,8 @@ def _standardisation(columns: _ColumnMoments) -> Standardisation:
     return Standardisation(mean, np.where(varies, np.sqrt(variance), 1.0), varies)
 
 
-@np.errstate(
-    invalid="ignore", over="ignore"
-)  # `standardisation_of` raises one error with the columns
+# For columns that are not finite, `standardisation_of` raises one error.
+@np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> _ColumnMoments:
     n, X = len(piece.X), piece.X
     low, high = X.min(axis=0), X.max(axis=0)
