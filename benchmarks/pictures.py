@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from benchmarks.measure import Figure
-from ism_dask.plot import _COLOURS, _GREY, _MARKERS
+from ism_dask.pictures.colours import COLOURS, GREY, MARKERS
 
 # Without these, matplotlib writes random identifiers, and every letter as a path.
 _STABLE: Any = {
@@ -42,8 +42,8 @@ def _style(place: int) -> dict[str, Any]:
 
     The palette sets how many places are coloured.
     """
-    colour = _COLOURS[place] if place < len(_COLOURS) else _GREY
-    style = {"marker": _MARKERS[place % len(_MARKERS)], "color": colour, "linestyle": "none"}
+    colour = COLOURS[place] if place < len(COLOURS) else GREY
+    style = {"marker": MARKERS[place % len(MARKERS)], "color": colour, "linestyle": "none"}
     emphasis = {"markersize": 9, "zorder": 3} if place == 0 else {"markersize": 5, "mfc": "none"}
     return {**style, **emphasis}
 

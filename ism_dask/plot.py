@@ -7,7 +7,7 @@ function shows or saves a figure or changes settings of matplotlib.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -16,30 +16,17 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
+from ism_dask.pictures import drawing
+from ism_dask.pictures.colours import BLUE, RED, largest_weight
 from ism_dask.records.stopping_rule import Stopping
 
-try:
-    import matplotlib.pyplot as plt
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import MaxNLocator
-except ModuleNotFoundError as error:
-    raise ImportError(
-        "ism_dask.plot needs matplotlib, which is not installed: pip install 'ism-dask[plot]'"
-    ) from error
 
-# Colour-blind safe, by Okabe and Ito; classes beyond the colours get the next marker.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_BLUE, _RED, _GREY = _COLOURS[0], _COLOURS[4], "#999999"
-# Red and blue with white at 0; and a colour map whose lightness rises, which is colour-blind safe.
-_DIVERGING, _SEQUENTIAL = "RdBu", "viridis"
 # Maximum numbers of rows in a scatter, and of different whole numbers that it reads as classes.
 _MAX_POINTS, _MAX_CLASSES = 5_000, 20
 # Maximum number of panels side by side.
 _PANELS_PER_ROW = 4
-
-# Labels of the axis of the measure that decides convergence.
-_MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
 
 
 def components(
@@ -74,7 +61,8 @@ def components(
         if not is_whole(top) or top < 1:
             raise ValueError(f"`top` must be a whole number from 1 up; got {top!r}")
         for ax, weights in zip(panels, model.components_, strict=True):
-            _draw_bars(ax, weights, names, top)
+            largest = np.argsort(-np.abs(weights), kind="stable")[:top]
+            drawing.draw_weights(ax, [names[j] for j in largest], weights[largest])
     else:
         _draw_images(panels, model.components_, image_shape)
     for number, (ax, value) in enumerate(zip(panels, model.eigenvalues_, strict=True), start=1):
@@ -101,20 +89,15 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
     steps, stopping, name = _history(model)
-    numbers, limit = np.arange(1, len(steps) + 1), stopping.limit
-    measured = np.array([stopping.measured(each) for each in steps])
-    positive = measured > 0  # 0 has no logarithm
-    ax.plot(numbers, [each.objective for each in steps], color=_BLUE, marker="o")
-    ax.set_xlabel(name)
-    ax.set_ylabel("objective J", color=_BLUE)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    numbers = range(1, len(steps) + 1)
+    drawing.draw_objective(ax, numbers, [each.objective for each in steps], name)
+    ax.yaxis.label.set_color(BLUE)
     right = ax.twinx()
-    right.set_yscale("log")
-    heights = np.append(measured[positive], limit)
-    right.set_ylim(heights.min() / 2, heights.max() * 2)
-    right.plot(numbers, np.where(positive, measured, np.nan), color=_RED, marker="s", ls="--")
-    right.axhline(limit, color=_RED, lw=0.8, ls=":")
-    right.set_ylabel(f"{_MEASURE_LABELS[stopping.measure]} (dotted: tolerance)", color=_RED)
+    measured = [stopping.measured(each) for each in steps]
+    drawing.draw_measure(
+        right, numbers, measured, name, measure=stopping.measure, limit=stopping.limit
+    )
+    right.set_ylabel(f"{right.get_ylabel()} (dotted: tolerance)", color=RED)
     return np.array([ax, right])
 
 
@@ -132,15 +115,9 @@ def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
-    values, gap = model.eigenvalues_, float(model.eigengap_)
-    q, next_value = len(values), float(values[-1]) - gap
-    ax.plot(np.arange(1, q + 1), values, "o", color=_BLUE, label="new features")
-    ax.plot([q + 1], [next_value], "o", color=_GREY, mfc="none", label="the next one")
-    ax.vlines(q + 0.5, next_value, values[-1], color=_RED, lw=2, label=f"eigengap {gap:.3g}")
-    ax.set_xlabel("new feature")
-    ax.set_ylabel("eigenvalue of Phi")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend()
+    values = model.eigenvalues_
+    next_value = float(values[-1] - model.eigengap_)
+    drawing.add_legend(ax, drawing.draw_spectrum(ax, values, next_value))
     return ax
 
 
@@ -180,23 +157,12 @@ def scatter(
         indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
     Z = _selected_rows(projected, indices)[:, columns]
     ax = _new_axes() if ax is None else ax
+    axis_names = (f"new feature {columns[0] + 1}", f"new feature {columns[1] + 1}")
     if values is None:
-        ax.scatter(*_xy(Z), s=12, color=_BLUE, alpha=0.7, lw=0)
+        drawing.draw_points(ax, Z, axis_names)
     else:
-        _draw_coloured(ax, Z, values[indices], model)
-    ax.set_xlabel(f"new feature {columns[0] + 1}")
-    ax.set_ylabel(f"new feature {columns[1] + 1}")
+        _draw_coloured(ax, Z, values[indices], model, axis_names)
     return ax
-
-
-def _draw_bars(ax: Axes, weights: Array, names: Sequence[str], top: int) -> None:
-    largest = np.argsort(-np.abs(weights), kind="stable")[:top]
-    shown = weights[largest]
-    ax.barh(np.arange(len(shown)), shown, color=np.where(shown >= 0, _BLUE, _RED))
-    ax.set_yticks(np.arange(len(shown)), [names[j] for j in largest])
-    ax.invert_yaxis()
-    ax.axvline(0.0, color="black", lw=0.8)
-    ax.set_xlabel("weight, in standardised units")
 
 
 def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
@@ -206,46 +172,32 @@ def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
             f"`image_shape` must be (height, width) with {d} pixels in all; got {shape!r}"
         )
     # One colour scale for all panels, so that their weights can be compared.
-    most = np.abs(weights).max()
+    largest = largest_weight(weights)
     for ax, row in zip(panels, weights, strict=True):
-        image = ax.imshow(row.reshape(shape), cmap=_DIVERGING, vmin=-most, vmax=most)
-        ax.set_xticks([])
-        ax.set_yticks([])
+        image = drawing.draw_weight_image(ax, row, shape, largest)
     bar = panels[0].figure.colorbar(image, ax=list(panels), shrink=0.8)
-    bar.set_label("weight, in standardised units")
+    bar.set_label(drawing.WEIGHT_LABEL)
 
 
-def _draw_coloured(ax: Axes, Z: Array, given: Array, model: IKDR) -> None:
+def _draw_coloured(
+    ax: Axes, Z: Array, given: Array, model: IKDR, axis_names: tuple[str, str]
+) -> None:
     """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
     has_value = ~rows_without_score(given)
     if not _are_numbers(given[has_value]):
         has_value[has_value] = ~_unlabelled(given[has_value], model)
     values = given[has_value]
+    entries = []
     if not has_value.all():
-        ax.scatter(*_xy(Z[~has_value]), s=8, color=_GREY, alpha=0.5, lw=0, label="unknown")
+        entries += drawing.draw_unlabelled(ax, Z[~has_value])
     if _are_numbers(values):
-        points = ax.scatter(
-            *_xy(Z[has_value]), c=values.astype(float), s=12, cmap=_SEQUENTIAL, lw=0
-        )
-        ax.figure.colorbar(points, ax=ax, label="y")
+        drawing.draw_numbers(ax, Z[has_value], values, "y", axis_names)
     else:
-        _draw_classes(ax, Z[has_value], values)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(ncols=1 + (len(ax.collections) > _MAX_CLASSES // 2))
-
-
-def _draw_classes(ax: Axes, Z: Array, values: Array) -> None:
-    classes, codes = np.unique(values, return_inverse=True)
-    for code, label in enumerate(classes):
-        ax.scatter(
-            *_xy(Z[codes == code]),
-            s=16,
-            marker=_MARKERS[code // len(_COLOURS) % len(_MARKERS)],
-            color=_COLOURS[code % len(_COLOURS)],
-            alpha=0.8,
-            lw=0,
-            label=f"{label:g}" if values.dtype.kind == "f" else str(label),
-        )
+        classes, codes = np.unique(values, return_inverse=True)
+        names = [f"{each:g}" if values.dtype.kind == "f" else str(each) for each in classes]
+        entries += drawing.draw_classes(ax, Z[has_value], codes, names, axis_names)
+    if entries:
+        drawing.add_legend(ax, entries, ncols=1 + (len(entries) > _MAX_CLASSES // 2))
 
 
 def _are_numbers(values: Array) -> bool:
@@ -258,10 +210,6 @@ def _unlabelled(values: Array, model: IKDR) -> Array:
     """Return which values (m,) are -1 as scikit-learn's sign for no class, and not as a class."""
     is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
     return np.zeros(len(values), dtype=bool) if is_class else np.asarray(values == -1)
-
-
-def _xy(Z: Array) -> tuple[Array, Array]:
-    return Z[:, 0], Z[:, 1]
 
 
 def _history(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
@@ -305,6 +253,8 @@ def _selected_rows(rows: Any, indices: Array) -> Array:
 
 def _panels(count: int, axes: Any) -> Array:
     if axes is None:
+        import matplotlib.pyplot as plt  # noqa: PLC0415 - takes a second to import
+
         columns = min(count, _PANELS_PER_ROW)
         size = (4.0 * columns, 3.6 * -(-count // columns))
         figure, grid = plt.subplots(
@@ -320,4 +270,6 @@ def _panels(count: int, axes: Any) -> Array:
 
 
 def _new_axes() -> Axes:
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - takes a second to import
+
     return plt.subplots(layout="constrained")[1]

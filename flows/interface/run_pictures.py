@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ism_dask.pictures.colours import largest_weight, weight_colours
 from storage import Dataset, picture_pixels
 
 if TYPE_CHECKING:
@@ -35,16 +36,17 @@ def whole_picture(data: Dataset) -> bytes:
     return b"" if pixels is None else _png(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
-def component_image(weights: Array, shape: tuple[int, ...]) -> bytes:
-    """Draw a component (d,) of images as a PNG: grey is 0, white or black the largest |weight|."""
-    return _png(_weights_image(weights, shape))
+def component_image(weights: Array, shape: tuple[int, ...], largest: float) -> bytes:
+    """Draw a component (d,) of images as a PNG: red below 0 and blue above, up to +-`largest`."""
+    return _png(_weights_image(weights, shape, largest))
 
 
 def component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the components as images, side by side; None if the rows are no images."""
     if data.image_shape is None:
         return None
-    return _sheet([_weights_image(row, data.image_shape) for row in model.components_])
+    largest = largest_weight(model.components_)
+    return _sheet([_weights_image(row, data.image_shape, largest) for row in model.components_])
 
 
 def cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
@@ -98,13 +100,19 @@ def _png(image: Image.Image) -> bytes:
     return content.getvalue()
 
 
-def _weights_image(weights: Array, shape: tuple[int, ...]) -> Image.Image:
-    return _grey(127.5 + 127.5 * weights / np.abs(weights).max(), shape)
+def _weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:
+    colours = weight_colours(weights, largest)
+    return _enlarged(Image.fromarray(colours.reshape(*shape, 3), "RGB"))
 
 
 def _grey(values: Array, shape: tuple[int, ...]) -> Image.Image:
-    """Return an image of `values` from 0 to 255, enlarged to at least `_MIN_HEIGHT` pixels."""
-    image = Image.fromarray(values.reshape(shape).clip(0, 255).astype(np.uint8), "L")
+    """Return an image of `values` from 0 to 255."""
+    pixels = values.reshape(shape).clip(0, 255).astype(np.uint8)
+    return _enlarged(Image.fromarray(pixels, "L"))
+
+
+def _enlarged(image: Image.Image) -> Image.Image:
+    """Return an image whose height is at least `_MIN_HEIGHT` pixels."""
     factor = -(-_MIN_HEIGHT // image.height)
     return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
@@ -113,7 +121,8 @@ def _sheet(images: list[Image.Image]) -> Image.Image:
     """Return images of one size side by side, in rows of five."""
     columns = min(5, len(images))
     width, height = images[0].width + _GAP, images[0].height + _GAP
-    sheet = Image.new("L", (columns * width, -(-len(images) // columns) * height), 255)
+    rows = -(-len(images) // columns)
+    sheet = Image.new(images[0].mode, (columns * width, rows * height), "white")
     for index, image in enumerate(images):
         sheet.paste(image, (index % columns * width, index // columns * height))
     return sheet

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows import text
 from flows.interface.run_pictures import component_image
-from flows.reports import plots
-from flows.reports.svg import Picture, Pixels
+from flows.reports.pictures import Picture, Pixels, draw_axes
 from flows.reports.view import View, are_classes
+from ism_dask.pictures import drawing
+from ism_dask.pictures.colours import largest_weight
 from ism_dask.records.stopping_rule import RESIDUAL
+
+if TYPE_CHECKING:
+    from ism_dask.pictures.drawing import Draw
 
 # How many new features are shown, and how many weights of each.
 COMPONENTS, WEIGHTS = 12, 12
-# In how many colours numeric labels are shown.
-_SHADES = 8
+# Heights in points of a scatter plot, of a bar, and of the axis below the bars.
+_SCATTER_HEIGHT, _BAR_HEIGHT, _AXIS_HEIGHT = 420.0, 22.0, 50.0
+# What the stopping rules bound, in words.
+_MEASURES = {"residual": "residual of W", "change": "relative change of the eigenvalues"}
 # Title and caption of the pictures that are stored with a model.
 _STORED = {
     "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
@@ -40,12 +47,14 @@ class Figure:
 def accuracy(view: View) -> Figure:
     """Draw the accuracy of each fold of a cross-validation."""
     results, mean = view.metrics["results"], view.metrics["mean"]["accuracy"]
-    drawn = plots.line_plot(
+    drawn = draw_axes(
         f"Accuracy of {text.count_noun(len(results), 'fold')}, {mean:.4f} in the mean",
-        [(int(each["fold"]), float(each["accuracy"])) for each in results],
-        ("fold", "accuracy"),
-        level=(float(mean), f"mean {mean:.4f}"),
-        joined=False,
+        partial(
+            drawing.draw_accuracy,
+            folds=[int(each["fold"]) for each in results],
+            values=[float(each["accuracy"]) for each in results],
+            mean=float(mean),
+        ),
     )
     return Figure("Accuracy", "The share of held-out rows classified correctly, by fold.", drawn)
 
@@ -64,18 +73,28 @@ def components(view: View) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     if view.model is None:
         return
+    draw = _bars if view.model.image_shape is None else _image
     for number, value in enumerate(view.model.eigenvalues[:COMPONENTS]):
-        title = f"feature_{number}"
-        yield Figure(title, f"Eigenvalue {value:.4g}.", _component(view, number))
+        largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
+        alt = f"Weights of feature_{number}; the largest: {largest}"
+        yield Figure(f"feature_{number}", f"Eigenvalue {value:.4g}.", draw(alt, view, number))
 
 
-def _component(view: View, number: int) -> Picture:
-    model = view.model
-    largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
-    alt = f"Weights of feature_{number}; the largest: {largest}"
-    if model is not None and model.image_shape is not None:
-        return Pixels(alt, component_image(model.components[number], model.image_shape))
-    return plots.ranked_bars(alt, view.ranked(number, WEIGHTS))
+def _bars(alt: str, view: View, number: int) -> Picture:
+    names, weights = zip(*view.ranked(number, WEIGHTS), strict=True)
+    return draw_axes(
+        alt,
+        partial(drawing.draw_weights, names=names, weights=np.array(weights)),
+        height=_BAR_HEIGHT * len(weights) + _AXIS_HEIGHT,
+    )
+
+
+def _image(alt: str, view: View, number: int) -> Picture:
+    assert view.model is not None
+    assert view.model.image_shape is not None
+    weights = view.model.components
+    image = component_image(weights[number], view.model.image_shape, largest_weight(weights))
+    return Pixels(alt, image)
 
 
 def stored_pictures(view: View) -> list[Figure]:
@@ -94,44 +113,73 @@ def _objective(view: View) -> Figure | None:
         return None
     start = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
     summary = f"{start}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
-    drawn = plots.line_plot(f"Objective by {unit}: {summary}", values, (unit, "objective J"))
+    numbers, heights = zip(*values, strict=True)
+    drawn = draw_axes(
+        f"Objective by {unit}: {summary}",
+        partial(drawing.draw_objective, numbers=numbers, values=heights, unit=unit),
+    )
     return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is saved.", drawn)
+
+
+def _round_changes(view: View) -> Figure | None:
+    """Draw the change of the eigenvalues by round of a clustering."""
+    rounds, limit = view.metrics.get("rounds"), view.run.config.get("outer_tol")
+    if not rounds or limit is None:
+        return None
+    values = [(k, float(each["change"])) for k, each in enumerate(rounds, start=1)]
+    drawn = _measure(values, "round", "change", float(limit))
+    caption = f"The {_MEASURES['change']} of the embedding, by round."
+    return None if drawn is None else Figure("Settling of the rounds", caption, drawn)
 
 
 def _changes(view: View) -> Figure | None:
     """Draw by iteration what the stopping rule bounds: the residual or, with `tol`, the change."""
     tol = view.run.config.get("tol")
-    measure, measure_title = ("change", "relative change of the eigenvalues")
-    level = (tol, f"tolerance {tol:g}") if tol is not None else (RESIDUAL, f"{RESIDUAL:g}")
-    if tol is None:
-        measure, measure_title = "residual", "residual of W"
-    pairs = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
-    points = [(k, value) for k, value in pairs if 0 < value < math.inf]
+    measure, limit = ("residual", RESIDUAL) if tol is None else ("change", float(tol))
+    values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
+    drawn = _measure(values, "iteration", measure, limit)
+    which = " of the round that was saved" if view.run.kind == "cluster" else ""
+    caption = f"The {_MEASURES[measure]}, by iteration{which}."
+    return None if drawn is None else Figure("Settling", caption, drawn)
+
+
+def _measure(
+    values: Sequence[tuple[int, float]], unit: str, measure: str, limit: float
+) -> Picture | None:
+    """Draw a measure of convergence by iteration or round, unless it has one value or none."""
+    points = [(k, value) for k, value in values if 0 < value < math.inf]
     if len(points) < 2:
         return None
-    drawn = plots.line_plot(
-        f"{measure_title.capitalize()} by iteration: the last is {points[-1][1]:.2g}",
-        points,
-        ("iteration", measure_title),
-        level=level,
-        logarithmic=True,
+    numbers, heights = zip(*points, strict=True)
+    name = _MEASURES[measure]
+    return draw_axes(
+        f"{name[0].upper()}{name[1:]} by {unit}: the last is {heights[-1]:.2g}",
+        partial(
+            drawing.draw_measure,
+            numbers=numbers,
+            values=heights,
+            unit=unit,
+            measure=measure,
+            limit=limit,
+        ),
     )
-    which = " of the round that was saved" if view.run.kind == "cluster" else ""
-    return Figure("Settling", f"The {measure_title}, by iteration{which}.", drawn)
 
 
 def _spectrum(view: View) -> Figure | None:
     """Draw the eigenvalues of W and the eigengap after them."""
     if view.model is None:
         return None
-    values, gap = view.model.eigenvalues.tolist(), view.metrics.get("eigengap", math.nan)
+    values, gap = view.model.eigenvalues, view.metrics.get("eigengap", math.nan)
     alt = (
         f"The {len(values)} eigenvalues that were chosen, from {values[0]:.4g} to {values[-1]:.4g}"
     )
-    drawn = plots.spectrum(f"{alt}; eigengap {gap:.3g}", values, view.following)
+    drawn = draw_axes(
+        f"{alt}; eigengap {gap:.3g}",
+        partial(drawing.draw_spectrum, values=values, next_value=view.next_eigenvalue),
+    )
     caption = (
-        "The eigenvalues that were chosen and, pale, the next one: each is half the derivative of "
-        "J by the logarithm of the scale of its feature. The wider the gap between them, the "
+        "The eigenvalues that were chosen and, hollow, the next one: each is half the derivative "
+        "of J by the logarithm of the scale of its feature. The wider the gap between them, the "
         "better these features are separated from others."
     )
     return Figure("Spectrum", caption, drawn)
@@ -146,44 +194,37 @@ def _scatter(view: View) -> Figure | None:
     if points.shape[1] < 2:
         label = "cluster" if view.run.kind == "cluster" else "label"
         points, names = np.column_stack([points, sample.values]), ("feature_0", label)
-    groups = (_by_class if are_classes(sample.values) else _by_number)(view, points, sample.values)
     count, n = len(points), int(view.metrics["rows"])
     rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
     description = f"{rows} by {names[0]} and {names[1]}"
     label_name = "cluster" if view.run.kind == "cluster" else "label"
-    drawn = plots.scatter(
-        f"{description}, in {text.count_noun(len(groups), 'colour')}", groups, names
-    )
+    coloured = _by_class if are_classes(sample.values) else _by_number
+    colours, draw = coloured(view, points, sample.values, names)
+    drawn = draw_axes(f"{description}, in {colours}", draw, height=_SCATTER_HEIGHT)
     return Figure("Rows", f"{description}, in the colour of their {label_name}.", drawn)
 
 
-def _by_class(view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
-    return [
-        plots.Group(
-            view.group_name(int(value)), plots.colour(index), _pairs(points[values == value])
-        )
-        for index, value in enumerate(np.unique(values))
-    ]
+def _by_class(
+    view: View, points: NDArray[Any], values: NDArray[Any], axis_names: tuple[str, str]
+) -> tuple[str, Draw]:
+    """Return the colours of the rows in words, and what draws them."""
+    present, codes = np.unique(values, return_inverse=True)
+    names = [view.group_name(int(value)) for value in present]
+    draw = partial(
+        drawing.draw_classes, points=points, codes=codes, names=names, axis_names=axis_names
+    )
+    return text.count_noun(len(present), "colour"), draw
 
 
-def _by_number(_view: View, points: NDArray[Any], values: NDArray[Any]) -> list[plots.Group]:
-    """Return groups of rows between quantiles of their numeric labels, about equal in size."""
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, _SHADES + 1)))
-    numbers = np.searchsorted(edges[1:-1], values, side="right")
-    present = np.unique(numbers)
-    return [
-        plots.Group(
-            f"{values[numbers == number].min():.3g} to {values[numbers == number].max():.3g}",
-            plots.colour_of_share(rank / max(len(present) - 1, 1)),
-            _pairs(points[numbers == number]),
-        )
-        for rank, number in enumerate(present)
-    ]
+def _by_number(
+    _view: View, points: NDArray[Any], values: NDArray[Any], axis_names: tuple[str, str]
+) -> tuple[str, Draw]:
+    """Return the colours of the rows in words, and what draws them."""
+    draw = partial(
+        drawing.draw_numbers, points=points, values=values, label="label", axis_names=axis_names
+    )
+    return f"colours from {values.min():.3g} to {values.max():.3g}", draw
 
 
-def _pairs(points: NDArray[Any]) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in points]
-
-
-_COURSE: tuple[Callable[[View], Figure | None], ...] = (_objective, _changes)
+_COURSE: tuple[Callable[[View], Figure | None], ...] = (_objective, _round_changes, _changes)
 _FINDINGS: tuple[Callable[[View], Figure | None], ...] = (_spectrum, _scatter)

@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.reports import figures, paper_tables
 from flows.reports.figures import Figure
+from flows.reports.pictures import Pixels, escape
 from flows.reports.style import STYLE
 from flows.reports.summary import (
     FOLD_COLUMNS,
@@ -17,7 +18,6 @@ from flows.reports.summary import (
     run_subject,
     trust_figures,
 )
-from flows.reports.svg import Pixels, escape
 from flows.reports.view import View
 from flows.text import byte_size
 
@@ -127,11 +127,11 @@ def _components(view: View) -> str:
     rest = len(view.model.components) - len(shown)
     images = isinstance(shown[0].picture, Pixels)
     description = (
-        "Each new feature is a weighted sum of pixels: white weighs most, black most against, "
-        "grey not at all."
+        "Each new feature is a weighted sum of pixels: blue weighs above zero, red below, white "
+        "not at all; all images have one scale."
         if images
         else "Each new feature is a weighted sum of the standardised old ones. The largest "
-        "weights, ranked; blue above zero, orange below."
+        "weights, ranked; blue above zero, red below."
     )
     more = f" The first {len(shown)} are shown, {rest} more are stored." if rest else ""
     kind = "images" if images else "weights"
@@ -215,7 +215,7 @@ def _figures(drawn: Sequence[Figure], kind: str = "") -> str:
 
 def _figure(figure: Figure) -> str:
     caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
-    return f"<figure><h3>{escape(figure.title)}</h3>{figure.picture.element()}{caption}</figure>"
+    return f"<figure><h3>{escape(figure.title)}</h3>{figure.picture.to_html()}{caption}</figure>"
 
 
 def _numbers(

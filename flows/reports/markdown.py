@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.reports import figures, paper_tables
 from flows.reports.figures import Figure
+from flows.reports.pictures import escape
 from flows.reports.summary import (
     FOLD_COLUMNS,
     Fact,
@@ -15,7 +16,6 @@ from flows.reports.summary import (
     run_subject,
     trust_figures,
 )
-from flows.reports.svg import escape
 from flows.reports.view import View
 
 Links = Mapping[str, str]
@@ -138,7 +138,7 @@ def _pictures(drawn: Sequence[Figure]) -> list[str]:
     """Return pictures up to `_ROOM` characters, and a line that names those left out."""
     parts, room, omitted = [], _ROOM, []
     for figure in drawn:
-        address = figure.picture.address()
+        address = figure.picture.data_uri()
         if len(address) > room:
             omitted.append(figure.title)
             continue

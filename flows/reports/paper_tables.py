@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from flows.reports import plots
+import numpy as np
+from numpy.typing import NDArray
+
 from flows.reports.figures import Figure
-from flows.reports.plots import Group, colour
-from flows.reports.svg import Drawing, Pixels
+from flows.reports.pictures import Drawing, Pixels, draw_axes
+from ism_dask.pictures.drawing import draw_lines
 
 Cell = Mapping[str, Any]
 
@@ -45,6 +48,8 @@ COLUMNS = (
     "ended",
 )
 _TERMINAL_COLUMNS = (0, 2, 3, 7, 8)
+# Height of the drawings in points.
+_HEIGHT = 360.0
 
 
 @dataclass(frozen=True)
@@ -168,15 +173,15 @@ def _series_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]
 
 
 def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    groups = _groups(series, "count", "score")
-    best = {group.name: dict(group.points).get(3.0) for group in groups}
+    lines = _lines(series, "count", "score")
+    best = {name: dict(points.tolist()).get(3.0) for name, points in lines}
     with_three = ", ".join(
         f"{name} {value:.2f}" for name, value in best.items() if value is not None
     )
-    drawn = plots.lines(
+    drawn = draw_axes(
         f"Accuracy by the number of new features; with three of them: {with_three}",
-        groups,
-        ("new features", "accuracy"),
+        partial(draw_lines, lines=lines, axis_names=("new features", "accuracy")),
+        height=_HEIGHT,
     )
     caption = (
         "The share of 5,000 MNIST images that a support vector machine classifies correctly on few "
@@ -186,13 +191,19 @@ def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
 
 
 def _growth(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    groups = _groups(series, "rows", "seconds")
-    ends = ", ".join(f"{g.name} {g.points[-1][0]:,.0f} in {g.points[-1][1]:.2g} s" for g in groups)
-    drawn = plots.lines(
+    lines = _lines(series, "rows", "seconds")
+    ends = ", ".join(
+        f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines
+    )
+    drawn = draw_axes(
         f"Seconds by the number of rows; the last of each line: {ends}",
-        groups,
-        ("rows", "seconds"),
-        logarithmic=(True, True),
+        partial(
+            draw_lines,
+            lines=lines,
+            axis_names=("rows", "seconds"),
+            logarithmic=True,
+        ),
+        height=_HEIGHT,
     )
     caption = (
         "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all pairs of "
@@ -201,14 +212,16 @@ def _growth(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
     return [Figure("Seconds by rows", caption, drawn)]
 
 
-def _groups(series: Sequence[Mapping[str, Any]], x: str, y: str) -> list[Group]:
+_Line = tuple[str, NDArray[Any]]
+
+
+def _lines(series: Sequence[Mapping[str, Any]], x: str, y: str) -> list[_Line]:
     return [
-        Group(
+        (
             each["subject"]["line"],
-            colour(index),
-            [(float(point[x]), float(point[y])) for point in each["results"]],
+            np.array([(point[x], point[y]) for point in each["results"]], dtype=float),
         )
-        for index, each in enumerate(series)
+        for each in series
     ]
 
 

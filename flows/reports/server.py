@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from flows.reports.html import render_run
 from flows.reports.listing import COLUMNS, run_cells
+from flows.reports.pictures import escape
 from flows.reports.style import STYLE
-from flows.reports.svg import escape
 from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"

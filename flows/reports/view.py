@@ -46,7 +46,7 @@ class View:
         return self.model.feature_names or tuple(f"feature_{j}" for j in range(count))
 
     @property
-    def following(self) -> float | None:
+    def next_eigenvalue(self) -> float | None:
         """The largest eigenvalue that was not chosen."""
         gap = self.metrics.get("eigengap")
         if self.model is None or gap is None or not np.isfinite(gap):

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import re
 import shutil
+from functools import partial
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from browsing import Browsing
 from commandline import Command
-from hypothesis import given
-from hypothesis import strategies as st
+from matplotlib.colors import same_color, to_rgba
+from matplotlib.figure import Figure
+from PIL import Image
 
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
-from flows.reports import plots
-from flows.reports.axes import integer_axis, linear_axis, log_axis
+from flows.reports import figures
 from flows.reports.html import render_run
 from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
+from flows.reports.pictures import draw_axes
+from flows.reports.view import View
 from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from ism_dask import SupervisedIKDR, plot
+from ism_dask.pictures import page as pages
+from ism_dask.pictures.drawing import draw_weights, short_name
 from storage import (
     DatasetInfo,
     Model,
     dataset_path,
+    open_dataset,
     run_folder,
     save_model,
     save_results,
@@ -174,66 +185,97 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
     assert len(found.all("figure")) == 2  # the spectrum and one component
 
 
-def test_two_thousand_dots_are_small() -> None:
-    points = np.random.default_rng(0).normal(size=(2000, 2)).tolist()
-    groups = [plots.Group(str(k), plots.colour(k), points[k::40]) for k in range(40)]
-    drawn = plots.scatter("dots", groups, ("x", "y"))
-    assert len(drawn.element()) < 60_000
-    assert drawn.body.count("<path") == 40
-    assert drawn.body.count("h0") == 2000
+def _axes_of_report(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Return the figures of matplotlib in the report of a run."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(pages, "svg_elements", lambda figure: drawn.append(figure) or "")
+    render_run(name)
+    return drawn
 
 
-def test_dots_lie_where_they_belong() -> None:
-    values = [(1, 3.0), (2, 9.0), (3, 6.0)]
-    drawn = plots.line_plot("alt", values, ("k", "v"), joined=False).body
-    (path,) = re.findall(r'<path d="([^"]*)"', drawn)
-    steps = re.findall(r"m(\S+) (\S+)h0", path)
-    places = np.cumsum(np.array(steps, dtype=float), axis=0)
-    assert places[1, 0] - places[0, 0] == pytest.approx(places[2, 0] - places[1, 0], abs=0.2)
-    # The highest value lies highest, and the third half way between the others.
-    assert places[2, 1] == pytest.approx((places[0, 1] + places[1, 1]) / 2, abs=0.2)
-    assert places[1, 1] < places[2, 1] < places[0, 1]
+def _data(ax: Any) -> tuple[np.ndarray, list[Any]]:
+    """Return what is drawn into Axes: values and colours as numbers, marks, text."""
+    values = [
+        *(line.get_xydata() for line in ax.lines),
+        *(each.get_offsets() for each in ax.collections),
+        *([bar.get_y(), bar.get_width()] for bar in ax.patches),
+        *(to_rgba(each.get_color()) for each in ax.lines if not _is_neutral(each)),
+        *(each.get_facecolor() for each in [*ax.collections, *ax.patches]),
+    ]
+    marks = [line.get_marker() for line in ax.lines]
+    texts = [each.get_text() for each in ax.texts]
+    return np.concatenate([np.ravel(each) for each in values]), [marks, texts]
 
 
-NUMBERS = st.floats(-1e12, 1e12, allow_nan=False, allow_subnormal=False)
+def _is_neutral(line: Any) -> bool:
+    """Return whether a line has the colour of the frame, which is that of text on a page."""
+    return same_color(line.get_color(), line.axes.spines["left"].get_edgecolor())
 
 
-@given(st.lists(NUMBERS, min_size=1, max_size=5))
-def test_ticks_are_within_and_told_apart(values: list[float]) -> None:
-    axis = linear_axis(values)
-    places = [place for place, _ in axis.ticks]
-    assert 3 <= len(places) <= 9
-    assert places == sorted(places)
-    assert len({name for _, name in axis.ticks}) == len(places)
-    assert axis.low <= places[0] < places[-1] <= axis.high
-    assert all(axis.low < value < axis.high for value in values)
+@pytest.mark.usefixtures("summaries")
+def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    mpl.use("Agg")
+    data = open_dataset("wine")
+    X = data.X.read(0, len(data.X))
+    fitted = SupervisedIKDR(2).fit(X, data.labels["cultivar"])
+    spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
+    left, right = plot.convergence(fitted)
+    pairs = [
+        (spectrum, plot.spectrum(fitted)),
+        (rows, plot.scatter(fitted, X, data.labels["cultivar"])),
+        (objective, left),
+        (residual, right),
+        *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
+    ]
+    for figure, ax in pairs:
+        (own,) = figure.axes
+        (shown, looks), (known, known_looks) = _data(own), _data(ax)
+        np.testing.assert_allclose(shown, known, rtol=1e-4, atol=1e-6)
+        assert looks == known_looks
+    plt.close("all")
 
 
-@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=5))
-def test_decades_hold_what_they_are_made_for(values: list[float]) -> None:
-    axis = log_axis(values)
-    assert 2 <= len(axis.ticks) <= 8
-    assert all(0 <= axis.place(value) <= 1 for value in values)
+def test_images_of_components_have_the_colours_of_plot(
+    summaries: Summaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpl.use("Agg")
+    view = View.of("cluster")
+    assert view.model is not None
+    fitted = SupervisedIKDR(4)
+    fitted.components_, fitted.eigenvalues_ = view.model.components, view.model.eigenvalues
+    fitted.n_features_in_ = 64
+    panels = plot.components(fitted, image_shape=(8, 8))
+    images = [Image.open(BytesIO(each.picture.content)) for each in figures.components(view)]
+    sheet = Image.open(summaries["cluster"]["pictures"]["components"])
+    for number, (ax, image) in enumerate(zip(panels, images, strict=True)):
+        (drawn,) = ax.images
+        known = drawn.to_rgba(drawn.get_array(), bytes=True)[..., :3]
+        np.testing.assert_array_equal(np.asarray(image)[6::12, 6::12], known)
+        left = number * (image.width + 4)
+        part = sheet.crop((left, 0, left + image.width, image.height))
+        np.testing.assert_array_equal(np.asarray(part), np.asarray(image))
+    plt.close("all")
 
 
-@given(st.integers(1, 50), st.integers(0, 500))
-def test_whole_numbers_have_few_ticks(least: int, more: int) -> None:
-    ticks = integer_axis(least, least + more).ticks
-    assert 1 <= len(ticks) <= 8
-    assert all(name == f"{place:g}" for place, name in ticks)
-
-
-@pytest.mark.parametrize(
-    ("values", "names"),
-    [
-        ((0.0, 1.0), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
-        ((0.0, 10.0), ["0", "2", "4", "6", "8", "10"]),
-        ((1e6, 3e6), ["1.0e6", "1.5e6", "2.0e6", "2.5e6", "3.0e6"]),
-        ((-0.0004, 0.0), ["-0.0004", "-0.0003", "-0.0002", "-0.0001", "0"]),
-    ],
-)
-def test_names_of_ticks(values: tuple[float, float], names: list[str]) -> None:
-    assert [name for _, name in linear_axis(values).ticks] == names
+@pytest.mark.usefixtures("summaries")
+@pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
+def test_drawings_are_named_texts_that_are_the_same_each_time(kind: str) -> None:
+    page = render_run(kind)
+    assert page == render_run(kind)
+    drawings = [ElementTree.fromstring(each) for each in re.findall("<svg.*?</svg>", page)]
+    assert drawings
+    for each in drawings:
+        assert each.attrib["role"] == "img"
+        assert each.attrib["aria-label"]
+        assert {text.attrib["fill"] for text in each.iter("text")} == {"currentColor"}
+    ids = re.findall(r'<[^>]* id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    texts = {text.text for each in drawings for text in each.iter("text")}
+    assert {
+        "fit": {"new features", "eigengap 405", "class_1", "alcohol", "objective J", "iteration"},
+        "cluster": {"cluster 3", "round", "change of the eigenvalues"},
+        "crossval": {"fold", "accuracy"},
+    }[kind] <= texts
 
 
 def test_pages_in_markdown_end_with_links_and_stay_small(summaries: Summaries) -> None:
@@ -323,12 +365,16 @@ def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsi
 
 
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:
-    drawn = plots.ranked_bars("<b>&\x00", [(name, 0.5) for name in HOSTILE])
+    names = [short_name(name) for name in HOSTILE]
+    draw = partial(draw_weights, names=HOSTILE, weights=np.full(len(HOSTILE), 0.5))
     size = browser.visit(
-        drawn.address(),
+        draw_axes("<b>&\x00", draw).data_uri(),
         lambda page: page.evaluate(
-            "[document.documentElement.tagName, document.querySelectorAll('rect').length]"
+            "[document.documentElement.tagName, document.querySelector('title').textContent, "
+            "[...document.querySelectorAll('text')].map(each => each.textContent)]"
         ),
     )
     # An error in its XML would leave another document there.
-    assert size.found == ["svg", len(HOSTILE) + 1]
+    tag, title, texts = size.found
+    assert (tag, title) == ("svg", "<b>& ")
+    assert [text for text in texts if text in names] == names

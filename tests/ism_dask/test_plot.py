@@ -236,11 +236,20 @@ def test_what_is_not_fitted_is_not_drawn(draw):
         draw(SupervisedIKDR())
 
 
-def test_without_matplotlib_only_plot_is_missing():
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"  # as where it is not installed
-        "import ism_dask, ism_dask.bar\n"
-        "try:\n    import ism_dask.plot\nexcept ImportError as error:\n    print(error)"
-    )
+def test_names_are_no_formulas(fitted):
+    names = [f"${j}_$ \\$ x^" for j in range(13)]
+    panels = plot.components(fitted, feature_names=names, top=13)
+    assert sorted(label.get_text() for label in panels[0].get_yticklabels()) == sorted(names)
+    ax = plot.scatter(fitted, X, [f"_$a^{number % 3}$ $" for number in range(len(X))])
+    assert names_in(ax) == ["_$a^0$ $", "_$a^1$ $", "_$a^2$ $"]
+    texts = [*panels[0].get_yticklabels(), *ax.get_legend().get_texts()]
+    assert not any(text.get_parse_math() for text in texts)
+    for figure in (panels[0].figure, ax.figure):
+        figure.canvas.draw()
+
+
+@pytest.mark.parametrize("room", ["ism_dask", "ism_dask.plot", "flows.cli.app", "flows.fit"])
+def test_matplotlib_is_imported_when_something_is_drawn(room):
+    code = f"import sys, {room}; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'ism-dask[plot]'" in done.stdout
+    assert done.stdout == "False\n"

@@ -1,0 +1,236 @@
+"""Draw the data of a fit into matplotlib's Axes.
+
+The functions take plain data, so that a fitted estimator and a saved run are drawn alike. They set
+neither fonts nor sizes of text. Names are cut if they are long, and a dollar sign in them starts no
+formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.pictures.colours import (
+    BLUE,
+    DIVERGING,
+    GREY,
+    RED,
+    SEQUENTIAL,
+    class_style,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    # What a legend lists: what was drawn, and its name.
+    Entries = list[tuple[Artist, str]]
+    # Draws into Axes, and returns the entries of their legend, if they have one.
+    Draw = Callable[[Axes], Entries | None]
+    # The names of the x and the y axis.
+    AxisNames = tuple[str, str]
+
+# Labels of the axis of the measure that decides convergence.
+MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
+WEIGHT_LABEL = "weight, in standardised units"
+# Free space beside the bars for their numbers, as a share of the width of the bars.
+_ROOM = 0.28
+# Values on a logarithmic axis are this far from its ends, in decades.
+_DECADE_MARGIN = 0.1
+# Longest name in letters.
+_MAX_NAME = 30
+# Different colours of numbers, few enough for small files.
+_SHADES = 32
+# Quantiles of numbers between which their colours differ.
+_SHADED = (0.02, 0.98)
+
+
+def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
+    """Draw named weights (m,) as bars from the top down, blue above 0 and red below."""
+    heights = np.arange(len(weights))
+    bars = ax.barh(heights, weights, color=np.where(weights >= 0, BLUE, RED))
+    ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
+    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=ax.spines["left"].get_edgecolor(), lw=0.8)
+    low, high = min(0.0, *weights), max(0.0, *weights)
+    if low < high:
+        room = _ROOM * (high - low)
+        ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
+    ax.set_xlabel(WEIGHT_LABEL)
+
+
+def draw_weight_image(
+    ax: Axes, weights: Array, shape: tuple[int, int], largest: float
+) -> AxesImage:
+    """Draw weights (d,) of pixels as an image, red below 0 and blue above, up to +-`largest`."""
+    image = ax.imshow(weights.reshape(shape), cmap=DIVERGING, vmin=-largest, vmax=largest)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return image
+
+
+def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], unit: str) -> None:
+    """Draw the objective J by iteration or round, as `unit` names it."""
+    ax.plot(numbers, values, color=BLUE, marker="o")
+    ax.set_xlabel(unit)
+    ax.set_ylabel("objective J")
+    ax.ticklabel_format(axis="y", useOffset=False)
+    _mark_integers(ax, numbers[0], numbers[-1])
+
+
+def draw_measure(
+    ax: Axes,
+    numbers: Sequence[int],
+    values: Sequence[float],
+    unit: str,
+    *,
+    measure: str,
+    limit: float,
+) -> Entries:
+    """Draw the measure of convergence on a logarithmic axis, and its tolerance as a dotted line.
+
+    `measure` is a key of `MEASURE_LABELS`. Values of 0, which have no logarithm, are left out.
+    """
+    heights = np.array(values, dtype=float)
+    positive = heights > 0
+    ax.plot(numbers, np.where(positive, heights, np.nan), color=RED, marker="s", ls="--")
+    tolerance = ax.axhline(limit, color=RED, ls=":")
+    _set_decades(ax, "y", np.append(heights[positive], limit))
+    ax.set_xlabel(unit)
+    ax.set_ylabel(MEASURE_LABELS[measure])
+    _mark_integers(ax, numbers[0], numbers[-1])
+    return [(tolerance, f"tolerance {limit:g}")]
+
+
+def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
+    """Draw the eigenvalues (q,) of the new features, the next one of Phi, and the eigengap."""
+    q = len(values)
+    drawn: list[Artist] = [
+        *ax.plot(np.arange(1, q + 1), values, "o", color=BLUE, label="new features")
+    ]
+    if next_value is not None:
+        gap = f"eigengap {values[-1] - next_value:.3g}"
+        drawn += ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
+        drawn.append(ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap))
+    ax.set_xlabel("new feature")
+    ax.set_ylabel("eigenvalue of Phi")
+    _mark_integers(ax, 1, q + (next_value is not None))
+    return [(each, str(each.get_label())) for each in drawn]
+
+
+def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
+    """Draw rows (n, 2) in one colour."""
+    ax.scatter(*_xy(points), s=12, color=BLUE, alpha=0.7, lw=0)
+    _name_axes(ax, axis_names)
+
+
+def draw_unlabelled(ax: Axes, points: Array) -> Entries:
+    """Draw rows (n, 2) without a class or number in grey."""
+    drawn = ax.scatter(*_xy(points), s=8, color=GREY, alpha=0.5, lw=0, label="unknown")
+    return [(drawn, "unknown")]
+
+
+def draw_classes(
+    ax: Axes, points: Array, codes: Array, names: Sequence[str], axis_names: AxisNames
+) -> Entries:
+    """Draw rows (n, 2) by their class: `codes` (n,) are indices of `names`."""
+    _name_axes(ax, axis_names)
+    return [
+        (ax.scatter(*_xy(points[codes == code]), s=16, alpha=0.8, lw=0, label=name, **style), name)
+        for code, name in enumerate(map(short_name, names))
+        for style in [class_style(code)]
+    ]
+
+
+def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names: AxisNames) -> None:
+    """Draw rows (n, 2) in the colours of their numbers (n,), with a colour bar of this label.
+
+    The largest and smallest numbers share a colour, lest a few of them leave one for all others.
+    """
+    from matplotlib import colormaps  # noqa: PLC0415 - imported when Axes exist
+
+    colours = colormaps[SEQUENTIAL].resampled(_SHADES)
+    numbers = values.astype(float)
+    low, high = np.quantile(numbers, _SHADED)
+    drawn = ax.scatter(*_xy(points), c=numbers, s=12, cmap=colours, vmin=low, vmax=high, lw=0)
+    solids = ax.figure.colorbar(drawn, ax=ax, label=label, extend="both").solids
+    if solids is not None:
+        solids.set_edgecolor("face")  # no gaps between the colours in vector graphics
+    _name_axes(ax, axis_names)
+
+
+def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean: float) -> Entries:
+    """Draw the accuracy of each fold, and their mean as a dashed line."""
+    ax.plot(folds, values, "o", color=BLUE)
+    level = ax.axhline(mean, color=GREY, ls="--")
+    ax.set_xlabel("fold")
+    ax.set_ylabel("accuracy")
+    ax.ticklabel_format(axis="y", useOffset=False)
+    _mark_integers(ax, folds[0], folds[-1])
+    return [(level, f"mean {mean:.4f}")]
+
+
+def draw_lines(
+    ax: Axes,
+    lines: Sequence[tuple[str, Array]],
+    axis_names: AxisNames,
+    *,
+    logarithmic: bool = False,
+) -> Entries:
+    """Draw named lines through points (m, 2), each in the order of its points."""
+    drawn = [
+        (ax.plot(*_xy(points), label=short_name(name), **class_style(index))[0], short_name(name))
+        for index, (name, points) in enumerate(lines)
+    ]
+    if logarithmic:
+        for which, values in zip("xy", np.concatenate([each for _, each in lines]).T, strict=True):
+            _set_decades(ax, which, values)
+    _name_axes(ax, axis_names)
+    return [*drawn]
+
+
+def add_legend(place: Axes | Figure, entries: Entries, **options: Any) -> None:
+    """Add a legend to Axes or a figure; `options` are those of its method `legend`."""
+    # Listed here, for matplotlib by itself leaves out names that begin with an underscore.
+    handles, names = zip(*entries, strict=True)
+    for text in place.legend(handles, names, **options).get_texts():
+        text.set_parse_math(False)
+
+
+def short_name(name: str) -> str:
+    """Return a name as pictures have room for it: one line of printable characters, cut if long."""
+    name = " ".join("".join(each if each.isprintable() else " " for each in name).split())
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+
+
+def _set_decades(ax: Axes, which: str, values: Array) -> None:
+    """Make an axis logarithmic, from one power of ten to another around positive values (m,)."""
+    ends = (
+        10.0 ** np.floor(np.log10(values.min()) - _DECADE_MARGIN),
+        10.0 ** np.ceil(np.log10(values.max()) + _DECADE_MARGIN),
+    )
+    ax.set(**{f"{which}scale": "log", f"{which}lim": ends})
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
+
+
+def _xy(points: Array) -> tuple[Array, Array]:
+    return points[:, 0], points[:, 1]
+
+
+def _name_axes(ax: Axes, names: AxisNames) -> None:
+    ax.set_xlabel(names[0], parse_math=False)
+    ax.set_ylabel(names[1], parse_math=False)
+
+
+def _mark_integers(ax: Axes, first: int, last: int) -> None:
+    """Give whole numbers from `first` to `last` a place each on the x axis."""
+    ax.set_xlim(first - 0.5, last + 0.5)
+    ax.locator_params(axis="x", integer=True, min_n_ticks=1)
