@@ -8,69 +8,40 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
+from flows.reports.pictures import Drawing
 from ism_dask import SupervisedIKDR
+from ism_dask.pictures.drawing import draw_classes, draw_weights
+from ism_dask.pictures.page import set_page_look
+from ism_dask.pictures.svg import DPI, svg_elements
 
-COLOURS = ("#1b9e77", "#d95f02", "#7570b3")
-WIDTH, HEIGHT, MARGIN = 360, 320, 28
-LEFT = WIDTH + 170
+WIDTH, HEIGHT, TOP = 1080.0, 330.0, 9
+ALT = "178 wines of three growers in two new features, and the weights of the old features in each"
 
 
 def main() -> None:
     """Fit, draw, write."""
     data = load_wine()
     fitted = SupervisedIKDR(2).fit(data.data, data.target)
-    points = fitted.transform(data.data)
-    body = [*_scatter(points, data.target), *_bars(fitted.components_, data.feature_names)]
-    picture = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + 330} {HEIGHT + 30}" '
-        'font-family="sans-serif" font-size="11">\n'
-        '<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(body) + "\n</svg>\n"
-    )
-    (Path(__file__).parent / "wine.svg").write_text(picture)
-
-
-def _scatter(points: np.ndarray, labels: np.ndarray) -> list[str]:
-    low, high = points.min(axis=0), points.max(axis=0)
-    unit = (points - low) / (high - low)
-    x = MARGIN + unit[:, 0] * (WIDTH - 2 * MARGIN)
-    y = HEIGHT - MARGIN - unit[:, 1] * (HEIGHT - 2 * MARGIN)
-    dots = [
-        f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.4" fill="{COLOURS[label]}" fill-opacity="0.75"/>'
-        for a, b, label in zip(x, y, labels, strict=True)
-    ]
-    title = "178 wines in two new features, three growers"
-    return [
-        f'<text x="{MARGIN}" y="16" font-size="13">{title}</text>',
-        *dots,
-        f'<text x="{WIDTH / 2}" y="{HEIGHT}" text-anchor="middle">feature 1</text>',
-        f'<text x="12" y="{HEIGHT / 2}" text-anchor="middle" '
-        f'transform="rotate(-90 12 {HEIGHT / 2})">feature 2</text>',
-    ]
-
-
-def _bars(components: np.ndarray, names: list[str]) -> list[str]:
-    lines = [f'<text x="{WIDTH + 20}" y="16" font-size="13">what they are made of (weights)</text>']
-    step = (HEIGHT - 40) / len(names)
-    for row, name in enumerate(names):
-        y = 40 + row * step
-        short = name.split("/")[0].replace("_", " ")
-        lines.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short}</text>')
-        for column, (weights, fill) in enumerate(zip(components, ("#444", "#9bb8d3"), strict=True)):
-            zero = LEFT + 75 + column * 165
-            size = 95 * weights[row]
-            lines.append(
-                f'<rect x="{zero + min(size, 0):.1f}" y="{y - 5:.1f}" width="{abs(size):.1f}" '
-                f'height="{step * 0.6:.1f}" fill="{fill}"/>'
-            )
-    for column in range(2):
-        zero = LEFT + 75 + column * 165
-        lines.append(f'<line x1="{zero}" y1="30" x2="{zero}" y2="{HEIGHT - 8}" stroke="#bbb"/>')
-        lines.append(
-            f'<text x="{zero}" y="{HEIGHT + 8}" text-anchor="middle">feature {column + 1}</text>'
-        )
-    return lines
+    names = np.array(data.feature_names)
+    names[names == "od280/od315_of_diluted_wines"] = "od280/od315"
+    figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, layout="constrained")
+    figure.patch.set_visible(False)
+    rows, *features = figure.subplots(1, 3)
+    growers = [f"grower {number}" for number in (1, 2, 3)]
+    points, axis_names = fitted.transform(data.data), ("feature 1", "feature 2")
+    draw_classes(rows, points, data.target, growers, axis_names)
+    for number, (ax, weights) in enumerate(zip(features, fitted.components_, strict=True), 1):
+        largest = np.argsort(-np.abs(weights), kind="stable")[:TOP]
+        draw_weights(ax, names[largest], weights[largest])
+        ax.set_xlabel(f"weights of feature {number}")
+    for ax in figure.axes:
+        set_page_look(ax)
+        ax.spines[["top", "right"]].set_visible(False)
+    drawing = Drawing(ALT, WIDTH, HEIGHT, svg_elements(figure))
+    (Path(__file__).parent / "wine.svg").write_text(drawing.document() + "\n")
 
 
 if __name__ == "__main__":

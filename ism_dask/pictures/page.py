@@ -30,7 +30,7 @@ def page_svg(draw: Draw, height: float) -> tuple[str, float]:
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     figure.patch.set_visible(False)
     ax = figure.add_subplot()
-    _set_look(ax)
+    set_page_look(ax)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color=INK, alpha=0.12, linewidth=1)
     ax.set_axisbelow(True)
@@ -38,7 +38,7 @@ def page_svg(draw: Draw, height: float) -> tuple[str, float]:
     if entries:
         _add_legend_below(figure, entries)
     for each in figure.axes:
-        _set_look(each)
+        set_page_look(each)
     return svg_elements(figure), float(figure.bbox.height)
 
 
@@ -67,7 +67,8 @@ def _add_legend_below(figure: Figure, entries: Entries) -> None:
     )
 
 
-def _set_look(ax: Axes) -> None:
+def set_page_look(ax: Axes) -> None:
+    """Give Axes the colour and the size of text of a page."""
     ax.patch.set_visible(False)
     ax.spines[:].set(color=INK, alpha=0.5, linewidth=1)
     ax.tick_params(color=INK, labelcolor=INK, labelsize=FONT_SIZE, length=3, width=1)

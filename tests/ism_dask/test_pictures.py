@@ -185,6 +185,7 @@ def test_threads_draw_at_the_same_time() -> None:
 
 
 def test_settings_are_not_changed_and_make_no_formulas_of_names() -> None:
+    mpl.use("Agg")
     with mpl.rc_context({"text.usetex": True, "svg.fonttype": "path", "text.color": "red"}):
         before = mpl.rcParams.copy()
         root = parsed(WEIGHTS)
