@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Maximum numbers of rows in a scatter, and of different whole numbers that it reads as classes.
 _MAX_POINTS, _MAX_CLASSES = 5_000, 20
-# Maximum number of panels side by side.
+# Maximum number of panels side by side, and width in inches of one with names and bars or an image.
 _PANELS_PER_ROW = 4
+_BARS_WIDTH, _IMAGE_WIDTH = 5.6, 4.0
 
 
 def components(
@@ -55,7 +56,8 @@ def components(
     (q,) array of Axes.
     """
     check_is_fitted(model)
-    panels = _panels(len(model.components_), axes)
+    width = _BARS_WIDTH if image_shape is None else _IMAGE_WIDTH
+    panels = _panels(len(model.components_), width, axes)
     if image_shape is None:
         names = _names(model, feature_names)
         if not is_whole(top) or top < 1:
@@ -251,12 +253,12 @@ def _selected_rows(rows: Any, indices: Array) -> Array:
     return np.asarray(getattr(rows, "iloc", rows)[indices])
 
 
-def _panels(count: int, axes: Any) -> Array:
+def _panels(count: int, width: float, axes: Any) -> Array:
     if axes is None:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - takes a second to import
 
         columns = min(count, _PANELS_PER_ROW)
-        size = (4.0 * columns, 3.6 * -(-count // columns))
+        size = (width * columns, 3.6 * -(-count // columns))
         figure, grid = plt.subplots(
             -(-count // columns), columns, figsize=size, layout="constrained", squeeze=False
         )
