@@ -151,7 +151,8 @@ def draw_classes(
 def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names: AxisNames) -> None:
     """Draw rows (n, 2) in the colours of their numbers (n,), with a colour bar of this label.
 
-    The largest and smallest numbers share a colour, lest a few of them leave one for all others.
+    The 2% of the largest numbers share a colour, as do the 2% of the smallest, so that a few
+    extreme numbers do not leave one colour for all others.
     """
     from matplotlib import colormaps  # noqa: PLC0415 - imported when Axes exist
 

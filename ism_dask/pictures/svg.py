@@ -27,7 +27,7 @@ from ism_dask._types import Array
 if TYPE_CHECKING:
     from matplotlib.text import Text
 
-# What is drawn in this colour takes the colour of the page's text.
+# The page's text colour replaces this colour.
 INK = "#010203"
 # Size of text without a size of its own. Figures have 72 dots an inch: a point is a unit of SVG.
 FONT_SIZE, DPI = 13.0, 72
@@ -35,7 +35,7 @@ FONT_SIZE, DPI = 13.0, 72
 # estimates: the font is that of the page.
 _LETTER, _WIDE_LETTER, _ASCENT, _DESCENT = 0.64, 1.0, 0.74, 0.22
 _COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
-# How the number of a tick reaches the renderer where the settings want formulas.
+# matplotlib's settings can make formulas of the numbers at ticks: this finds the number again.
 _NUMBER = re.compile(r"\$\\mathdefault\{(.*)\}\$")
 _ANCHORS = {"left": (0.0, ""), "center": (0.5, "middle"), "right": (1.0, "end")}
 
@@ -43,7 +43,7 @@ _ANCHORS = {"left": (0.0, ""), "center": (0.5, "middle"), "right": (1.0, "end")}
 def svg_elements(figure: Figure) -> str:
     """Return the SVG elements of a figure, to stand inside an `<svg>` of its size in points.
 
-    The same figure has the same elements, whose ids no other figure has. Nothing is clipped.
+    Equal figures have equal elements; different figures have different ids. Nothing is clipped.
     """
     renderer = _Canvas(figure).get_renderer()
     figure.draw(renderer)
@@ -175,7 +175,7 @@ class _Renderer(RendererBase):
         *,
         mtext: Text | None = None,
     ) -> None:
-        # Where the user's settings of matplotlib have TeX set all text.
+        # Called if the user's settings let TeX set all text.
         self.draw_text(gc, x, y, s, prop, angle, ismath="TeX", mtext=mtext)
 
 
