@@ -9,7 +9,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.ingest import ingest_step
-from flows.reports.markdown import cluster_page
+from flows.reports.markdown import run_page
+from flows.results.runs import ClusterResult
 from flows.runs.clustering import cluster_and_save, count_clusters
 from flows.settings.runs import ClusterSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
@@ -23,7 +24,7 @@ from storage import open_dataset
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def cluster_step(settings: ClusterSettings) -> dict[str, Any]:
+def cluster_step(settings: ClusterSettings) -> ClusterResult:
     """Cluster the rows, fit W to the clusters, and save labels and model as a run."""
     return cluster_and_save(settings)
 
@@ -35,10 +36,10 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         ingest_step(settings)
         k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
         rename_run(replace(settings, n_clusters=k).title)
-        summary = cluster_step(settings)
-        return run.finished(summary, run.page(cluster_page(summary, run.links(summary))))
+        result: ClusterResult = cluster_step(settings)
+        return run.finished(result, run.page(run_page(result.run, run.links(result))))
 
 
-def run_cluster(settings: ClusterSettings) -> dict[str, Any]:
-    """Run the flow `cluster` in this process and return its summary."""
-    return run_flow(cluster, settings)
+def run_cluster(settings: ClusterSettings) -> ClusterResult:
+    """Run the flow `cluster` in this process and return its result."""
+    return ClusterResult.from_json(run_flow(cluster, settings))

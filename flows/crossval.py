@@ -10,8 +10,9 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
-from flows.reports.markdown import crossval_page
-from flows.runs.crossval import MEASURES, FoldResult, current_crossval, resumable_crossval
+from flows.reports.markdown import run_page
+from flows.results.runs import CrossvalResult, FoldResult
+from flows.runs.crossval import current_crossval, resumable_crossval
 from flows.settings.runs import CrossvalSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
@@ -29,9 +30,9 @@ def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:  # noqa: A
 
 
 @task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
-def aggregate_step(results: Sequence[FoldResult]) -> dict[str, Any]:
+def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
     """Average the results of the folds and save them as a run."""
-    return current_crossval().summarise(results)
+    return current_crossval().save(results)
 
 
 @flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
@@ -45,24 +46,25 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         with resumable_crossval(settings, data):
             with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.numbers]
-            summary = aggregate_step(results)
+            result: CrossvalResult = aggregate_step(results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(
-            summary,
-            run.page(crossval_page(summary, run.links(summary))),
-            run.table("folds", table_rows(summary), about),
+            result,
+            run.page(run_page(result.run, run.links(result))),
+            run.table("folds", table_rows(result), about),
         )
 
 
-def run_crossval(settings: CrossvalSettings) -> dict[str, Any]:
-    """Run the flow `crossval` in this process and return its summary."""
-    return run_flow(crossval, settings)
+def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
+    """Run the flow `crossval` in this process and return its result."""
+    return CrossvalResult.from_json(run_flow(crossval, settings))
 
 
-def table_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
     """Return a row for each fold, one for the mean and one for the standard deviation."""
-    folds = [
-        {"fold": str(result["fold"]), **{name: result[name] for name in MEASURES}}
-        for result in summary["results"]
-    ]
-    return [*folds, *({"fold": kind, **summary[kind]} for kind in ("mean", "sd"))]
+    rows = {
+        **{str(each.fold): each.measures for each in result.results},
+        "mean": result.mean,
+        "sd": result.sd,
+    }
+    return [{"fold": name, **measures.to_json()} for name, measures in rows.items()]

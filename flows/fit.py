@@ -8,7 +8,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.ingest import ingest_and_name_run
-from flows.reports.markdown import fit_page
+from flows.reports.markdown import run_page
+from flows.results.runs import FitResult
 from flows.runs.fit import fit_and_save
 from flows.settings.runs import FitSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
@@ -17,7 +18,7 @@ from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 @task(
     name="fit", task_run_name="fit W", cache_policy=NO_CACHE, persist_result=False, **RETRY_OPTIONS
 )
-def fit_step(settings: FitSettings) -> dict[str, Any]:
+def fit_step(settings: FitSettings) -> FitResult:
     """Fit W to all rows and save the model as a run."""
     return fit_and_save(settings)
 
@@ -27,10 +28,10 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and save the model as a run."""
     with track_run("fit", settings) as run:
         ingest_and_name_run(settings)
-        summary = fit_step(settings)
-        return run.finished(summary, run.page(fit_page(summary, run.links(summary))))
+        result: FitResult = fit_step(settings)
+        return run.finished(result, run.page(run_page(result.run, run.links(result))))
 
 
-def run_fit(settings: FitSettings) -> dict[str, Any]:
-    """Run the flow `fit` in this process and return its summary."""
-    return run_flow(fit, settings)
+def run_fit(settings: FitSettings) -> FitResult:
+    """Run the flow `fit` in this process and return its result."""
+    return FitResult.from_json(run_flow(fit, settings))

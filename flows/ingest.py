@@ -9,6 +9,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
+from flows.results.base import IngestResult
 from flows.runs.data import ensure_stored, label_of, store
 from flows.settings.base import DataSettings, IngestSettings
 from flows.settings.runs import SearchSettings
@@ -23,7 +24,7 @@ from storage import Dataset
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def store_step(settings: IngestSettings) -> dict[str, Any]:
+def store_step(settings: IngestSettings) -> IngestResult:
     """Read the raw files, check them, and store the rows."""
     return store(settings)
 
@@ -32,13 +33,13 @@ def store_step(settings: IngestSettings) -> dict[str, Any]:
 def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
-        summary = store_step(settings)
-        return run.finished(summary, run.page(ingest_page(summary)))
+        result: IngestResult = store_step(settings)
+        return run.finished(result, run.page(ingest_page(result)))
 
 
-def run_ingest(settings: IngestSettings) -> dict[str, Any]:
-    """Run the flow `ingest` in this process and return its summary."""
-    return run_flow(ingest, settings)
+def run_ingest(settings: IngestSettings) -> IngestResult:
+    """Run the flow `ingest` in this process and return its result."""
+    return IngestResult.from_json(run_flow(ingest, settings))
 
 
 @task(

@@ -8,10 +8,11 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.interface.progress import ProgressShare
-from flows.paper.measure import plan, resumable_tables, summarise
-from flows.paper.series import Series, SeriesResult, measure_series
+from flows.paper.measure import plan, resumable_tables, save
+from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
-from flows.reports.markdown import tables_page
+from flows.reports.markdown import run_page
+from flows.results.paper import SeriesResult, TablesResult
 from flows.tracking.flow_run import run_flow, track_run
 
 
@@ -33,10 +34,10 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
             for series, part in plan(settings):
                 results.append(series_step(series, settings, part))
                 lease.check()
-            summary = summarise(settings, results)
-        return run.finished(summary, run.page(tables_page(summary, run.links(summary))))
+            result = save(settings, results)
+        return run.finished(result, run.page(run_page(result.run, run.links(result))))
 
 
-def run_tables(settings: TablesSettings) -> dict[str, Any]:
-    """Run the flow `tables` in this process and return its summary."""
-    return run_flow(tables, settings)
+def run_tables(settings: TablesSettings) -> TablesResult:
+    """Run the flow `tables` in this process and return its result."""
+    return TablesResult.from_json(run_flow(tables, settings))

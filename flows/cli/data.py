@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from flows.cli.output import Output
 from flows.errors import FlowError
 from flows.settings.base import IngestSettings
 from flows.text import count_noun
+
+if TYPE_CHECKING:
+    from flows.results.base import IngestResult
 
 
 def datasets(*, output: Output) -> None:
@@ -35,12 +38,12 @@ def ingest(
     output: Output,
 ) -> None:
     """Read a data set's raw files, check them, and store the rows."""
-    summary = _INGEST.run(settings, output, plain=plain)
+    result: IngestResult = _INGEST.run(settings, output, plain=plain)
     output.say(
-        f"{summary['dataset']} ({summary['split']}): {summary['rows']:,} rows, "
-        f"{summary['columns']:,} columns, at {summary['path']}"
+        f"{result.dataset} ({result.split}): {result.rows:,} rows, {result.columns:,} columns, "
+        f"at {result.path}"
     )
-    output.finish(summary)
+    output.finish(result.to_json())
 
 
 def transform(

@@ -25,20 +25,19 @@ class LazyFlow:
     ----------
     plain, flow : str
         `module:function` that runs it without Prefect, and under Prefect. Both functions take the
-        settings and return a summary.
+        settings and return a result.
     """
 
     plain: str
     flow: str
 
-    def run(self, settings: FlowSettings, output: Output, *, plain: bool) -> dict[str, Any]:
-        """Run the flow, show its progress, and return its summary."""
+    def run(self, settings: FlowSettings, output: Output, *, plain: bool) -> Any:
+        """Run the flow, show its progress, and return its result."""
         if not plain:
             connect_to_prefect(output)
         work = resolve_name(self.plain if plain else self.flow)
         with output.watched():
-            summary: dict[str, Any] = work(settings)
-        return summary
+            return work(settings)
 
 
 def connect_to_prefect(output: Output) -> str:

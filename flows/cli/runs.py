@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flows.cli.options import RunName
 from flows.cli.output import Output
-
-if TYPE_CHECKING:
-    from flows.reports.summary import Fact
-    from flows.reports.view import View
+from flows.cli.summary import print_summary
 
 
 def runs(*, output: Output) -> None:
@@ -39,10 +36,6 @@ def runs(*, output: Output) -> None:
     output.finish({"command": "runs", **answer})
 
 
-# `show` lists this many weights of each new feature.
-_TOP_WEIGHTS = 6
-
-
 def show(
     name: RunName,
     *,
@@ -51,58 +44,14 @@ def show(
     """Show a saved run: figures, how far to trust them, weights, configuration."""
     from flows.reports.files import view_of  # noqa: PLC0415
     from flows.reports.listing import full_record  # noqa: PLC0415
-    from flows.reports.summary import key_figures, run_settings, run_subject, trust_figures  # noqa: PLC0415
+    from flows.reports.summary import summary_of  # noqa: PLC0415
 
     view = view_of(name)
-    subject = run_subject(view.run)
+    summary = summary_of(view)
     output.say(f"{name} ({view.run.kind}, saved {view.run.created:%Y-%m-%d %H:%M} UTC)")
-    output.say(subject)
-    output.table(("figure", "value"), _fact_rows(key_figures(view.run)), left=2)
-    trust = [[fact.name, fact.value, fact.meaning] for fact in trust_figures(view.run)]
-    output.table(("how far to trust it", "", ""), trust, left=3)
-    _show_cluster_sizes(view, output)
-    _show_components(view, output)
-    _show_folds(view, output)
-    versions = " ".join(f"{name} {version}," for name, version in view.run.versions.items())
-    output.table(("setting", "value"), _fact_rows(run_settings(view.run)), left=2)
-    output.say(f"computed with {versions.rstrip(',')}")
+    print_summary(summary, output)
     output.say(f"saved at {view.run.path}")
     output.finish({"command": "show", **full_record(view)})
-
-
-def _fact_rows(facts: list[Fact]) -> list[list[str]]:
-    return [[fact.name, fact.value] for fact in facts]
-
-
-def _show_cluster_sizes(view: View, output: Output) -> None:
-    sizes = view.metrics.get("sizes", [])
-    if sizes:
-        rows = [[str(number), f"{size:,}"] for number, size in enumerate(sizes)]
-        output.table(("cluster", "rows"), rows, left=1)
-
-
-def _show_components(view: View, output: Output) -> None:
-    if view.model is None:
-        return
-    rows = [
-        [
-            f"feature_{number}",
-            ", ".join(
-                f"{name} {weight:+.2f}" for name, weight in view.ranked(number, _TOP_WEIGHTS)
-            ),
-            f"{value:.4g}",
-        ]
-        for number, value in enumerate(view.model.eigenvalues)
-    ]
-    output.table(("feature", "largest weights (standardised)", "eigenvalue"), rows, left=2)
-
-
-def _show_folds(view: View, output: Output) -> None:
-    from flows.reports.summary import FOLD_COLUMNS, fold_rows  # noqa: PLC0415
-
-    if view.run.kind == "crossval":
-        rows = fold_rows(view.metrics)
-        output.table(FOLD_COLUMNS, rows[:-2], rows[-2:], left=1)
 
 
 def report(
@@ -110,12 +59,19 @@ def report(
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The .html file. Default: in the folder of the run."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The .html, .md or .json file. Default: .html, in the folder of the run.",
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     output: Output,
 ) -> None:
-    """Write the report of a run: one HTML page with its figures, without other files."""
+    """Write the report of a run: one HTML page with its figures, without other files.
+
+    Or the same as Markdown or JSON, by the name of the file.
+    """
     from flows.reports.files import write_report  # noqa: PLC0415
 
     path = write_report(name, out)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -16,14 +15,15 @@ from flows.paper.accuracy_by_features import features
 from flows.paper.cells import references, table_4, table_5
 from flows.paper.figure_1a import figure_1a
 from flows.paper.figure_1b import figure_1b
-from flows.paper.series import Series, SeriesResult, measure_series, read_measured
+from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
+from flows.results.paper import SeriesResult, TablesResult
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
 from storage import RESULTS, PieceStore, open_run, save_results, saved_run_path
 
-KIND = "tables"
+KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
     "table-4": table_4,
     "table-5": table_5,
@@ -58,19 +58,23 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
     ]
 
 
-def summarise(settings: TablesSettings, found: Sequence[SeriesResult]) -> dict[str, Any]:
-    """Save results as a run, with all earlier results of that run; return them as plain JSON."""
-    series_results = _with_earlier(settings, found)
-    cells = cells_of([each for each in series_results if each.part in _TABLES])
-    others = [asdict(each) for each in series_results if each.part not in _TABLES]
-    problems = [
-        f"{' '.join(each.subject.values())}: {each.problem}" for each in found if each.problem
-    ]
-    metrics = {"cells": cells, "others": others, "problems": problems}
-    path = save_results(
-        settings.run, KIND, config=settings.to_json(), metrics=metrics, versions=versions()
+def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:
+    """Save what was measured as a run, with all earlier results of that run."""
+    every = _with_earlier(settings, measured)
+    result = TablesResult(
+        run=settings.run,
+        cells=tuple(cells_of([each for each in every if each.part in _TABLES])),
+        others=tuple(each for each in every if each.part not in _TABLES),
+        problems=tuple(
+            f"{' '.join(each.subject.values())}: {each.problem}"
+            for each in measured
+            if each.problem
+        ),
     )
-    return {"command": KIND, "run": settings.run, "path": str(path), **metrics}
+    path = save_results(
+        settings.run, KIND, config=settings.to_json(), metrics=result.metrics, versions=versions()
+    )
+    return replace(result, path=str(path))
 
 
 @contextmanager
@@ -88,23 +92,23 @@ def resumable_tables(settings: TablesSettings) -> Iterator[HeldLease]:
         yield lease
 
 
-def tables_plain(settings: TablesSettings) -> dict[str, Any]:
+def tables_plain(settings: TablesSettings) -> TablesResult:
     """Measure and save all chosen parts, without Prefect."""
     with resumable_tables(settings) as lease:
         results = []
         for series, part in plan(settings):
             results.append(measure_series(series, settings, part))
             lease.check()
-        return summarise(settings, results)
+        return save(settings, results)
 
 
 def _chosen_series(settings: TablesSettings) -> list[Series]:
     return [series for name in settings.chosen_parts for series in _PARTS[name](settings)]
 
 
-def _with_earlier(settings: TablesSettings, found: Sequence[SeriesResult]) -> list[SeriesResult]:
+def _with_earlier(settings: TablesSettings, measured: Sequence[SeriesResult]) -> list[SeriesResult]:
     """Return the results of this run and of earlier ones, in the order of the tables."""
-    current = {(each.part, *each.subject.values()): each for each in found}
+    current = {(each.part, *each.subject.values()): each for each in measured}
     every = _chosen_series(replace(settings, parts=ALL, data=ALL, methods=ALL))
     results = (
         current.get((series.part, *series.subject.values())) or read_measured(series, settings)

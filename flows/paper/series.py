@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
 
 from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
+from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
 from storage import DamagedStore, PieceStore, StorageError, dataset_path
 
@@ -86,29 +86,6 @@ class Series(ABC):
         return "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "_" for c in words)
 
 
-@dataclass(frozen=True)
-class SeriesResult:
-    """The results of a series.
-
-    Attributes
-    ----------
-    part : str
-    subject : Mapping
-    results : list of dict
-        One result for each step that was measured.
-    steps : int
-        Number of steps of the series.
-    problem : str
-        The message of the error that ended the series, empty if there was none.
-    """
-
-    part: str
-    subject: Mapping[str, str]
-    results: list[Result]
-    steps: int
-    problem: str = ""
-
-
 def measure_series(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure the steps of a series that have no stored result yet, and return all results."""
     results: list[Result] = []
@@ -119,7 +96,7 @@ def measure_series(series: Series, settings: TablesSettings, part: ProgressShare
         # An error in one series must not end the others.
         problem = str(error)
         progress_note(f"{series.title}: {problem}")
-    return SeriesResult(series.part, series.subject, results, len(series.steps), problem)
+    return _result(series, results, problem)
 
 
 def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
@@ -130,8 +107,16 @@ def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | No
         results = list(_StoredSteps(series, settings).known())
     except _SeriesFailed:
         return None
-    return (
-        SeriesResult(series.part, series.subject, results, len(series.steps)) if results else None
+    return _result(series, results) if results else None
+
+
+def _result(series: Series, results: list[Result], problem: str = "") -> SeriesResult:
+    return SeriesResult(
+        part=series.part,
+        subject=series.subject,
+        results=results,
+        steps=len(series.steps),
+        problem=problem,
     )
 
 

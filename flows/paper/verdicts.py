@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,12 +21,9 @@ from flows.paper.names import (
     TABLE_4_KERNELS,
     TIMED_SOLVERS,
 )
-from flows.paper.series import OVER_CAP, Result, SeriesResult
+from flows.paper.series import OVER_CAP, Result
+from flows.results.paper import Cell, SeriesResult, Spread
 
-Cell = dict[str, Any]
-
-# Measures that are averaged over folds, if the method has them.
-_MEASURES = ("score", "seconds", "objective", "cost", "iterations")
 # ISM loses if its J is below another solver's by more than this share of it, or if it is less
 # than this many times as fast.
 _MAX_J_SHARE_BELOW, _MIN_SPEEDUP = 1e-6, 10.0
@@ -33,54 +31,66 @@ _MAX_J_SHARE_BELOW, _MIN_SPEEDUP = 1e-6, 10.0
 _ROUNDING = {True: 0.0005, False: 0.005}
 
 
-def cells_of(found: Sequence[SeriesResult]) -> list[Cell]:
+@dataclass(frozen=True)
+class _Measured:
+    """A cell with the J of each of its folds, None where a method has none."""
+
+    cell: Cell
+    objectives: list[float | None]
+
+
+def cells_of(measured: Sequence[SeriesResult]) -> list[Cell]:
     """Return the cells with their published figures and losses, in the order of the tables."""
-    cells = [_cell(each) for each in found]
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        key = cell["table"], cell["paradigm"], cell["data"], cell["kernel"]
-        groups.setdefault(key, []).append(cell)
-    for group in groups.values():
-        _add_losses({cell["method"]: cell for cell in group})
-    for cell in cells:
-        # Only the comparisons above need the J of each fold.
-        del cell["objectives"]
-    return cells
+    every = [_measured(each) for each in measured]
+    groups: dict[tuple[str, ...], dict[str, _Measured]] = {}
+    for each in every:
+        groups.setdefault(_group(each.cell), {})[each.cell.method] = each
+    return [
+        replace(each.cell, lost=tuple(_losses(each, groups[_group(each.cell)]))) for each in every
+    ]
 
 
-def _cell(series: SeriesResult) -> Cell:
+def _group(cell: Cell) -> tuple[str, ...]:
+    """Return what cells have in common that are compared with each other."""
+    return cell.table, cell.paradigm, cell.data, cell.kernel
+
+
+def _measured(series: SeriesResult) -> _Measured:
     subject, results = series.subject, series.results
     paradigm, data = subject["paradigm"], subject["data"]
     kernel, method = subject.get("kernel", ""), subject["method"]
     described = METHODS[method]
-    return {
-        "table": series.part,
-        "paradigm": paradigm,
-        "data": data,
-        "kernel": kernel,
-        "method": method,
-        "title": described.title,
-        "rows": DATA[data].rows,
-        "q": DATA[data].classes,
-        "folds": len(results),
-        "of": series.steps,
-        **{name: _spread(results, name) for name in _MEASURES},
-        "residual": max((each["residual"] for each in results if "residual" in each), default=None),
-        "engine": " and ".join(dict.fromkeys(each.get("engine", "") for each in results)),
-        "status": _status(results),
-        "published": dict(published(paradigm, data, kernel, described.published)) if kernel else {},
-        "objectives": [each.get("objective") for each in results],
-        "problem": series.problem,
-        "lost": [],
-    }
+    cell = Cell(
+        table=series.part,
+        paradigm=paradigm,
+        data=data,
+        kernel=kernel,
+        method=method,
+        title=described.title,
+        rows=DATA[data].rows,
+        q=DATA[data].classes,
+        folds=len(results),
+        of=series.steps,
+        score=_spread(results, "score"),
+        seconds=_spread(results, "seconds"),
+        objective=_spread(results, "objective"),
+        cost=_spread(results, "cost"),
+        iterations=_spread(results, "iterations"),
+        residual=max((each["residual"] for each in results if "residual" in each), default=None),
+        engine=" and ".join(dict.fromkeys(each.get("engine", "") for each in results)),
+        status=_status(results),
+        published=dict(published(paradigm, data, kernel, described.published)) if kernel else {},
+        problem=series.problem,
+    )
+    return _Measured(cell, [each.get("objective") for each in results])
 
 
-def _spread(results: Sequence[Result], name: str) -> dict[str, float] | None:
+def _spread(results: Sequence[Result], name: str) -> Spread | None:
     """Return mean and population standard deviation of a measure, None if no result has it."""
     values = [each[name] for each in results if name in each]
     if not values:
         return None
-    return {"mean": float(np.mean(values)), "sd": float(np.std(values))}
+    return Spread(mean=float(np.mean(values)), sd=float(np.std(values)))
 
 
 def _status(results: Sequence[Result]) -> str:
@@ -93,55 +103,51 @@ def _status(results: Sequence[Result]) -> str:
     return ", ".join(f"{status} ({count})" for status, count in counts.items())
 
 
-def _add_losses(cells: Mapping[str, Cell]) -> None:
-    """Add the losses of ISM to its cells, given all cells of one table, data set and kernel."""
-    ism = cells.get(ISM)
-    if ism is None or not ism["folds"]:
+def _losses(this: _Measured, group: Mapping[str, _Measured]) -> Iterator[str]:
+    """Yield what ISM loses in, if `this` is a cell of ISM, given all cells of its group."""
+    ism = group.get(ISM)
+    if ism is None or not ism.cell.folds or not this.cell.folds:
         return
-    others = [cells[name] for name in OTHER_SOLVERS if name in cells and cells[name]["folds"]]
-    ism["lost"] += [*_below_published(ism), *_below_other_solvers(ism, others)]
+    others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].cell.folds]
+    if this is ism:
+        yield from _below_published(this.cell)
+        yield from _below_other_solvers(this, others)
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
     # such variant, because it is already their rule.
-    for cell in (ism, cells.get(ISM_PUBLISHED)):
-        if cell is not None and cell["folds"]:
-            cell["lost"] += _too_slow(
-                cell, [each for each in others if each["method"] in TIMED_SOLVERS]
-            )
+    if this.cell.method in (ISM, ISM_PUBLISHED):
+        timed = [each.cell for each in others if each.cell.method in TIMED_SOLVERS]
+        yield from _too_slow(this.cell, timed)
 
 
-def _below_published(ism: Cell) -> list[str]:
-    paper = ism["published"]
-    if "score" not in paper:
-        return []
-    supervised = ism["paradigm"] == SUPERVISED
+def _below_published(ism: Cell) -> Iterator[str]:
+    paper = ism.published
+    if "score" not in paper or ism.score is None:
+        return
+    supervised = ism.paradigm == SUPERVISED
     lowest = paper["score"] - paper.get("score_sd", 0.0) - _ROUNDING[supervised]
-    if ism["score"]["mean"] >= lowest:
-        return []
-    measure = "accuracy" if supervised else "NMI"
-    return [
-        f"{measure} below the published {paper['score']:.3f} - {paper.get('score_sd', 0.0):.3f}"
-    ]
+    if ism.score.mean < lowest:
+        measure = "accuracy" if supervised else "NMI"
+        spread = paper.get("score_sd", 0.0)
+        yield f"{measure} below the published {paper['score']:.3f} - {spread:.3f}"
 
 
-def _below_other_solvers(ism: Cell, others: Sequence[Cell]) -> list[str]:
-    """Return a line for each solver with a larger mean J, over the folds that both have."""
-    lost = []
+def _below_other_solvers(ism: _Measured, others: Sequence[_Measured]) -> Iterator[str]:
+    """Yield a line for each solver with a larger mean J, over the folds that both have."""
     for other in others:
-        pairs = list(zip(ism["objectives"], other["objectives"], strict=False))
+        pairs = list(zip(ism.objectives, other.objectives, strict=False))
         ours, theirs = np.mean(np.array(pairs, dtype=float), axis=0)
         behind = (theirs - ours) / abs(theirs)
         if behind > _MAX_J_SHARE_BELOW:
-            lost.append(f"J {behind:.1e} below that of {other['title']}")
-    return lost
+            yield f"J {behind:.1e} below that of {other.cell.title}"
 
 
-def _too_slow(ism: Cell, others: Sequence[Cell]) -> list[str]:
-    lost = []
+def _too_slow(cell: Cell, others: Sequence[Cell]) -> Iterator[str]:
     for other in others:
-        times = other["seconds"]["mean"] / ism["seconds"]["mean"]
-        if times < _MIN_SPEEDUP and OVER_CAP not in other["status"]:
-            lost.append(f"{times:.1f} times as fast as {other['title']}")
-    return lost
+        if cell.seconds is None or other.seconds is None or OVER_CAP in other.status:
+            continue
+        times = other.seconds.mean / cell.seconds.mean
+        if times < _MIN_SPEEDUP:
+            yield f"{times:.1f} times as fast as {other.title}"
 
 
 def published(paradigm: str, data: str, kernel: str, method: str) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.reports.summary import has_kind, kind_of
-from flows.reports.view import View
+from flows.reports.summary import in_short
+from flows.reports.view import View, saved_result
 from flows.text import byte_size
 from storage import Run, picture_path
 
@@ -20,17 +20,9 @@ def run_cells(run: Run) -> list[str]:
     when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
-    if not has_kind(run):
-        return [run.name, run.kind, "", "", when, byte_size(run.bytes)]
-    kind, metrics = kind_of(run), run.metrics
-    return [
-        run.name,
-        run.kind,
-        kind.short(metrics),
-        kind.headline(metrics),
-        when,
-        byte_size(run.bytes),
-    ]
+    result = saved_result(run)
+    short, headline = ("", "") if result is None else in_short(result)
+    return [run.name, run.kind, short, headline, when, byte_size(run.bytes)]
 
 
 def run_record(run: Run) -> dict[str, Any]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.reports.blocks import Block, Table
 from flows.reports.figures import Figure
 from flows.reports.pictures import Drawing, Pixels, draw_axes
+from flows.results.paper import Cell, SeriesResult, Spread, TablesResult
 from ism_dask.pictures.drawing import draw_lines
-
-Cell = Mapping[str, Any]
 
 # Stands after the name of a cell in which ISM loses.
 _MARK = " (lost)"
@@ -52,80 +51,55 @@ _TERMINAL_COLUMNS = (0, 2, 3, 7, 8)
 _HEIGHT = 360.0
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table with its title, its description and the cells in which ISM loses.
-
-    Attributes
-    ----------
-    part : str
-        The part of the run that it belongs to, a name of `flows.paper.names.PARTS`.
-    title, about : str
-    columns : tuple of str
-    rows : list of tuple of str
-    lost : list of str
-        One line of text for each cell in which ISM loses.
-    """
-
-    part: str
-    title: str
-    about: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    lost: list[str]
-
-    def brief(self) -> tuple[tuple[str, ...], list[list[str]]]:
-        """Return columns and rows for a terminal."""
-        columns = tuple(self.columns[k] for k in _TERMINAL_COLUMNS)
-        return columns, [[row[k] for k in _TERMINAL_COLUMNS] for row in self.rows]
-
-
-def tables(metrics: Mapping[str, Any]) -> list[PaperTable]:
-    """Return the tables of a run, one for each part and paradigm that has cells."""
-    all_tables = []
+def tables(result: TablesResult) -> dict[str, list[Block]]:
+    """Return the tables of each part of a run, one for each paradigm that has cells."""
+    parts: dict[str, list[Block]] = {}
     for part, title in _TABLES.items():
         for paradigm, score in _PARADIGMS.items():
-            cells = [
-                cell
-                for cell in metrics["cells"]
-                if cell["table"] == part and cell["paradigm"] == paradigm
-            ]
+            cells = [c for c in result.cells if c.table == part and c.paradigm == paradigm]
             if cells:
-                all_tables.append(_table(part, f"{title}, {paradigm}", score, cells))
-    return all_tables
+                parts.setdefault(part, []).append(
+                    _block(part, f"{title}, {paradigm}", score, cells)
+                )
+    return parts
 
 
-def _table(part: str, title: str, score: str, cells: Sequence[Cell]) -> PaperTable:
+def _block(part: str, title: str, score: str, cells: Sequence[Cell]) -> Block:
     columns = tuple(score if name == "score" else name for name in COLUMNS)
-    lost = [f"{_name(cell)}: {'; '.join(cell['lost'])}" for cell in cells if cell["lost"]]
-    return PaperTable(part, title, _ABOUT[part], columns, [_row(cell) for cell in cells], lost)
-
-
-def _name(cell: Cell) -> str:
-    return ", ".join(filter(None, (cell["data"], cell["kernel"], cell["title"])))
-
-
-def _row(cell: Cell) -> tuple[str, ...]:
-    published = cell["published"]
-    return (
-        _name(cell) + (_MARK if cell["lost"] else ""),
-        f"{cell['folds']} of {cell['of']}",
-        _spread(cell["seconds"], _seconds),
-        _published(published, "seconds", _seconds),
-        _spread(cell["objective"], _figure),
-        _spread(cell["cost"], _figure),
-        _published(published, "cost", _figure),
-        _spread(cell["score"], _score),
-        _published(published, "score", _score),
-        cell["problem"] or cell["status"],
+    rows = tuple(map(_row, cells))
+    return Block(
+        title,
+        tables=(Table(_ABOUT[part], columns, rows, terminal=_TERMINAL_COLUMNS),),
+        notes_title="Where ISM loses:",
+        notes=tuple(f"{_name(cell)}: {'; '.join(cell.lost)}" for cell in cells if cell.lost),
     )
 
 
-def _spread(measured: Mapping[str, float] | None, written: Callable[[float], str]) -> str:
+def _name(cell: Cell) -> str:
+    return ", ".join(filter(None, (cell.data, cell.kernel, cell.title)))
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    published = cell.published
+    return (
+        _name(cell) + (_MARK if cell.lost else ""),
+        f"{cell.folds} of {cell.of}",
+        _spread(cell.seconds, _seconds),
+        _published(published, "seconds", _seconds),
+        _spread(cell.objective, _figure),
+        _spread(cell.cost, _figure),
+        _published(published, "cost", _figure),
+        _spread(cell.score, _score),
+        _published(published, "score", _score),
+        cell.problem or cell.status,
+    )
+
+
+def _spread(measured: Spread | None, written: Callable[[float], str]) -> str:
     if measured is None:
         return ""
-    mean = written(measured["mean"])
-    return f"{mean} ± {written(measured['sd'])}" if measured["sd"] else mean
+    mean = written(measured.mean)
+    return f"{mean} ± {written(measured.sd)}" if measured.sd else mean
 
 
 def _published(published: Mapping[str, Any], name: str, written: Callable[[float], str]) -> str:
@@ -149,30 +123,31 @@ def _score(value: float) -> str:
     return f"{value:.3f}"
 
 
-def figure_sections(metrics: Mapping[str, Any]) -> Iterator[tuple[str, list[Figure]]]:
-    """Yield the figures of each measured part of the paper, with the title of their section."""
-    for part, (title, draw) in _FIGURES.items():
-        series = _series_of(metrics, part)
-        if series:
-            yield title, draw(series)
+def figure_blocks(result: TablesResult) -> list[Block]:
+    """Return the figures of each measured part of the paper."""
+    return [
+        Block(title, draw=partial(draw, series))
+        for part, (title, draw) in _FIGURES.items()
+        if (series := _series_of(result, part))
+    ]
 
 
-def drawings(metrics: Mapping[str, Any]) -> dict[str, str]:
+def drawings(result: TablesResult) -> dict[str, str]:
     """Return the SVG documents of the drawn figures, by part of the run."""
     return {
         part: drawn.picture.document()
         for part, (_, draw) in _FIGURES.items()
-        if (series := _series_of(metrics, part))
+        if (series := _series_of(result, part))
         for drawn in draw(series)
         if isinstance(drawn.picture, Drawing)
     }
 
 
-def _series_of(metrics: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    return [each for each in metrics["others"] if each["part"] == part and each["results"]]
+def _series_of(result: TablesResult, part: str) -> list[SeriesResult]:
+    return [each for each in result.others if each.part == part and each.results]
 
 
-def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _features(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "count", "score")
     best = {name: dict(points.tolist()).get(3.0) for name, points in lines}
     with_three = ", ".join(
@@ -190,7 +165,7 @@ def _features(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
     return [Figure("Accuracy by the number of new features", caption, drawn)]
 
 
-def _growth(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def _growth(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "rows", "seconds")
     ends = ", ".join(
         f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines
@@ -215,25 +190,25 @@ def _growth(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
 _Line = tuple[str, NDArray[Any]]
 
 
-def _lines(series: Sequence[Mapping[str, Any]], x: str, y: str) -> list[_Line]:
+def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
     return [
         (
-            each["subject"]["line"],
-            np.array([(point[x], point[y]) for point in each["results"]], dtype=float),
+            each.subject["line"],
+            np.array([(point[x], point[y]) for point in each.results], dtype=float),
         )
         for each in series
     ]
 
 
-def _alternatives(series: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    pictures = [each for one in series for result in one["results"] for each in result["shown"]]
+def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
+    pictures = [each for one in series for result in one.results for each in result["shown"]]
     return [
         Figure(each["title"], each["told"], Pixels(each["told"], base64.b64decode(each["png"])))
         for each in pictures
     ]
 
 
-_FIGURES: Mapping[str, tuple[str, Callable[[Sequence[Mapping[str, Any]]], list[Figure]]]] = {
+_FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {
     "features": ("What few features are worth", _features),
     "figure-1b": ("Figure 1b: seconds against rows", _growth),
     "figure-1a": ("Figure 1a: alternative clusters", _alternatives),

@@ -12,11 +12,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from flows.reports.html import render_run
+from flows.reports.html import render_index, render_notice, render_run
 from flows.reports.listing import COLUMNS, run_cells
-from flows.reports.pictures import escape
-from flows.reports.style import STYLE
-from storage import Run, RunNotFound, StorageError, UnsafeName, list_runs, safe_name
+from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"
 # The `Server` header of every answer: a client recognises this server by it.
@@ -48,7 +46,9 @@ class ReportHandler(BaseHTTPRequestHandler):
 
     def refuse(self) -> None:
         """Refuse every method that could change something."""
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, _notice("there is nothing but pages to get"))
+        self._answer(
+            HTTPStatus.METHOD_NOT_ALLOWED, render_notice("there is nothing but pages to get")
+        )
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse  # noqa: N815
 
@@ -63,18 +63,18 @@ class ReportHandler(BaseHTTPRequestHandler):
 
     def _page(self) -> tuple[HTTPStatus, str]:
         if not _OUR_NAMES.fullmatch(self.headers.get("Host", "")):
-            return HTTPStatus.FORBIDDEN, _notice(f"come to {HOST} or localhost by that name")
+            return HTTPStatus.FORBIDDEN, render_notice(f"come to {HOST} or localhost by that name")
         name = unquote(self.path.partition("?")[0]).removeprefix("/")
         try:
             return HTTPStatus.OK, render_run(safe_name(name)) if name else _index()
         except (UnsafeName, RunNotFound) as error:
-            return HTTPStatus.NOT_FOUND, _notice(str(error))
+            return HTTPStatus.NOT_FOUND, render_notice(str(error))
         except StorageError as error:
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(str(error))
+            return HTTPStatus.INTERNAL_SERVER_ERROR, render_notice(str(error))
         except Exception:  # a run that cannot be rendered must still get an answer
             traceback.print_exc()
             message = "this page could not be made; the log of the server says why"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _notice(message)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, render_notice(message)
 
     def _answer(self, status: HTTPStatus, page: str) -> None:
         body = page.encode()
@@ -95,27 +95,7 @@ def main() -> None:
 
 
 def _index() -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    rows = "".join(f"<tr>{_row(run)}</tr>" for run in list_runs())
-    table = f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
-    return _document("Runs", table if rows else "<p>None yet: <code>ism-dask fit wine</code></p>")
-
-
-def _row(run: Run) -> str:
-    name, *others = map(escape, run_cells(run))
-    return f'<td><a href="/{name}">{name}</a></td>' + "".join(f"<td>{cell}</td>" for cell in others)
-
-
-def _notice(text: str) -> str:
-    return _document("No page", f"<p>{escape(text)}</p><p><a href='/'>All runs</a></p>")
-
-
-def _document(title: str, body: str) -> str:
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} - ism-dask'
-        f'</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>'
-        f"<body><header><h1>{title}</h1></header><main>{body}</main></body></html>"
-    )
+    return render_index(COLUMNS, map(run_cells, list_runs()))
 
 
 if __name__ == "__main__":

@@ -1,287 +1,341 @@
-"""Summaries of a run in words and figures, the same on a terminal and on a page."""
+"""Build the summary of a run: the one place that puts its figures into words.
+
+A figure that is added here appears on the terminal, in the Markdown page, in the HTML report and
+in the JSON of the report.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from flows import text
-from flows.errors import FlowError
+from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.trust import cluster_trust, crossval_trust, fit_trust
+from flows.reports.view import View
+from flows.results.base import RunResult
+from flows.results.paper import TablesResult
+from flows.results.runs import (
+    ClusterResult,
+    CrossvalResult,
+    FitResult,
+    FittedW,
+    FoldMeasures,
+    Round,
+)
 from storage import Run
 
-# W with a residual up to this counts as stationary, as a converged fit claims.
-_SMALL = 1e-4
 # Settings of how the run was saved, not of how it was computed.
 _STORAGE_SETTINGS = ("run", "force")
-FOLD_COLUMNS = ("fold", "accuracy", "cost", "seconds", "iterations")
 
 
 @dataclass(frozen=True)
-class Fact:
-    """A value with its name and, if it needs explaining, its meaning."""
-
-    name: str
-    value: str
-    meaning: str = ""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How to summarise runs of one kind from their metrics.
+class _Kind:
+    """How to put the results of one kind of run into words.
 
     Attributes
     ----------
-    key : str
-        A key that the metrics of every such run have.
     subject, short : callable
         Return the data and settings of the run: `subject` in a line, `short` in a few words.
-    headline, glance : callable
-        `headline` returns the main figure in words, `glance` the figures at the top of a report.
-    fitted : bool
-        Whether the run fitted one W, or one for each fold, and so reports convergence, engine
-        and residual.
+    headline, facts : callable
+        `headline` returns the main figure in words, `facts` the figures at the top.
+    blocks : callable
+        Return all else of a result, and of its saved run if a view of it is given.
     """
 
-    key: str
-    subject: Callable[[Mapping[str, Any]], str]
-    short: Callable[[Mapping[str, Any]], str]
-    headline: Callable[[Mapping[str, Any]], str]
-    glance: Callable[[Mapping[str, Any]], list[Fact]]
-    fitted: bool = True
+    subject: Callable[[Any], str]
+    short: Callable[[Any], str]
+    headline: Callable[[Any], str]
+    facts: Callable[[Any], tuple[Fact, ...]]
+    blocks: Callable[[Any, View | None], list[Block]]
 
 
-def kind_of(run: Run) -> Kind:
-    """Return how to summarise a run; raise a FlowError if its kind or its metrics are unknown."""
-    if not has_kind(run):
-        raise FlowError(
-            f"{run.name!r} has no record of how it came about: it was not made by `ism-dask`, or "
-            "by a later version of it"
-        )
-    return KINDS[run.kind]
+def summarise(result: RunResult, view: View | None = None) -> Summary:
+    """Return the summary of a result; with the view of its saved run, all that a page shows."""
+    kind = _KINDS[type(result)]
+    blocks = kind.blocks(result, view)
+    if view is not None:
+        blocks.append(_configuration(view.run))
+    return Summary(
+        run=result.run,
+        kind=result.command,
+        subject=kind.subject(result),
+        facts=kind.facts(result),
+        blocks=tuple(blocks),
+    )
 
 
-def has_kind(run: Run) -> bool:
-    """Return whether a run is of a known kind and has the metrics of that kind."""
-    return run.kind in KINDS and KINDS[run.kind].key in run.metrics
+def summary_of(view: View) -> Summary:
+    """Return the summary of a saved run; raise a FlowError if it has no record of a known kind."""
+    return summarise(view.result, view)
 
 
-def run_subject(run: Run) -> str:
-    """Return the data and settings of a run in a line."""
-    return kind_of(run).subject(run.metrics)
+def in_short(result: RunResult) -> tuple[str, str]:
+    """Return the data and settings of a run in a few words, and its main figure."""
+    kind = _KINDS[type(result)]
+    return kind.short(result), kind.headline(result)
 
 
-def key_figures(run: Run) -> list[Fact]:
-    """Return the main figures of a run, those at the top of its report."""
-    return kind_of(run).glance(run.metrics)
+def _drawing() -> ModuleType:
+    # Imported when pictures are drawn, which the terminal does not need.
+    from flows.reports import figures  # noqa: PLC0415
+
+    return figures
 
 
-def trust_figures(run: Run) -> list[Fact]:
-    """Return how W was computed and how far to trust it; for folds, the facts of the worst."""
-    if not kind_of(run).fitted:
-        return []
-    account = _account(run.metrics)
+def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
+    fitted = result.fitted
+    return (
+        Fact("Objective J", f"{fitted.objective:.6g}"),
+        Fact("Eigengap", f"{fitted.eigengap:.4g}"),
+        Fact("Iterations", f"{fitted.ending.iterations:,}"),
+        Fact("Seconds", f"{fitted.ending.seconds:.2f}"),
+    )
+
+
+def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
     return [
-        Fact("Converged", *_convergence(account)),
-        Fact("Engine", str(account["engine"]), account["engine_note"]),
-        Fact("Error of J", *_bound(account["engine_error"])),
-        Fact("Residual", account["checked"], _residual(account["residual"])),
-        *_features(account),
+        *_pictures_of_result(view),
+        _features(result.fitted, view),
+        *_course(view),
+        Block("How far to trust it", facts=fit_trust(result)),
     ]
 
 
-def run_settings(run: Run) -> list[Fact]:
+def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:
+    return (
+        *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
+        Fact("Clusters", f"{result.n_clusters:,}"),
+        Fact("Objective J", f"{result.fitted.objective:.6g}"),
+        Fact("Rounds", f"{len(result.rounds):,}"),
+        Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
+    )
+
+
+def _cluster_blocks(result: ClusterResult, view: View | None) -> list[Block]:
+    return [
+        _clusters(result, view),
+        *_pictures_of_result(view),
+        _features(result.fitted, view),
+        *_course(view),
+        _rounds(result),
+        Block("How far to trust it", facts=cluster_trust(result)),
+    ]
+
+
+def _clusters(result: ClusterResult, view: View | None) -> Block:
+    sizes = tuple((str(number), f"{size:,}") for number, size in enumerate(result.sizes))
+    agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
+    caption = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
+    tables = [Table("Rows of each cluster.", ("cluster", "rows"), sizes)]
+    if agreement:
+        tables.append(Table(caption, ("label", "NMI"), agreement))
+    return Block(
+        "Clusters",
+        tables=tuple(tables),
+        draw=None if view is None else lambda: _drawing().stored_pictures(view),
+        files=tuple(result.pictures.values()),
+    )
+
+
+def _rounds(result: ClusterResult) -> Block:
+    columns = ("round", "objective", "affinity", "change", "iterations")
+    rows = tuple(_round_cells(str(k), each) for k, each in enumerate(result.rounds, start=1))
+    table = Table("W and the embedding in turns.", columns, rows)
+    return Block("Rounds", tables=(table,), detail=True)
+
+
+def _round_cells(number: str, each: Round) -> tuple[str, ...]:
+    measured = (f"{each.objective:.6g}", f"{each.affinity:.4g}", f"{each.change:.2g}")
+    return number, *measured, str(each.iterations)
+
+
+def _crossval_facts(result: CrossvalResult) -> tuple[Fact, ...]:
+    mean, sd = result.mean, result.sd
+    return (
+        Fact("Accuracy", f"{mean.accuracy:.4f} ± {sd.accuracy:.4f}"),
+        Fact("Folds", f"{len(result.results)} of {result.folds}"),
+        Fact("Objective J", f"{-mean.cost:.6g}"),
+        Fact("Seconds per fold", f"{mean.seconds:.2f}"),
+    )
+
+
+def _crossval_blocks(result: CrossvalResult, view: View | None) -> list[Block]:
+    folds = Table(
+        "Each fold; in the end mean and population standard deviation.",
+        ("fold", *FoldMeasures.names()),
+        tuple(_fold_cells(str(each.fold), each.measures) for each in result.results),
+        foot=(_fold_cells("mean", result.mean), _fold_cells("sd", result.sd)),
+    )
+    draw = None if view is None else lambda: [_drawing().accuracy(view)]
+    return [
+        Block("Folds", tables=(folds,), draw=draw),
+        Block("How far to trust it", facts=crossval_trust(result)),
+    ]
+
+
+def _fold_cells(name: str, measures: FoldMeasures) -> tuple[str, ...]:
+    return (
+        name,
+        f"{measures.accuracy:.4f}",
+        f"{measures.cost:,.4f}",
+        f"{measures.seconds:.3f}",
+        f"{measures.iterations:g}",
+    )
+
+
+def _pictures_of_result(view: View | None) -> list[Block]:
+    if view is None:
+        return []
+    return [Block("What was found", draw=lambda: _drawing().result_figures(view))]
+
+
+def _course(view: View | None) -> list[Block]:
+    if view is None:
+        return []
+    return [Block("How it went", draw=lambda: _drawing().iteration_figures(view))]
+
+
+def _features(fitted: FittedW, view: View | None) -> Block:
+    rows = tuple(
+        (
+            f"feature_{number}",
+            ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
+            f"{value:.4g}",
+        )
+        for number, (value, loadings) in enumerate(
+            zip(fitted.eigenvalues, fitted.loadings, strict=True)
+        )
+    )
+    columns = ("feature", "largest weights (standardised)", "eigenvalue")
+    table = Table("The largest weights of each new feature.", columns, rows, left=2)
+    if view is None or view.model is None:
+        return Block("New features", tables=(table,))
+    images = view.model.image_shape is not None
+    about = (
+        "Each new feature is a weighted sum of pixels: blue weighs above zero, red below, white "
+        "not at all; all images have one scale."
+        if images
+        else "Each new feature is a weighted sum of the standardised old ones. The largest "
+        "weights, ranked; blue above zero, red below."
+    )
+    return Block(
+        "New features",
+        about=about,
+        tables=(table,),
+        draw=lambda: list(_drawing().components(view)),
+        style="images" if images else "weights",
+        drawable=len(rows),
+    )
+
+
+def _configuration(run: Run) -> Block:
+    versions = tuple((name, str(version)) for name, version in run.versions.items())
+    return Block(
+        "Configuration",
+        tables=(
+            Table("Settings.", ("setting", "value"), _settings(run), left=2),
+            Table("What it was computed with.", ("package", "version"), versions, left=2),
+        ),
+        detail=True,
+    )
+
+
+def _settings(run: Run) -> tuple[tuple[str, ...], ...]:
     """Return the settings of a run, and the kernel parameters fitted to its data."""
     settings = {key: value for key, value in run.config.items() if key not in _STORAGE_SETTINGS}
     settings = {key: value for key, value in settings.items() if value is not None}
     fitted = run.metrics.get("fitted_kernel", {})
-    kernel_facts = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
-    facts = {**settings, **kernel_facts}
-    return [Fact(key.replace("_", " "), to_text(value)) for key, value in facts.items()]
+    kernel = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
+    return tuple(
+        (key.replace("_", " "), _to_text(value)) for key, value in {**settings, **kernel}.items()
+    )
 
 
-def to_text(value: Any) -> str:
-    """Return a plain value as text for people."""
+def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def fold_rows(metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row of cells (`FOLD_COLUMNS`) for each fold; the last two are mean and sd."""
-    folds = [(str(each["fold"]), each) for each in metrics["results"]]
-    return [_fold(*each) for each in (*folds, ("mean", metrics["mean"]), ("sd", metrics["sd"]))]
-
-
-def _fold(name: str, values: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        name,
-        f"{values['accuracy']:.4f}",
-        f"{values['cost']:,.4f}",
-        f"{values['seconds']:.3f}",
-        f"{values['iterations']:g}",
-    )
-
-
-def _account(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a fit ended: its engine, error and residual; for folds, those of all together."""
-    results = metrics.get("results")
-    if not results:
-        return {**metrics, "checked": text.residual_words(dict(metrics), metrics["rows"])}
-    unconverged = [each for each in results if not each["converged"]]
-    worst = max(results, key=lambda each: each["residual"])
-    return {
-        "converged": not unconverged,
-        "status": unconverged[0]["status"] if unconverged else "converged",
-        "engine": " and ".join(dict.fromkeys(each["engine"] for each in results)),
-        "engine_error": max(each["engine_error"] for each in results),
-        "engine_note": text.note_words(results),
-        "residual": worst["residual"],
-        "checked": f"{worst['residual']:.2g} in the worst fold, true kernel, "
-        f"{worst['residual_rows']:,} rows",
-    }
-
-
-def _convergence(account: Mapping[str, Any]) -> tuple[str, str]:
-    if account["converged"]:
-        return "yes", "W is stationary, and neither steps nor a look around found a higher J."
-    status = account.get("status", "")
-    outcome = "The best W so far was saved."
-    if status == "converged":
-        return "no", f"W did, but the rounds did not. {outcome}"
-    return "no", f"It {text.ending_words(status)}. {outcome}"
-
-
-def _bound(error: float) -> tuple[str, str]:
-    if error < text.ROUNDING:
+def _data_subject(title: str) -> Callable[[FitResult | ClusterResult | CrossvalResult], str]:
+    def subject(result: FitResult | ClusterResult | CrossvalResult) -> str:
+        part = "" if result.split in ("", "all") else f" ({result.split})"
         return (
-            f"{error:.1e} at most",
-            "The engine leaves nothing out: this is a bound on what rounding does to J.",
-        )
-    if not math.isfinite(error):
-        return "no bound", "The engine approximates, and no bound on the error of J is known."
-    return (
-        f"{error:.1e} at most",
-        "The engine approximates: the true J is within this share of the reported one.",
-    )
-
-
-def _features(account: Mapping[str, Any]) -> list[Fact]:
-    """Return whether each new feature adds to J; no fact for folds, whose features differ."""
-    if "eigenvalues" not in account:
-        return []
-    advice = text.components_words(dict(account))
-    every_one_counts = "Each counts for J, and none outside of W would count for more."
-    return [
-        Fact("Number of new features", f"{len(account['eigenvalues'])}", advice or every_one_counts)
-    ]
-
-
-def _residual(value: float) -> str:
-    explanation = (
-        "How far W is from a point where the objective is stationary, under the true kernel: "
-        "0 at one, near 1 far from any. "
-    )
-    if value <= _SMALL:
-        return f"{explanation}This one is small."
-    return explanation + (
-        "W is no stationary point." if value > text.LARGE_RESIDUAL else "This one is not small."
-    )
-
-
-def _fit_glance(metrics: Mapping[str, Any]) -> list[Fact]:
-    return [
-        Fact("Objective J", f"{metrics['objective']:.6g}"),
-        Fact("Eigengap", f"{metrics['eigengap']:.4g}"),
-        Fact("Iterations", f"{metrics['iterations']:,}"),
-        Fact("Seconds", f"{metrics['seconds']:.2f}"),
-    ]
-
-
-def _cluster_glance(metrics: Mapping[str, Any]) -> list[Fact]:
-    return [
-        *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in metrics["nmi"].items()),
-        Fact("Clusters", f"{metrics['n_clusters']:,}"),
-        Fact("Objective J", f"{metrics['objective']:.6g}"),
-        Fact("Rounds", f"{len(metrics['rounds']):,}"),
-        Fact("Seconds", f"{metrics['seconds']:.2f}"),
-    ]
-
-
-def _crossval_glance(metrics: Mapping[str, Any]) -> list[Fact]:
-    mean, sd = metrics["mean"], metrics["sd"]
-    return [
-        Fact("Accuracy", f"{mean['accuracy']:.4f} ± {sd['accuracy']:.4f}"),
-        Fact("Folds", f"{len(metrics['results'])} of {metrics['folds']}"),
-        Fact("Objective J", f"{-mean['cost']:.6g}"),
-        Fact("Seconds per fold", f"{mean['seconds']:.2f}"),
-    ]
-
-
-def _nmi(metrics: Mapping[str, Any]) -> str:
-    if not metrics["nmi"]:
-        return _objective(metrics)
-    return f"NMI {max(metrics['nmi'].values()):.3f}"
-
-
-def _objective(metrics: Mapping[str, Any]) -> str:
-    return f"J {metrics['objective']:.4g}"
-
-
-def _accuracy(metrics: Mapping[str, Any]) -> str:
-    return f"accuracy {metrics['mean']['accuracy']:.3f}"
-
-
-def _data_subject(title: str) -> Callable[[Mapping[str, Any]], str]:
-    def subject(metrics: Mapping[str, Any]) -> str:
-        split = metrics.get("split")
-        data = metrics["dataset"] if split in (None, "all") else f"{metrics['dataset']} ({split})"
-        return (
-            f"{title} {data}: {metrics['rows']:,} rows, {metrics['columns']:,} columns, "
-            f"{metrics['kernel']} kernel, q = {metrics['n_components']}"
+            f"{title} {result.dataset}{part}: {result.rows:,} rows, {result.columns:,} columns, "
+            f"{result.kernel} kernel, q = {result.n_components}"
         )
 
     return subject
 
 
-def _with_q(metrics: Mapping[str, Any]) -> str:
-    return f"{metrics['dataset']} {metrics['kernel']} q={metrics['n_components']}"
+def _with_q(result: FitResult | CrossvalResult) -> str:
+    return f"{result.dataset} {result.kernel} q={result.n_components}"
 
 
-def _with_k(metrics: Mapping[str, Any]) -> str:
-    return f"{metrics['dataset']} {metrics['kernel']} k={metrics['n_clusters']}"
+def _with_k(result: ClusterResult) -> str:
+    return f"{result.dataset} {result.kernel} k={result.n_clusters}"
 
 
-def _paper_subject(_metrics: Mapping[str, Any]) -> str:
+def _nmi(result: ClusterResult) -> str:
+    if not result.nmi:
+        return _objective(result)
+    return f"NMI {max(result.nmi.values()):.3f}"
+
+
+def _objective(result: FitResult | ClusterResult) -> str:
+    return f"J {result.fitted.objective:.4g}"
+
+
+def _accuracy(result: CrossvalResult) -> str:
+    return f"accuracy {result.mean.accuracy:.3f}"
+
+
+def _paper_subject(_result: TablesResult) -> str:
     return (
         'Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
         'Reduction" (NeurIPS 2019), measured again beside the published values'
     )
 
 
-def _paper_headline(metrics: Mapping[str, Any]) -> str:
-    return text.count_noun(len(metrics["cells"]), "cell")
+def _paper_headline(result: TablesResult) -> str:
+    return text.count_noun(len(result.cells), "cell")
 
 
-def _paper_glance(metrics: Mapping[str, Any]) -> list[Fact]:
-    cells = metrics["cells"]
-    lost = [cell for cell in cells if cell["lost"]]
-    return [
+def _paper_facts(result: TablesResult) -> tuple[Fact, ...]:
+    cells = result.cells
+    return (
         Fact("Cells", f"{len(cells):,}"),
-        Fact("Folds", f"{sum(cell['folds'] for cell in cells):,}"),
-        Fact("Lines and pictures", f"{len(metrics['others']):,}"),
-        Fact("Cells with something lost", f"{len(lost):,}"),
-    ]
+        Fact("Folds", f"{sum(cell.folds for cell in cells):,}"),
+        Fact("Lines and pictures", f"{len(result.others):,}"),
+        Fact("Cells with something lost", f"{sum(bool(cell.lost) for cell in cells):,}"),
+    )
 
 
-KINDS = {
-    "fit": Kind("dataset", _data_subject("W of all rows of"), _with_q, _objective, _fit_glance),
-    "cluster": Kind("dataset", _data_subject("Clusters of"), _with_k, _nmi, _cluster_glance),
-    "crossval": Kind(
-        "dataset", _data_subject("Cross-validation of"), _with_q, _accuracy, _crossval_glance
+def _paper_blocks(result: TablesResult, _view: View | None) -> list[Block]:
+    from flows.reports import paper_tables  # noqa: PLC0415 - it imports the drawing code
+
+    tables = [block for blocks in paper_tables.tables(result).values() for block in blocks]
+    return [*tables, *paper_tables.figure_blocks(result)]
+
+
+_KINDS: Mapping[type[RunResult], _Kind] = {
+    FitResult: _Kind(
+        _data_subject("W of all rows of"), _with_q, _objective, _fit_facts, _fit_blocks
     ),
-    "tables": Kind(
-        "cells", _paper_subject, lambda _: "paper", _paper_headline, _paper_glance, fitted=False
+    ClusterResult: _Kind(
+        _data_subject("Clusters of"), _with_k, _nmi, _cluster_facts, _cluster_blocks
+    ),
+    CrossvalResult: _Kind(
+        _data_subject("Cross-validation of"),
+        _with_q,
+        _accuracy,
+        _crossval_facts,
+        _crossval_blocks,
+    ),
+    TablesResult: _Kind(
+        _paper_subject, lambda _: "paper", _paper_headline, _paper_facts, _paper_blocks
     ),
 }

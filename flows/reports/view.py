@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage import Model, Run, load_model, open_run, read_pictures
+from flows.errors import FlowError
+from flows.results.base import RunResult
+from flows.results.paper import TablesResult
+from flows.results.runs import (
+    ClusterResult,
+    CrossvalResult,
+    FitResult,
+    FittedW,
+    top_loadings,
+)
+from storage import Model, Run, load_model, open_run, picture_path, read_pictures
+
+_RESULTS: Mapping[str, type[RunResult]] = {
+    each.command: each for each in (FitResult, ClusterResult, CrossvalResult, TablesResult)
+}
+
+
+def saved_result(run: Run) -> RunResult | None:
+    """Return the result of a saved run, without what its model holds.
+
+    None if the run is damaged, or if its record is not that of a run of `ism-dask`.
+    """
+    kind = _RESULTS.get(run.kind)
+    if kind is None:
+        return None
+    place = {"run": run.name, "path": str(run.path), "settings": run.config}
+    try:
+        return kind.from_json({**run.metrics, **place})
+    except TypeError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +55,33 @@ class View:
         """Open a run with its model."""
         run = open_run(name)
         return cls(run, load_model(run.path) if run.has_model else None)
+
+    @cached_property
+    def result(self) -> RunResult:
+        """The result of the run, as its flow has returned it; raise a FlowError if it has none."""
+        result = saved_result(self.run)
+        if result is None:
+            raise FlowError(
+                f"{self.run.name!r} has no record of how it came about: it was not made by "
+                "`ism-dask`, or by a later version of it"
+            )
+        if isinstance(result, ClusterResult):
+            files = {name: f"{name}.png" for name in self.pictures()}
+            paths = {name: str(picture_path(self.run.path, file)) for name, file in files.items()}
+            return replace(result, fitted=self._with_loadings(result.fitted), pictures=paths)
+        if isinstance(result, FitResult):
+            return replace(result, fitted=self._with_loadings(result.fitted))
+        return result
+
+    def _with_loadings(self, fitted: FittedW) -> FittedW:
+        """Return a record of W with what is not among the metrics but follows from the model."""
+        if self.model is None:
+            return fitted
+        return replace(
+            fitted,
+            eigenvalues=tuple(self.model.eigenvalues.tolist()),
+            loadings=top_loadings(self.model.components, self.features),
+        )
 
     @property
     def metrics(self) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from flows.errors import SettingsError
 from flows.interface.fit_progress import watched_rounds
 from flows.interface.progress import ProgressShare, report_progress
 from flows.interface.run_pictures import run_pictures
+from flows.results.runs import ClusterResult, Round
 from flows.runs.data import (
     FittedModel,
     ensure_stored,
@@ -23,7 +24,7 @@ from flows.runs.data import (
     timed_fit,
     with_label,
 )
-from flows.runs.fit import fit_summary
+from flows.runs.fit import fitted_w
 from flows.runs.paradigms import PARADIGMS
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save
@@ -31,11 +32,11 @@ from flows.settings.runs import ClusterSettings
 from ism_dask.estimators.clustering import ClusteringIKDR
 from storage import Dataset, open_dataset, picture_path, save_model
 
-KIND = "cluster"
+KIND = ClusterResult.command
 
 
-def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
-    """Cluster the rows of a stored data set, save the run, and return a summary in JSON."""
+def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
+    """Cluster the rows of a stored data set, and save the run."""
     data = open_dataset(settings.dataset, settings.split)
     k = count_clusters(settings, data)
     kernel = settings.kernel.replace("_", "-")
@@ -44,14 +45,14 @@ def cluster_and_save(settings: ClusterSettings) -> dict[str, Any]:
     y = PARADIGMS[settings.paradigm].target(settings, data)
     with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
         fitted, model = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
-        summary = {**_facts(settings, data, model), **fit_summary(fitted, settings, data)}
-        saved = model_to_save(model, settings, data, model.labels_, summary)
+        result = _result(run, settings, data, fitted, model)
+        saved = model_to_save(model, settings, data, model.labels_, result)
         pictures = run_pictures(data, model)
         contents = {_file_name(name): content for name, content in pictures.items()}
         path = save_model(run, replace(saved, labels=model.labels_), contents)
     report_progress(1.0, f"saved {run}")
     files = {name: str(picture_path(path, _file_name(name))) for name in pictures}
-    return {"command": KIND, "run": run, "path": str(path), **summary, "pictures": files}
+    return replace(result, path=str(path), pictures=files)
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
@@ -76,7 +77,7 @@ def label_agreement(known: Any, found: Any) -> float:
     return float(normalized_mutual_info_score(known, found, average_method="geometric"))
 
 
-def cluster_plain(settings: ClusterSettings) -> dict[str, Any]:
+def cluster_plain(settings: ClusterSettings) -> ClusterResult:
     """Run the whole command `cluster` without Prefect, ingestion included."""
     ensure_stored(settings.dataset, settings.split)
     return cluster_and_save(settings)
@@ -112,29 +113,37 @@ def _file_name(picture: str) -> str:
     return f"{picture}.png"
 
 
-def _facts(settings: ClusterSettings, data: Dataset, model: ClusteringIKDR) -> dict[str, Any]:
+def _result(
+    run: str,
+    settings: ClusterSettings,
+    data: Dataset,
+    fitted: FittedModel,
+    model: ClusteringIKDR,
+) -> ClusterResult:
     codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
-    return {
-        "dataset": settings.dataset,
-        "split": data.split,
-        "rows": len(data.X),
-        "columns": data.X.shape[1],
-        "kernel": settings.kernel,
-        "paradigm": settings.paradigm,
-        "n_clusters": int(model.n_clusters),
-        "n_components": len(model.components_),
-        "data_hash": data.data_hash,
-        "nmi": {name: label_agreement(y, model.labels_) for name, y in codes.items()},
-        "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-        "rounds": [
-            {
-                "objective": each.objective,
-                "affinity": each.affinity,
-                "change": each.change,
-                "iterations": each.iterations,
-                "seconds": each.seconds,
-            }
+    return ClusterResult(
+        run=run,
+        dataset=settings.dataset,
+        split=data.split,
+        rows=len(data.X),
+        columns=data.X.shape[1],
+        kernel=settings.kernel,
+        paradigm=settings.paradigm,
+        n_clusters=int(model.n_clusters),
+        n_components=len(model.components_),
+        data_hash=data.data_hash,
+        nmi={name: label_agreement(y, model.labels_) for name, y in codes.items()},
+        sizes=tuple(np.bincount(model.labels_, minlength=model.n_clusters).tolist()),
+        rounds=tuple(
+            Round(
+                objective=each.objective,
+                affinity=each.affinity,
+                change=each.change,
+                iterations=each.iterations,
+                seconds=each.seconds,
+            )
             for each in model.rounds_
-        ],
-        "settings": settings.to_json(),
-    }
+        ),
+        settings=settings.to_json(),
+        fitted=fitted_w(fitted, settings, data),
+    )

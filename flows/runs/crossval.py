@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,15 +16,14 @@ from sklearn.svm import SVC
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare
+from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, ensure_stored, fit, label_of, read_rows
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import figures, versions
+from flows.runs.saving import versions
 from flows.settings.runs import CrossvalSettings
 from storage import RESULTS, Dataset, save_results
 
-KIND = "crossval"
-# Fields of a `FoldResult` that are averaged over the folds.
-MEASURES = ("accuracy", "cost", "seconds", "iterations")
+KIND = CrossvalResult.command
 # Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
 _FIT, _TRAINED = 0.7, 0.95
 
@@ -44,66 +43,6 @@ class FoldPlan:
     number: int
     train: Array
     test: Array
-
-
-@dataclass(frozen=True)
-class FoldResult:
-    """The accuracy on one fold, and how its fit of W ended.
-
-    Attributes
-    ----------
-    fold : int
-        Counted from 1.
-    accuracy : float
-        Share of the held-out rows whose class the classifier predicts correctly.
-    cost : float
-        `-J(W)` on the training rows.
-    seconds : float
-        Time for the fit of W alone.
-    iterations : int
-    converged : bool
-    status : str
-        How the iterations ended.
-    residual : float
-        First-order residual of W under the true kernel, 0 at a stationary point.
-    residual_rows : int
-        Number of rows on which the residual was measured, out of all training rows.
-    engine : str
-    engine_error : float
-        Error bound: relative error of the cost that the engine may make; may be infinite.
-    engine_note : str
-        Why the fit switched to this engine from another, if it did.
-    """
-
-    fold: int
-    accuracy: float
-    cost: float
-    seconds: float
-    iterations: int
-    converged: bool
-    status: str
-    residual: float
-    residual_rows: int
-    engine: str
-    engine_error: float
-    engine_note: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Mean and population standard deviation of each measure over the folds that ran."""
-
-    mean: dict[str, float]
-    sd: dict[str, float]
-
-    @classmethod
-    def of(cls, results: Sequence[FoldResult]) -> Summary:
-        """Return mean and standard deviation of the results."""
-        values = {name: [getattr(result, name) for result in results] for name in MEASURES}
-        return cls(
-            {name: float(np.mean(column)) for name, column in values.items()},
-            {name: float(np.std(column)) for name, column in values.items()},
-        )
 
 
 def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPlan]:
@@ -144,8 +83,19 @@ def run_fold(
         fold=plan.number,
         accuracy=accuracy,
         cost=-float(model.objective_),
-        **fitted.account,
+        ending=fitted.ending,
     )
+
+
+def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
+    """Return mean and population standard deviation of the measures over folds."""
+    measures = [result.measures for result in results]
+    columns = {name: [getattr(each, name) for each in measures] for name in FoldMeasures.names()}
+    mean, sd = (
+        FoldMeasures(**{name: float(reduce(column)) for name, column in columns.items()})
+        for reduce in (np.mean, np.std)
+    )
+    return mean, sd
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,29 +124,33 @@ class Crossval:
         fold = partial(run_fold, self.labelled, self.plans[number - 1], settings, part)
 
         def work() -> dict[str, Any]:
-            return asdict(fit_on_cluster(settings, self.run, fold, fold=number))
+            return fit_on_cluster(settings, self.run, fold, fold=number).to_json()
 
-        result = FoldResult(**self.run.piece("fold", number, work))
+        result = FoldResult.from_json(self.run.piece("fold", number, work))
         part.report(1.0, f"accuracy {result.accuracy:.3f}")
         return result
 
-    def summarise(self, results: Sequence[FoldResult]) -> dict[str, Any]:
-        """Save the results of all folds as a run, and return its summary as plain JSON."""
+    def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
+        """Average the results of all folds, and save them as a run."""
         self.run.lease.check()
-        summary = {
+        mean, sd = average(results)
+        result = CrossvalResult(
+            run=self.run.run,
+            n_components=self.labelled.components(self.settings),
+            folds=self.settings.folds,
+            results=tuple(results),
+            mean=mean,
+            sd=sd,
             **self.labelled.facts(self.settings),
-            "folds": self.settings.folds,
-            "results": [asdict(result) for result in results],
-            **asdict(Summary.of(results)),
-        }
+        )
         path = save_results(
             self.run.run,
             KIND,
             config=self.settings.to_json(),
-            metrics=figures(summary),
+            metrics=result.metrics,
             versions=versions(),
         )
-        return {"command": KIND, "run": self.run.run, "path": str(path), **summary}
+        return replace(result, path=str(path))
 
 
 _CURRENT: ContextVar[Crossval | None] = ContextVar("crossval", default=None)
@@ -228,10 +182,10 @@ def current_crossval() -> Crossval:
     return crossval
 
 
-def crossval_plain(settings: CrossvalSettings) -> dict[str, Any]:
+def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
     data = ensure_stored(settings.dataset, settings.split)
     with resumable_crossval(settings, data) as crossval:
         with joined_cluster(settings.scheduler):
             results = [crossval.fold(number) for number in settings.numbers]
-        return crossval.summarise(results)
+        return crossval.save(results)

@@ -14,6 +14,8 @@ from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.interface.fit_progress import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
+from flows.results.base import IngestResult
+from flows.results.runs import FitEnding
 from flows.settings.base import IngestSettings
 from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
@@ -153,7 +155,7 @@ class LabelledDataset:
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
     def facts(self, settings: SearchSettings) -> dict[str, Any]:
-        """Return the entries of a summary that describe data and kernel."""
+        """Return the fields of a result that describe data and kernel, but for q."""
         return {
             "dataset": settings.dataset,
             "split": self.data.split,
@@ -161,7 +163,6 @@ class LabelledDataset:
             "rows": len(self.data.X),
             "columns": self.data.X.shape[1],
             "kernel": settings.kernel,
-            "n_components": self.components(settings),
             "data_hash": self.data.data_hash,
             "settings": settings.to_json(),
         }
@@ -175,20 +176,20 @@ class FittedModel:
     seconds: float
 
     @property
-    def account(self) -> dict[str, Any]:
-        """How the fit ended and how accurate W is, in plain JSON but for infinity."""
+    def ending(self) -> FitEnding:
+        """How the fit ended and how accurate W is."""
         model = self.model
-        return {
-            "seconds": self.seconds,
-            "iterations": int(model.n_iter_),
-            "converged": bool(model.converged_),
-            "status": model.status_.value,
-            "residual": float(model.residual_),
-            "residual_rows": int(model.residual_rows_),
-            "engine": model.engine_,
-            "engine_error": float(model.engine_error_),
-            "engine_note": model.engine_note_,
-        }
+        return FitEnding(
+            seconds=self.seconds,
+            iterations=int(model.n_iter_),
+            converged=bool(model.converged_),
+            status=model.status_.value,
+            residual=float(model.residual_),
+            residual_rows=int(model.residual_rows_),
+            engine=model.engine_,
+            engine_error=float(model.engine_error_),
+            engine_note=model.engine_note_,
+        )
 
 
 def ensure_stored(
@@ -316,19 +317,18 @@ def _row_numbers(bits: bytes) -> Array:
     return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
 
 
-def store(settings: IngestSettings) -> dict[str, Any]:
-    """Store a data set unless it is stored already, verify it, and return a summary in JSON."""
+def store(settings: IngestSettings) -> IngestResult:
+    """Store a data set unless it is stored already, and verify it."""
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
     # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
     data.X.verify()
     rows, columns = data.X.shape
-    return {
-        "command": "ingest",
-        "dataset": data.name,
-        "split": data.split,
-        "rows": rows,
-        "columns": columns,
-        "labels": {label: len(names) for label, names in data.class_names.items()},
-        "data_hash": data.data_hash,
-        "path": str(data.path),
-    }
+    return IngestResult(
+        dataset=data.name,
+        split=data.split,
+        rows=rows,
+        columns=columns,
+        labels={label: len(names) for label, names in data.class_names.items()},
+        data_hash=data.data_hash,
+        path=str(data.path),
+    )

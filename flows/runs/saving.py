@@ -6,11 +6,12 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 from tempfile import TemporaryFile
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
+from flows.results.base import RunResult
 from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
@@ -31,9 +32,6 @@ _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots; they are computed
 # from so many rows of the data set at a time.
 _SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
-# Keys of a summary that are not saved as metrics: the settings have a record of their own, and the
-# loadings follow from the saved W.
-_NOT_METRICS = ("settings", "loadings")
 
 
 class Replacing(Protocol):
@@ -72,7 +70,7 @@ def saved_model(run: str) -> Model:
 
 
 def model_to_save(
-    model: IKDR, settings: SavedRunSettings, data: Dataset, values: Array, summary: dict[str, Any]
+    model: IKDR, settings: SavedRunSettings, data: Dataset, values: Array, result: RunResult
 ) -> Model:
     """Return the record of a fitted model that storage saves.
 
@@ -88,14 +86,9 @@ def model_to_save(
         sample=_draw_sample(model, data, values, settings.seed),
         history=[asdict(record) for record in model.history_],
         config=settings.to_json(),
-        metrics=figures(summary),
+        metrics=result.metrics,
         versions=versions(),
     )
-
-
-def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a summary that are saved as the metrics of the run."""
-    return {key: value for key, value in summary.items() if key not in _NOT_METRICS}
 
 
 def versions() -> dict[str, str]:

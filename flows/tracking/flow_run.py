@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ from prefect.utilities.urls import url_for
 from flows.errors import FlowError, Interrupted
 from flows.interface.interrupts import resend_lost_interrupts, skip_exit_handlers, was_interrupted
 from flows.interface.progress import progress_link, progress_note, watch_progress
+from flows.results.base import FlowResult, RunResult
 from flows.services.prefect import without_password
 from flows.services.status import report_url
 from flows.settings.base import FlowSettings
@@ -43,7 +44,7 @@ class RunOutcome:
     receipt : RunReceipt or None
         The receipt with what the server does not know yet.
     summary : dict or None
-        The summary that the flow returns.
+        The result that the flow returns, as plain JSON.
     error : Exception or None
         The error that the flow raises.
     """
@@ -54,11 +55,11 @@ class RunOutcome:
 
     @property
     def known(self) -> bool:
-        """Return whether the run has ended with a summary or an error of its own."""
+        """Return whether the run has ended with a result or an error of its own."""
         return self.summary is not None or self.error is not None
 
     def result(self) -> dict[str, Any]:
-        """Return the summary of the flow, or raise its error."""
+        """Return the result of the flow as plain JSON, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.summary or {}
@@ -88,11 +89,11 @@ class TrackedRun:
     ) -> None:
         self._key, self._receipt, self._follower, self._outcome = key, receipt, follower, outcome
 
-    def links(self, summary: dict[str, Any]) -> dict[str, str]:
+    def links(self, result: RunResult) -> dict[str, str]:
         """Return links to the report, the folder and the dashboard of a saved run, by title."""
         links = {
-            "Report": _report_link(summary["run"]),
-            "Folder of the run": Path(summary["path"]).parent.as_uri(),
+            "Report": _report_link(result.run),
+            "Folder of the run": Path(result.path).parent.as_uri(),
             "Dask dashboard": self._follower.dashboard,
         }
         return {name: url for name, url in links.items() if url}
@@ -105,9 +106,9 @@ class TrackedRun:
         """Return a table artifact for `finished`."""
         return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
 
-    def finished(self, summary: dict[str, Any], *pages: ArtifactPage) -> dict[str, Any]:
-        """Send the artifacts to the server; return the summary with the id and page of the run."""
-        self._outcome.summary = {**summary, "flow_run": current_flow_run()}
+    def finished(self, result: FlowResult, *pages: ArtifactPage) -> dict[str, Any]:
+        """Send the artifacts to the server; return the result with the id and page of the run."""
+        self._outcome.summary = replace(result, flow_run=current_flow_run()).to_json()
         self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
         self._outcome.receipt = _send_pages(self._outcome.receipt)
         return self._outcome.summary
@@ -166,7 +167,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
 
 
 def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[str, Any]:
-    """Run a flow in this process; return its summary even if the server goes away meanwhile."""
+    """Run a flow in this process; return its result even if the server goes away meanwhile."""
     outcome = RunOutcome()
     token = _CURRENT_OUTCOME.set(outcome)
     try:

@@ -73,7 +73,7 @@ def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
 def test_crossval_for_people(here: Command) -> None:
     ended = here("crossval", "wine", "--plain", "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
-    assert "wine gaussian: 178 rows, 13 columns, q = 2" in ended.out
+    assert "Cross-validation of wine: 178 rows, 13 columns, gaussian kernel, q = 2" in ended.out
     first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
     assert [name for name in first if name in {"1", "2", "3", "4", "mean", "sd"}] == [
         "1",
@@ -132,19 +132,28 @@ def _read(path: Path) -> np.ndarray:
 
 def test_fit_for_people(here: Command) -> None:
     ended = here("fit", "wine", "-q", 2, "--plain")
-    assert "wine-gaussian-q2: objective" in ended.out
+    assert "wine-gaussian-q2: W of all rows of wine: 178 rows" in ended.out
     assert "flavanoids" in ended.out
-    assert ", engine exact, " in ended.out
-    assert re.search(r"^residual \d\S+, true kernel, all 178 rows$", ended.out, re.MULTILINE)
+    assert _figure(ended, "Objective J") == "4297.67"
+    assert _figure(ended, "Engine") == "exact"
+    assert re.fullmatch(r"\d\S+, true kernel, all 178 rows", _figure(ended, "Residual"))
     assert "declined" not in ended.out
     assert "--force" in here("fit", "wine", "-q", 2, "--plain").failed(1)
     assert here("fit", "wine", "-q", 2, "--plain", "--force").status == 0
 
 
+def _figure(ended: Ended, name: str) -> str:
+    """Return the value of a figure in the table at the end of a command."""
+    (value,) = re.findall(rf"^ {name}  +(\S.*?) *$", ended.out, re.MULTILINE)
+    return value
+
+
 def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
     store_own(600)
     words = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
-    assert re.search(r", engine landmarks, J within \d\S+, ", here(*words).out)
+    ended = here(*words)
+    assert _figure(ended, "Engine") == "landmarks"
+    assert re.fullmatch(r"\d\S+ at most", _figure(ended, "Error of J"))
 
 
 def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
@@ -153,7 +162,8 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     words += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
     words += ["--tol", settings.tol]
     assert here("fit", "own", "--plain", "--json", *words).answer["engine_error"] is None
-    assert "no bound on the error of J" in here("fit", "own", "--plain", "--force", *words).out
+    ended = here("fit", "own", "--plain", "--force", *words)
+    assert _figure(ended, "Error of J") == "no bound"
 
 
 def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
@@ -161,7 +171,7 @@ def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     words = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
     output = r"\d+ landmarks leave \S+ of the trace of Gaussian"
     fitted = here("fit", *words)
-    assert ", engine exact, " in fitted.out
+    assert _figure(fitted, "Engine") == "exact"
     assert len(re.findall(f"^landmarks declined: {output}", fitted.out, re.MULTILINE)) == 1
     answer = here("fit", *words, "--force", "--json").answer
     assert re.match(f"landmarks declined: {output}", answer["engine_note"])
@@ -224,8 +234,8 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
         assert ended("--tol", 1e-12, "--paradigm", "alternative") == "swings"
 
 
-def test_a_single_iteration_is_no_iterations(here: Command) -> None:
-    assert ", 1 iteration, " in here("fit", "wine", "--plain", "--max-iter", 1).out
+def test_a_single_iteration_is_counted(here: Command) -> None:
+    assert _figure(here("fit", "wine", "--plain", "--max-iter", 1), "Iterations") == "1"
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])

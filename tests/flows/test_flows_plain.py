@@ -21,11 +21,12 @@ import storage.dataset
 from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.results.runs import top_loadings
 from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
 from flows.runs.data import RowSubset, ensure_stored, open_labelled
-from flows.runs.fit import fit_plain, top_loadings
+from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.text import engine_words, note_words, residual_words
+from flows.text import fold_notes, residual_words
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
@@ -37,18 +38,17 @@ PLAIN = replace(WINE, sigma="median")
 
 
 def test_crossval_is_what_scikit_learn_computes() -> None:
-    summary = crossval_plain(WINE)
+    result = crossval_plain(WINE)
     data = ensure_stored("wine", None)
     pipeline = make_pipeline(SupervisedIKDR(random_state=0), SVC())
     folds = StratifiedKFold(10, shuffle=True, random_state=0)
     expected = cross_val_score(pipeline, data.X.read(0, 178), data.y, cv=folds)
-    found = [result["accuracy"] for result in summary["results"]]
-    np.testing.assert_array_equal(found, expected)
-    assert summary["mean"]["accuracy"] == pytest.approx(expected.mean())
-    assert summary["sd"]["accuracy"] == pytest.approx(expected.std())
-    assert summary["mean"]["accuracy"] >= 0.95
-    assert summary["n_components"] == 2
-    assert all(result["converged"] for result in summary["results"])
+    np.testing.assert_array_equal([fold.accuracy for fold in result.results], expected)
+    assert result.mean.accuracy == pytest.approx(expected.mean())
+    assert result.sd.accuracy == pytest.approx(expected.std())
+    assert result.mean.accuracy >= 0.95
+    assert result.n_components == 2
+    assert all(fold.ending.converged for fold in result.results)
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
@@ -91,13 +91,13 @@ def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
 
 def test_only_the_first_folds() -> None:
     whole, part = crossval_plain(PLAIN), crossval_plain(replace(PLAIN, first=2))
-    costs = [[result["cost"] for result in summary["results"]] for summary in (whole, part)]
+    costs = [[fold.cost for fold in result.results] for result in (whole, part)]
     assert costs[1] == costs[0][:2]
 
 
 def test_a_fit_that_does_not_settle_says_so() -> None:
-    summary = crossval_plain(replace(WINE, first=1, tol=1e-15, max_iter=2))
-    assert summary["results"][0]["converged"] is False
+    result = crossval_plain(replace(WINE, first=1, tol=1e-15, max_iter=2))
+    assert result.results[0].ending.converged is False
 
 
 def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,12 +105,12 @@ def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyP
     expected = crossval_plain(settings)
     monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
     found = crossval_plain(settings)
-    for one, two in zip(found["results"], expected["results"], strict=True):
-        assert one["accuracy"] == two["accuracy"]
-        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-    objective = fit_plain(FitSettings(dataset="wine", sigma="median"))["objective"]
+    for one, two in zip(found.results, expected.results, strict=True):
+        assert one.accuracy == two.accuracy
+        assert one.cost == pytest.approx(two.cost, rel=1e-9)
+    objective = fit_plain(FitSettings(dataset="wine", sigma="median")).fitted.objective
     monkeypatch.undo()
-    assert objective > -expected["results"][0]["cost"]
+    assert objective > -expected.results[0].cost
 
 
 def test_picked_rows_are_rows() -> None:
@@ -127,12 +127,12 @@ def test_picked_rows_are_rows() -> None:
 def test_a_stored_data_set_of_ones_own() -> None:
     store_own(40, y=np.arange(40) % 4, size=np.linspace(0, 1, 40))
     settings = CrossvalSettings(dataset="own", folds=5)
-    assert crossval_plain(settings)["n_components"] == 3  # 4 classes, but only 4 columns
+    assert crossval_plain(settings).n_components == 3  # 4 classes, but only 4 columns
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
         crossval_plain(replace(settings, label="size"))
-    fitted = fit_plain(FitSettings(dataset="own", label="size"))
-    assert (fitted["run"], fitted["n_components"]) == ("own-gaussian", 1)
-    assert fitted["loadings"][0][0]["feature"].startswith("feature_")
+    result = fit_plain(FitSettings(dataset="own", label="size"))
+    assert (result.run, result.n_components) == ("own-gaussian", 1)
+    assert result.fitted.loadings[0][0].feature.startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
         crossval_plain(replace(settings, n_components=4))
     with pytest.raises(SettingsError, match="`label` is 'colour'; own has size, y"):
@@ -155,13 +155,13 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
 
 def test_fit_keeps_the_model_that_it_tells_of() -> None:
     settings = FitSettings(dataset="wine", n_components=2)
-    summary = fit_plain(settings)
-    assert summary["run"] == "wine-gaussian-q2"
-    model = load_model(summary["run"])
+    result = fit_plain(settings)
+    assert result.run == "wine-gaussian-q2"
+    model = load_model(result.run)
     data = ensure_stored("wine", None)
     expected = SupervisedIKDR(2, random_state=0).fit(data.X.read(0, 178), data.y)
     np.testing.assert_allclose(model.components, expected.components_, atol=1e-12)
-    assert model.metrics["objective"] == summary["objective"]
+    assert model.metrics["objective"] == result.fitted.objective
     assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": expected.kernel_.sigma}
     assert model.config == settings.to_json()
     assert model.class_names == data.class_names["cultivar"]
@@ -185,8 +185,8 @@ def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
 
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
-    summary = fit_plain(FitSettings(dataset="wine", n_components=3))
-    words = text.components_words(summary)
+    fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
+    words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
     assert words.startswith("The first 2 of 3 new features tell y as well")
     assert words.endswith("--components 2 would do")
 
@@ -198,75 +198,57 @@ def test_top_loadings_are_the_largest_weights() -> None:
 
 
 def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
-    summary = fit_plain(FitSettings(dataset="wine", kernel="relative_gaussian", neighbor=5))
-    assert summary["fitted_kernel"] == {"name": "relative_gaussian", "neighbor": 5}
+    result = fit_plain(FitSettings(dataset="wine", kernel="relative_gaussian", neighbor=5))
+    assert result.fitted.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
 
 
 def test_face_by_either_label(reference_data: object) -> None:
     settings = FitSettings(dataset="face", kernel="linear", label="pose")
-    assert fit_plain(settings)["n_components"] == 3
+    assert fit_plain(settings).n_components == 3
 
 
 def test_tolerances_reach_the_fit() -> None:
     given = {"dataset": "wine", "sigma": "median", "tol": 0.01}
     loose = fit_plain(FitSettings(run="loose", **given))
     tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
-    assert tight["iterations"] > loose["iterations"]
+    assert tight.fitted.ending.iterations > loose.fitted.ending.iterations
     store_own(600)
     rough, fine = (
         fit_plain(
             FitSettings(
                 **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
             )
-        )
+        ).fitted.ending
         for tol in (0.1, 1e-8)
     )
-    assert 0 < fine["engine_error"] < rough["engine_error"]
+    assert 0 < fine.engine_error < rough.engine_error
 
 
 def test_every_summary_says_how_far_w_can_be_trusted() -> None:
-    fitted, crossed = fit_plain(FitSettings(dataset="wine")), crossval_plain(replace(WINE, first=1))
-    for account, rows in ((fitted, 178), (crossed["results"][0], 160)):
-        assert 0 < account["residual"] < 0.1
-        assert account["residual_rows"] == rows
-        assert (account["engine"], account["engine_note"]) == ("exact", "")
-        assert 0 < account["engine_error"] < 1e-9
-    assert load_model(fitted["run"]).metrics["residual_rows"] == 178
+    result, crossed = fit_plain(FitSettings(dataset="wine")), crossval_plain(replace(WINE, first=1))
+    for ending, rows in ((result.fitted.ending, 178), (crossed.results[0].ending, 160)):
+        assert 0 < ending.residual < 0.1
+        assert ending.residual_rows == rows
+        assert (ending.engine, ending.engine_note) == ("exact", "")
+        assert 0 < ending.engine_error < 1e-9
+    assert load_model(result.run).metrics["residual_rows"] == 178
 
 
 def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
-    summary = fit_plain(unbounded())
-    assert summary["engine_error"] == math.inf
+    assert fit_plain(unbounded()).fitted.ending.engine_error == math.inf
     assert load_model("unbounded").metrics["engine_error"] == math.inf
 
 
 def test_words_for_how_a_residual_was_checked() -> None:
-    account = {"residual": 0.00221, "residual_rows": 2000}
-    assert residual_words(account, 2000) == "0.0022, true kernel, all 2,000 rows"
-    assert residual_words(account, 10**6) == (
+    assert residual_words(0.00221, 2000, 2000) == "0.0022, true kernel, all 2,000 rows"
+    assert residual_words(0.00221, 2000, 10**6) == (
         "0.0022, true kernel, a sample of 2,000 rows against all 1,000,000"
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (0.0, "landmarks"),
-        (7.1e-4, "landmarks, J within 7.1e-4"),
-        (2.345e-11, "landmarks, J within 2.3e-11"),
-        (0.123, "landmarks, J within 0.12"),
-        (math.inf, "landmarks, no bound on the error of J"),
-    ],
-)
-def test_words_for_an_engine(error: float, words: str) -> None:
-    assert engine_words({"engine": "landmarks", "engine_error": error}) == words
-
-
 def test_one_line_for_the_notes_of_all_folds() -> None:
     def noted(*texts: str) -> str:
-        return note_words(
-            [{"fold": k, "engine_note": text} for k, text in enumerate(texts, start=1)]
-        )
+        return fold_notes(dict(enumerate(texts, start=1)))
 
     assert noted("", "") == ""
     assert noted("why", "", "why") == "fold 1, 3: why"

@@ -14,6 +14,7 @@ from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
+from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.runs.resumable import ClusterAwayError
@@ -29,12 +30,12 @@ WINE = CrossvalSettings(dataset="wine", first=3)
 def test_crossval_shows_what_it_computes() -> None:
     from flows.crossval import run_crossval
 
-    summary = run_crossval(WINE)
-    json.dumps(summary, allow_nan=False)
+    result = run_crossval(WINE)
+    json.dumps(result.to_json(), allow_nan=False)
     plain = crossval_plain(WINE)
-    for one, two in zip(summary["results"], plain["results"], strict=True):
-        assert {**one, "seconds": 0} == {**two, "seconds": 0}
-    run = _run(summary)
+    for one, two in zip(result.results, plain.results, strict=True):
+        assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
+    run = _run(result)
     assert run.state.is_completed()
     assert run.name == "wine gaussian q=2"
     assert set(run.tags) == {"wine", "gaussian"}
@@ -49,7 +50,7 @@ def test_crossval_shows_what_it_computes() -> None:
     artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
-    assert rows[3]["accuracy"] == summary["mean"]["accuracy"]
+    assert rows[3]["accuracy"] == result.mean.accuracy
     assert f"| 3 | {rows[2]['accuracy']:.4f} |" in artifacts["crossval-wine-gaussian"].data
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
@@ -60,9 +61,9 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     from flows.tables import run_tables
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
-    summary = run_tables(settings)
-    json.dumps(summary, allow_nan=False)
-    run = _run(summary)
+    result = run_tables(settings)
+    json.dumps(result.to_json(), allow_nan=False)
+    run = _run(result)
     assert run.state.is_completed()
     assert run.name == "tables table-4 wine ism,stiefel"
     assert set(run.tags) == {"paper"}
@@ -74,19 +75,19 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     assert "0.950 ± 0.050" in artifacts["tables-paper"].data
     assert artifacts["tables-paper-progress"].data == 100
     # Nothing is measured again, with Prefect or without: not even the seconds differ.
-    assert tables_plain(settings)["cells"] == summary["cells"]
+    assert tables_plain(settings).cells == result.cells
 
 
 def test_ingest_shows_what_is_stored() -> None:
     from flows.ingest import run_ingest
 
-    summary = run_ingest(IngestSettings(dataset="wine"))
-    assert summary["rows"] == 178
-    run = _run(summary)
+    result = run_ingest(IngestSettings(dataset="wine"))
+    assert result.rows == 178
+    run = _run(result)
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
     assert _task_names(run.id) == {"store wine"}
     artifacts = artifacts_of(run.id)
-    assert summary["data_hash"] in artifacts["ingest-wine"].data
+    assert result.data_hash in artifacts["ingest-wine"].data
     assert artifacts["ingest-wine-progress"].data == 100
 
 
@@ -94,16 +95,16 @@ def test_fit_shows_what_it_keeps() -> None:
     from flows.fit import run_fit
 
     settings = FitSettings(dataset="breast_cancer", kernel="linear", n_components=2, run="two")
-    summary = run_fit(settings)
+    result = run_fit(settings)
     plain = fit_plain(replace(settings, run="plain"))
-    assert summary["objective"] == plain["objective"]
-    assert summary["loadings"] == plain["loadings"]
-    run = _run(summary)
+    assert result.fitted.objective == plain.fitted.objective
+    assert result.fitted.loadings == plain.fitted.loadings
+    run = _run(result)
     assert (run.name, run.state.is_completed()) == ("breast_cancer linear q=2", True)
     artifacts = artifacts_of(run.id)
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
-    assert summary["loadings"][1][0]["feature"] in page
+    assert result.fitted.loadings[1][0].feature in page
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         run_fit(settings)
@@ -121,11 +122,11 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     store_own(3000)
     diary = Diary()
     with watch_progress(diary):
-        summary = run_fit(
+        result = run_fit(
             FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=9)
         )
     assert any("rows " in text for text in diary.texts)
-    assert artifacts_of(_run(summary).id)["fit-own-gaussian-progress"].data == 100
+    assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
 
 
 def test_what_an_engine_has_to_say_is_on_the_page() -> None:
@@ -137,9 +138,9 @@ def test_what_an_engine_has_to_say_is_on_the_page() -> None:
     assert "| Error of J | no bound |" in page
     assert ", true kernel, all 400 rows |" in page
     store_own(4000)
-    summary = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
-    page = artifacts_of(_run(summary).id)["fit-own-gaussian"].data
-    assert summary["engine_note"] in unescape(page).replace("\\", "")
+    result = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
+    page = artifacts_of(_run(result).id)["fit-own-gaussian"].data
+    assert result.fitted.ending.engine_note in unescape(page).replace("\\", "")
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
@@ -175,11 +176,11 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     assert artifacts_of(run.id)["key-progress"].description == "text"
 
 
-def _run(summary: dict[str, Any]) -> Any:
+def _run(result: FlowResult) -> Any:
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        return client.read_flow_run(summary["flow_run"]["id"])
+        return client.read_flow_run(result.flow_run["id"])
 
 
 def _task_names(run: Any) -> set[str]:

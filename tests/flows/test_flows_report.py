@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from io import BytesIO
@@ -25,9 +26,10 @@ from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import figures
 from flows.reports.html import render_run
-from flows.reports.markdown import cluster_page, crossval_page, fit_page, table_files
+from flows.reports.markdown import run_page, table_files
 from flows.reports.pictures import draw_axes
 from flows.reports.view import View
+from flows.results.paper import SeriesResult
 from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
@@ -49,11 +51,11 @@ from storage import (
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
 
 
-Summaries = dict[str, dict[str, Any]]
+Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summaries]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
     """Return a home with a run of each kind, which bears the name of its kind."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summaries]:
 
 
 @pytest.fixture
-def summaries(made: tuple[Path, Summaries], monkeypatch: pytest.MonkeyPatch) -> Summaries:
+def results(made: tuple[Path, Results], monkeypatch: pytest.MonkeyPatch) -> Results:
     """Return what was found by the run of each kind, in the home of which the test is."""
     monkeypatch.setenv("ISM_DASK_HOME", str(made[0]))
     return made[1]
@@ -112,7 +114,7 @@ class Strict(HTMLParser):
         return [attributes for name, attributes in self.seen if name == tag]
 
 
-@pytest.mark.usefixtures("summaries")
+@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
     page = render_run(kind)
@@ -129,23 +131,24 @@ def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
     assert "https:" not in page
 
 
-def test_a_page_says_what_was_measured(summaries: Summaries) -> None:
-    summary, clustered, crossed = (summaries[kind] for kind in ("fit", "cluster", "crossval"))
+def test_a_page_says_what_was_measured(results: Results) -> None:
+    result, clustered, crossed = (results[kind] for kind in ("fit", "cluster", "crossval"))
+    fitted = result.fitted
     page = render_run("fit")
-    assert f"{summary['objective']:.6g}" in page
-    assert f"eigengap {summary['eigengap']:.3g}" in page
+    assert f"{fitted.objective:.6g}" in page
+    assert f"eigengap {fitted.eigengap:.3g}" in page
     assert page.count("<h3>feature_") == 2
-    assert summary["loadings"][0][0]["feature"] in page
+    assert fitted.loadings[0][0].feature in page
     page = render_run("crossval")
     assert "10 of 10" in page
-    assert all(f"<td>{each['accuracy']:.4f}</td>" in page for each in crossed["results"])
-    assert f"<td>{crossed['sd']['accuracy']:.4f}</td>" in page
+    assert all(f"<td>{each.accuracy:.4f}</td>" in page for each in crossed.results)
+    assert f"<td>{crossed.sd.accuracy:.4f}</td>" in page
     page = render_run("cluster")
-    assert f"{clustered['nmi']['digit']:.3f}" in page
-    assert all(f"<td>{size:,}</td>" in page for size in clustered["sizes"])
+    assert f"{clustered.nmi['digit']:.3f}" in page
+    assert all(f"<td>{size:,}</td>" in page for size in clustered.sizes)
 
 
-@pytest.mark.usefixtures("summaries")
+@pytest.mark.usefixtures("results")
 def test_nothing_but_the_folder_of_the_run_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,10 +162,10 @@ def test_nothing_but_the_folder_of_the_run_is_needed(
 @pytest.mark.parametrize("q", [1, 2])
 def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     store_hostile()
-    summary = fit_plain(FitSettings(dataset="hostile", label=label, n_components=q, run="bad"))
+    fit_plain(FitSettings(dataset="hostile", label=label, n_components=q, run="bad"))
     found = Strict(render_run("bad"))
     assert found.all("script") == found.all("img") == []
-    page = fit_page(summary)
+    page = run_page("bad")
     assert "<script" not in page
     assert "<img" not in page
     assert r"a\|b \`c\` \*\*d\*\*" in page
@@ -212,7 +215,7 @@ def _is_neutral(line: Any) -> bool:
     return same_color(line.get_color(), line.axes.spines["left"].get_edgecolor())
 
 
-@pytest.mark.usefixtures("summaries")
+@pytest.mark.usefixtures("results")
 def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     mpl.use("Agg")
     data = open_dataset("wine")
@@ -236,7 +239,7 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_images_of_components_have_the_colours_of_plot(
-    summaries: Summaries, monkeypatch: pytest.MonkeyPatch
+    results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mpl.use("Agg")
     view = View.of("cluster")
@@ -246,7 +249,7 @@ def test_images_of_components_have_the_colours_of_plot(
     fitted.n_features_in_ = 64
     panels = plot.components(fitted, image_shape=(8, 8))
     images = [Image.open(BytesIO(each.picture.content)) for each in figures.components(view)]
-    sheet = Image.open(summaries["cluster"]["pictures"]["components"])
+    sheet = Image.open(results["cluster"].pictures["components"])
     for number, (ax, image) in enumerate(zip(panels, images, strict=True)):
         (drawn,) = ax.images
         known = drawn.to_rgba(drawn.get_array(), bytes=True)[..., :3]
@@ -257,7 +260,7 @@ def test_images_of_components_have_the_colours_of_plot(
     plt.close("all")
 
 
-@pytest.mark.usefixtures("summaries")
+@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_drawings_are_named_texts_that_are_the_same_each_time(kind: str) -> None:
     page = render_run(kind)
@@ -278,10 +281,9 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(kind: str) -> None
     }[kind] <= texts
 
 
-def test_pages_in_markdown_end_with_links_and_stay_small(summaries: Summaries) -> None:
-    pages = {"fit": fit_page, "cluster": cluster_page, "crossval": crossval_page}
-    for kind, page in pages.items():
-        text = page(summaries[kind], {"Report": "http://127.0.0.1:9/x"})
+def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
+    for kind in results:
+        text = run_page(kind, {"Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         assert text.endswith("\n- [Report](http://127.0.0.1:9/x)")
         assert "](data:image/svg+xml;base64," in text
@@ -305,7 +307,7 @@ def _look(page: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.usefixtures("summaries")
+@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
     path = Path(here("report", kind, "--json").answer["path"])
@@ -327,16 +329,16 @@ def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str)
 
 def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
     asked = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
-    cells = tables_plain(asked)["cells"]
+    result = tables_plain(asked)
     name = "<i>line</i>"
     features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
     growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]
     others = [
-        {"part": "features", "subject": {"line": name}, "results": features},
-        {"part": "figure-1b", "subject": {"line": name, "kernel": "k"}, "results": growth},
+        SeriesResult(part="features", subject={"line": name}, results=features),
+        SeriesResult(part="figure-1b", subject={"line": name, "kernel": "k"}, results=growth),
     ]
-    metrics = {"cells": cells, "others": others, "problems": []}
-    save_results("paper", "tables", config=asked.to_json(), metrics=metrics, versions={})
+    result = replace(result, others=tuple(others))
+    save_results("paper", "tables", config=asked.to_json(), metrics=result.metrics, versions={})
     path = Path(here("report", "paper", "--json").answer["path"])
     for width in (1200, 400):
         screen = {"viewport": {"width": width, "height": 800}, "color_scheme": "light"}
@@ -349,7 +351,7 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     page = path.read_text()
     assert "with three of them: &lt;i&gt;line&lt;/i&gt; 0.30" in page
     assert "<i>" not in page
-    files = table_files(metrics)
+    files = table_files(result)
     assert set(files) == {"table-5.md", "features.svg", "figure-1b.svg"}
     assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 

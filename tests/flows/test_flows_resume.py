@@ -63,7 +63,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     assert resumed.status == 0
     assert "this run was started before: process" in resumed.out
     assert f"resuming at {newest.progress}" in resumed.out
-    assert "cut: objective" in resumed.out
+    assert "cut: W of all rows of " in resumed.out
     whole, cut = load_model("whole"), load_model("cut")
     assert np.array_equal(cut.components, whole.components)
     assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lease", ".lock", "model"]
@@ -208,7 +208,7 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
         fit_and_save(settings)
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
-    assert fit_and_save(settings)["run"] == "mine"
+    assert fit_and_save(settings).run == "mine"
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:

@@ -117,8 +117,8 @@ def test_a_run_is_shown(here: Command, kind: str) -> None:
 
 
 def test_what_is_kept_of_a_fit() -> None:
-    summary = fit_plain(FitSettings(dataset="wine", n_components=2, seed=5))
-    model, data = load_model(summary["run"]), ensure_stored("wine", None)
+    result = fit_plain(FitSettings(dataset="wine", n_components=2, seed=5))
+    model, data = load_model(result.run), ensure_stored("wine", None)
     X = data.X.read(0, 178)
     expected = SupervisedIKDR(2, random_state=5).fit(X, data.y)
     assert [each["objective"] for each in model.history] == pytest.approx(
@@ -135,7 +135,7 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
     store_own(2500)
     linear = FitSettings(dataset="own", kernel="linear", n_components=3)
     one, two, other = (
-        load_model(fit_plain(replace(linear, run=name, seed=seed))["run"])
+        load_model(fit_plain(replace(linear, run=name, seed=seed)).run)
         for name, seed in (("one", 0), ("two", 0), ("other", 1))
     )
     assert one.sample is not None
@@ -152,12 +152,12 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
 
 
 def test_images_are_known_to_be_images() -> None:
-    assert load_model(fit_plain(FitSettings(dataset="digits"))["run"]).image_shape == (8, 8)
-    assert load_model(fit_plain(FitSettings(dataset="wine"))["run"]).image_shape is None
+    assert load_model(fit_plain(FitSettings(dataset="digits")).run).image_shape == (8, 8)
+    assert load_model(fit_plain(FitSettings(dataset="wine")).run).image_shape is None
 
 
 def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
-    name = crossval_plain(WINE)["run"]
+    name = crossval_plain(WINE).run
     assert name == "wine-gaussian-q2-crossval"
     first = open_run(name).created
     crossval_plain(WINE)

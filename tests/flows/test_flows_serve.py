@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from commandline import Command
 
-from flows.reports.markdown import fit_page
+from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
@@ -148,7 +148,7 @@ def test_names_do_nothing_to_a_terminal(here: Command) -> None:
     for each in shown:
         text = (each.out + each.err).replace("\n", "")
         assert text.isprintable(), each
-    page = fit_page({"run": "odd"})
+    page = run_page("odd")
     assert "<script" not in page
     assert "](javascript" not in page.replace("\\](", "")
     assert not [each for each in ESCAPES if each in page]

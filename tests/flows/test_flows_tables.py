@@ -25,6 +25,7 @@ from flows.paper.verdicts import cells_of, published
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
 from flows.reports.paper_tables import tables
+from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
 from flows.settings.runs import FitSettings
@@ -103,18 +104,18 @@ def test_published_figures_are_as_printed() -> None:
 
 def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tables_plain(WINE)
-    assert [cell["folds"] for cell in first["cells"]] == [3] * 6 + [1] * 4
+    assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
     for kind in (cells.SupervisedCell, cells.UnsupervisedCell):
         monkeypatch.setattr(kind, "measure", refuse)
-    assert tables_plain(WINE)["cells"] == first["cells"]
+    assert tables_plain(WINE).cells == first.cells
     # What is not asked for now, but was before, stays in the tables.
     part = tables_plain(replace(WINE, methods="ism"))
-    assert part["cells"] == first["cells"]
-    assert open_run("tables").metrics["cells"] == first["cells"]
+    assert part.cells == first.cells
+    assert open_run("tables").metrics["cells"] == first.to_json()["cells"]
     with pytest.raises(AssertionError, match="measured again"):
         tables_plain(replace(WINE, seed=1))
     with pytest.raises(AssertionError, match="measured again"):
@@ -163,8 +164,8 @@ def test_an_altered_result_is_measured_again_and_told() -> None:
     diary = Diary()
     with watch_progress(diary):
         again = tables_plain(settings)
-    scores = [cell["score"] for cell in again["cells"]]
-    assert scores == [cell["score"] for cell in first["cells"]]
+    scores = [cell.score for cell in again.cells]
+    assert scores == [cell.score for cell in first.cells]
     assert len(diary.notes) == 1
     assert "has been altered" in diary.notes[0]
     assert diary.shares == sorted(diary.shares)
@@ -198,8 +199,8 @@ def test_over_the_cap_is_over() -> None:
     slow = _Slow(status="over the cap")
     found = series.measure_series(slow, WINE, ProgressShare())
     assert slow.calls == [1]
-    assert cells_of([found])[0]["status"] == "over the cap"
-    assert (cells_of([found])[0]["folds"], cells_of([found])[0]["of"]) == (1, 3)
+    assert cells_of([found])[0].status == "over the cap"
+    assert (cells_of([found])[0].folds, cells_of([found])[0].of) == (1, 3)
 
 
 def test_the_budget_of_a_cell_is_kept() -> None:
@@ -216,12 +217,12 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
     assert found.problem == "ValueError: no such thing"
     assert len(found.results) == 1
     cell = cells_of([found])[0]
-    assert cell["problem"] == "ValueError: no such thing"
+    assert cell.problem == "ValueError: no such thing"
     monkeypatch.setattr(cells.UnsupervisedCell, "measure", lambda *_: 1 / 0)
-    summary = tables_plain(replace(WINE, methods="ism"))
-    assert [bool(cell["folds"]) for cell in summary["cells"]] == [True, True, False, False]
-    assert len(summary["problems"]) == 2
-    assert "ZeroDivisionError" in summary["problems"][0]
+    result = tables_plain(replace(WINE, methods="ism"))
+    assert [bool(cell.folds) for cell in result.cells] == [True, True, False, False]
+    assert len(result.problems) == 2
+    assert "ZeroDivisionError" in result.problems[0]
 
 
 def _found(method: str, *objectives: float, seconds: float = 1.0, score: float = 0.95):
@@ -230,23 +231,23 @@ def _found(method: str, *objectives: float, seconds: float = 1.0, score: float =
         {"objective": each, "seconds": seconds, "score": score, "status": "converged"}
         for each in objectives
     ]
-    return series.SeriesResult("table-4", subject, results, 3)
+    return SeriesResult(part="table-4", subject=subject, results=results, steps=3)
 
 
 def test_what_is_lost_is_marked() -> None:
     rival = _found("stiefel", 2.0, 1.0, seconds=20.0)
     won, _ = cells_of([_found("ism", 2.0, 1.0), rival])
-    assert won["lost"] == []
+    assert won.lost == ()
     below, _ = cells_of([_found("ism", 2.0, 0.9), rival])
-    assert below["lost"] == ["J 3.3e-02 below that of Stiefel (SM)"]
+    assert below.lost == ("J 3.3e-02 below that of Stiefel (SM)",)
     slow, _ = cells_of([_found("ism", 2.0, 1.0, seconds=4.0), rival])
-    assert slow["lost"] == ["5.0 times as fast as Stiefel (SM)"]
+    assert slow.lost == ("5.0 times as fast as Stiefel (SM)",)
     # The published 0.95 - 0.05.
     worse, _ = cells_of([_found("ism", 2.0, 1.0, score=0.89), rival])
-    assert worse["lost"] == ["accuracy below the published 0.950 - 0.050"]
+    assert worse.lost == ("accuracy below the published 0.950 - 0.050",)
     # What a rival has of fewer folds is held against the same folds.
     fewer, _ = cells_of([_found("ism", 2.0, 1.0), _found("stiefel", 2.0, seconds=20.0)])
-    assert fewer["lost"] == []
+    assert fewer.lost == ()
 
 
 def test_nca_ends_when_its_time_is_up() -> None:
@@ -305,13 +306,13 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
 
 
 def test_pages_and_files_have_every_cell() -> None:
-    summary = tables_plain(WINE)
-    page, files = render_run("tables"), table_files(summary)
+    result = tables_plain(WINE)
+    page, files = render_run("tables"), table_files(result)
     assert set(files) == {"table-4.md"}
-    made = tables(summary)
-    assert [len(each.rows) for each in made] == [6, 4]
-    for cell in summary["cells"]:
-        assert f"{cell['score']['mean']:.3f}" in files["table-4.md"]
+    made = tables(result)["table-4"]
+    assert [len(each.tables[0].rows) for each in made] == [6, 4]
+    for cell in result.cells:
+        assert f"{cell.score.mean:.3f}" in files["table-4.md"]
     # The published figures of Wine.
     for figure in ("0.950 ± 0.050", "-1,311.0 ± 26.0", "0.860"):
         assert figure in files["table-4.md"]

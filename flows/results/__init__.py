@@ -1,0 +1,1 @@
+"""Results of flows as dataclasses, with the JSON that programs read and that runs save."""

@@ -1,0 +1,260 @@
+"""Results of the flows that fit W: fit, cluster and crossval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.results.base import INLINE, JsonRecord, RunResult
+
+# A result lists this many weights of each new feature.
+_TOP_LOADINGS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitEnding(JsonRecord):
+    """How a fit of W ended, and how accurate W is.
+
+    Attributes
+    ----------
+    seconds : float
+        Time for the fit of W alone.
+    iterations : int
+    converged : bool
+    status : str
+        How the iterations ended: a value of `ism_dask.status.Status`. Empty in runs of earlier
+        versions.
+    residual : float
+        First-order residual of W under the true kernel, 0 at a stationary point.
+    residual_rows : int
+        Number of rows on which the residual was measured, out of all rows of the fit.
+    engine : str
+    engine_error : float
+        Error bound: relative error of the objective that the engine may make; may be infinite.
+    engine_note : str
+        Why the fit switched to this engine from another, if it did.
+    """
+
+    seconds: float
+    iterations: int
+    converged: bool
+    status: str = ""
+    residual: float
+    residual_rows: int
+    engine: str
+    engine_error: float
+    engine_note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading(JsonRecord):
+    """The weight of an original (standardised) feature in a new one."""
+
+    feature: str
+    weight: float
+
+
+def top_loadings(
+    components: NDArray[Any], names: tuple[str, ...]
+) -> tuple[tuple[Loading, ...], ...]:
+    """Return the largest weights of each row of `components` (q, d), largest first."""
+    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_TOP_LOADINGS]
+    return tuple(
+        tuple(Loading(feature=names[j], weight=float(row[j])) for j in order)
+        for row, order in zip(components, orders, strict=True)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedW(JsonRecord):
+    """What a run reports of its W, fitted to labels or clusters.
+
+    Attributes
+    ----------
+    fitted_kernel : Mapping
+        The kernel with the parameters that were computed from the data, such as sigma.
+    objective : float
+    eigenvalues : tuple of float
+        One for each new feature, in decreasing order.
+    eigengap : float
+    components_advice : str or None
+        Advice against the number of new features, or empty. None in runs of earlier versions.
+    ending : FitEnding
+    loadings : tuple of tuple of Loading
+        For each new feature its largest weights, largest first.
+    """
+
+    fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
+    objective: float
+    eigenvalues: tuple[float, ...] = ()
+    eigengap: float
+    components_advice: str | None = None
+    ending: FitEnding = field(metadata=INLINE)
+    loadings: tuple[tuple[Loading, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledResult(RunResult):
+    """The result of a run that fits W to a label.
+
+    Attributes
+    ----------
+    dataset, split, label : str
+    rows, columns : int
+    kernel : str
+    n_components : int
+        Number of new features, q.
+    data_hash : str
+    settings : Mapping
+        The settings of the run in JSON.
+    """
+
+    dataset: str
+    split: str = ""
+    label: str = ""
+    rows: int
+    columns: int
+    kernel: str
+    n_components: int | None
+    data_hash: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult(LabelledResult):
+    """The result of `fit`: one W, fitted to all rows."""
+
+    command: ClassVar[str] = "fit"
+    fitted: FittedW = field(metadata=INLINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(JsonRecord):
+    """One round of a clustering: an embedding for the last W, and a W for this embedding."""
+
+    objective: float
+    affinity: float
+    change: float
+    iterations: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterResult(RunResult):
+    """The result of `cluster`: clusters, and the W that they show in.
+
+    Attributes
+    ----------
+    dataset, split, kernel, paradigm, data_hash : str
+    rows, columns, n_clusters, n_components : int
+    nmi : Mapping of str to float
+        Agreement of the clusters with each known label.
+    sizes : tuple of int
+        Number of rows of each cluster.
+    rounds : tuple of Round
+    settings : Mapping
+        The settings of the run in JSON.
+    fitted : FittedW
+    pictures : Mapping of str to str
+        Path of each picture that is stored with the model.
+    """
+
+    command: ClassVar[str] = "cluster"
+    dataset: str
+    split: str = ""
+    rows: int
+    columns: int
+    kernel: str
+    paradigm: str
+    n_clusters: int
+    n_components: int
+    data_hash: str = ""
+    nmi: Mapping[str, float]
+    sizes: tuple[int, ...]
+    rounds: tuple[Round, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    fitted: FittedW = field(metadata=INLINE)
+    pictures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldMeasures(JsonRecord):
+    """What is measured on a fold, or its mean or standard deviation over folds.
+
+    Attributes
+    ----------
+    accuracy : float
+        Share of the held-out rows whose class the classifier predicts correctly.
+    cost : float
+        `-J(W)` on the training rows.
+    seconds : float
+        Time for the fit of W alone.
+    iterations : float
+        A whole number on a fold.
+    """
+
+    accuracy: float
+    cost: float
+    seconds: float
+    iterations: float
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names of the measures, in their order."""
+        return tuple(each.name for each in fields(cls))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldResult(JsonRecord):
+    """The accuracy on one fold, and how its fit of W ended.
+
+    Attributes
+    ----------
+    fold : int
+        Counted from 1.
+    accuracy : float
+        Share of the held-out rows whose class the classifier predicts correctly.
+    cost : float
+        `-J(W)` on the training rows.
+    ending : FitEnding
+    """
+
+    fold: int
+    accuracy: float
+    cost: float
+    ending: FitEnding = field(metadata=INLINE)
+
+    @property
+    def measures(self) -> FoldMeasures:
+        """The measures that are averaged over the folds."""
+        return FoldMeasures(
+            accuracy=self.accuracy,
+            cost=self.cost,
+            seconds=self.ending.seconds,
+            iterations=self.ending.iterations,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalResult(LabelledResult):
+    """The result of `crossval`.
+
+    Attributes
+    ----------
+    folds : int
+        Number of folds that the rows were dealt into; not all of them need have run.
+    results : tuple of FoldResult
+        The folds that ran.
+    mean, sd : FoldMeasures
+        Mean and population standard deviation over them.
+    """
+
+    command: ClassVar[str] = "crossval"
+    folds: int
+    results: tuple[FoldResult, ...]
+    mean: FoldMeasures
+    sd: FoldMeasures

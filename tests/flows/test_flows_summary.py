@@ -1,0 +1,398 @@
+"""One summary of each kind of run: all that it says is on the terminal, the pages and in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commandline import Command, Ended
+
+from flows.paper.measure import tables_plain
+from flows.paper.settings import TablesSettings
+from flows.reports import summary as summaries
+from flows.reports.blocks import Fact, Summary, Table
+from flows.reports.html import render_view
+from flows.reports.markdown import render_markdown
+from flows.reports.summary import summarise, summary_of
+from flows.reports.trust import cluster_trust, crossval_trust, fit_trust
+from flows.reports.view import View
+from flows.results.base import RunResult
+from flows.results.paper import TablesResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult
+from flows.runs.clustering import cluster_plain
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from storage import Model, save_model, save_results
+
+KINDS = ("fit", "cluster", "crossval", "tables")
+
+# Metrics as version 0.1.0 has saved them before results were dataclasses.
+_ENDING: dict[str, Any] = {
+    "converged": False,
+    "engine": "exact",
+    "engine_error": math.inf,
+    "engine_note": "",
+    "iterations": 1,
+    "residual": 0.0018,
+    "residual_rows": 178,
+    "seconds": 0.3,
+    "status": "max_iter",
+}
+_DATA: dict[str, Any] = {
+    "columns": 13,
+    "data_hash": "eeb1213cd4df",
+    "dataset": "wine",
+    "kernel": "gaussian",
+    "rows": 178,
+    "split": "all",
+}
+_W: dict[str, Any] = {
+    **_ENDING,
+    "components_advice": "",
+    "eigengap": 3.5,
+    "eigenvalues": [15.0, 8.0],
+    "fitted_kernel": {"name": "gaussian", "sigma": 5.0},
+    "n_components": 2,
+    "objective": 42.09306355047081,
+}
+_MEANS: dict[str, Any] = {"accuracy": 1.0, "cost": -3451.8, "iterations": 1.0, "seconds": 0.3}
+SAVED: dict[str, dict[str, Any]] = {
+    "fit": {**_DATA, **_W, "label": "cultivar"},
+    "cluster": {
+        **_DATA,
+        **_W,
+        "n_clusters": 3,
+        "nmi": {"cultivar": 0.865},
+        "paradigm": "unsupervised",
+        "rounds": [
+            {
+                "affinity": 0.74,
+                "change": 0.75,
+                "iterations": 1,
+                "objective": 42.0,
+                "seconds": 0.2,
+            }
+        ],
+        "sizes": [61, 53, 64],
+    },
+    "crossval": {
+        **_DATA,
+        "label": "cultivar",
+        "n_components": 2,
+        "folds": 10,
+        "mean": _MEANS,
+        "sd": {**_MEANS, "accuracy": 0.0},
+        "results": [{**_ENDING, "fold": 1, "accuracy": 1.0, "cost": -3451.8}],
+    },
+    "tables": {
+        "cells": [
+            {
+                "cost": {"mean": -381.7, "sd": 0.7},
+                "data": "wine",
+                "engine": "exact",
+                "folds": 2,
+                "iterations": None,
+                "kernel": "gaussian",
+                "lost": ["5.0 times as fast as Stiefel (SM)"],
+                "method": "ism",
+                "objective": {"mean": 440.3, "sd": 0.6},
+                "of": 2,
+                "paradigm": "supervised",
+                "problem": "",
+                "published": {"cost": -1311, "cost_sd": 26, "score": 0.95, "score_sd": 0.05},
+                "q": 3,
+                "residual": 4.7e-05,
+                "rows": 178,
+                "score": {"mean": 0.978, "sd": 0.0},
+                "seconds": {"mean": 0.219, "sd": 0.189},
+                "status": "converged",
+                "table": "table-4",
+                "title": "ISM",
+            }
+        ],
+        "others": [
+            {
+                "part": "features",
+                "problem": "",
+                "results": [{"count": 1, "score": 0.1, "seconds": 1.0, "status": "converged"}],
+                "steps": 9,
+                "subject": {"line": "ISM"},
+            }
+        ],
+        "problems": [],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, RunResult]]:
+    """Return a home with a run of each kind, which has the name of its kind, and the results."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
+        return home, {
+            "fit": fit_plain(FitSettings(dataset="wine", n_components=3, max_iter=1, run="fit")),
+            "cluster": cluster_plain(ClusterSettings(dataset="wine", max_outer=1, run="cluster")),
+            "crossval": crossval_plain(CrossvalSettings(dataset="wine", first=2, run="crossval")),
+            "tables": tables_plain(tables),
+        }
+
+
+@pytest.fixture
+def results(
+    made: tuple[Path, dict[str, RunResult]], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, RunResult]:
+    """Return the result of a run of each kind, in the home of the runs."""
+    monkeypatch.setenv("ISM_DASK_HOME", str(made[0]))
+    monkeypatch.setenv("COLUMNS", "500")  # no table is wrapped
+    return made[1]
+
+
+def facts(summary: Summary) -> Iterator[Fact]:
+    yield from summary.facts
+    for block in summary.blocks:
+        yield from block.facts
+
+
+def notes(summary: Summary) -> Iterator[str]:
+    for fact in facts(summary):
+        yield from fact.notes
+    for block in summary.blocks:
+        yield from block.notes
+
+
+def tables(summary: Summary) -> Iterator[Table]:
+    for block in summary.blocks:
+        yield from block.tables
+
+
+def rows_of(table: Table) -> Iterator[tuple[str, ...]]:
+    yield table.columns
+    yield from table.rows
+    yield from table.foot
+
+
+class Cells(HTMLParser):
+    """Collects the texts of a page: those of each row of a table, and those of each element."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.texts: list[str] = []
+        self.in_cell = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.in_cell = self.in_cell and tag not in ("th", "td")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+        if self.in_cell:
+            self.rows[-1][-1] += data.strip()
+
+
+def in_terminal(printed: str) -> Callable[[tuple[str, ...]], bool]:
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    return lambda cells: any(line.startswith(" ".join(filter(None, cells))) for line in lines)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_is_in_all_renderings(
+    here: Command, results: dict[str, RunResult], tmp_path: Path, kind: str
+) -> None:
+    view = View.of(kind)
+    summary = summary_of(view)
+    assert len(list(facts(summary))) >= 4
+    assert len(list(tables(summary))) >= 3
+    shown = here("show", kind).out
+    printed = in_terminal(shown)
+    page = Cells(render_view(view))
+    markdown = render_markdown(summary).replace("\\", "")
+    path = here("report", kind, "-o", tmp_path / "report.json", "--json").answer["path"]
+    entries = json.loads(Path(path).read_text())
+    json_facts = [*entries["facts"], *(f for b in entries["blocks"] for f in b["facts"])]
+    json_tables = [table for block in entries["blocks"] for table in block["tables"]]
+    for fact in facts(summary):
+        assert printed((fact.name, fact.value))
+        assert f"| {fact.name} | {fact.value} |" in markdown
+        assert {fact.name, fact.value} <= set(page.texts)
+        assert (fact.name, fact.value) in [(each["name"], each["value"]) for each in json_facts]
+    for table in tables(summary):
+        assert all(map(printed, rows_of(table.for_terminal())))
+        assert all(f"| {' | '.join(row)} |" in markdown for row in rows_of(table))
+        assert all(list(row) in page.rows for row in rows_of(table))
+        assert json.loads(json.dumps(table.to_json())) in json_tables
+    for note in notes(summary):
+        assert note in shown
+        assert note in markdown
+        assert note in page.texts
+        assert note in json.dumps(entries, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_ends_with_its_figures_and_notes(
+    here: Command, results: dict[str, RunResult], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    result = results[kind]
+    monkeypatch.setattr("flows.cli.launch.LazyFlow.run", lambda *_, **__: result)
+    ended: Ended = here(*(("tables",) if kind == "tables" else (kind, "wine")), "--plain")
+    summary, printed = summarise(result), in_terminal(ended.out)
+    assert all(printed((fact.name, fact.value)) for fact in facts(summary))
+    assert all(f"\n{note}\n" in ended.out for note in notes(summary))
+    assert f"saved at {result.path}; `ism-dask report {kind}` makes a page of it\n" in ended.out
+
+
+def test_the_notes_are_those_of_a_fit_that_did_not_converge(results: dict[str, RunResult]) -> None:
+    converged, advice = notes(summarise(results["fit"]))
+    assert converged == (
+        "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
+    )
+    assert advice.endswith("--components 2 would do")
+
+
+def test_a_figure_that_is_added_once_is_everywhere(
+    here: Command, results: dict[str, RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = summaries._KINDS[FitResult]
+    added = replace(kind, facts=lambda result: (*kind.facts(result), Fact("Novelty", "42.5")))
+    monkeypatch.setattr(summaries, "_KINDS", {**summaries._KINDS, FitResult: added})
+    view = View.of("fit")
+    summary = summary_of(view)
+    for text in (
+        here("show", "fit").out,
+        render_markdown(summary),
+        render_view(view),
+        json.dumps(summary.to_json()),
+    ):
+        assert "Novelty" in text
+        assert "42.5" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_run_has_the_result_that_its_flow_returned(
+    results: dict[str, RunResult], kind: str
+) -> None:
+    view, result = View.of(kind), results[kind]
+    expected = result.to_json()
+    if kind == "tables":  # the only command whose result does not repeat its settings
+        assert "settings" not in expected
+    assert view.result.to_json() == expected
+    assert view.result == result
+    assert type(result).from_json(json.loads(json.dumps(expected))).to_json() == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_before_the_dataclasses_is_read_back_equal(here: Command, kind: str) -> None:
+    metrics, config = SAVED[kind], {"outer_tol": 0.01, "dataset": "wine"}
+    if kind in ("fit", "cluster"):
+        eigenvalues = np.array(metrics["eigenvalues"])
+        model = Model(np.eye(2, 13), np.zeros(13), np.ones(13), eigenvalues)
+        labels = np.zeros(178, int) if kind == "cluster" else None
+        save_model(kind, replace(model, metrics=metrics, config=config, labels=labels))
+    else:
+        save_results(kind, kind, config=config, metrics=metrics, versions={})
+    view = View.of(kind)
+    assert view.result.metrics == metrics
+    assert here("show", kind).status == 0
+    assert here("show", kind, "--json").answer["kind"] == kind
+    assert here("report", kind).status == 0
+    (listed,) = here("runs", "--json").answer["runs"]
+    assert (listed["name"], listed["problem"]) == (kind, "")
+    assert "J 42.09" in here("runs").out or kind != "fit"
+
+
+def test_a_record_that_lacks_an_entry_is_no_result(here: Command) -> None:
+    for missing in ("rows", "objective", "engine"):
+        metrics = {key: value for key, value in SAVED["fit"].items() if key != missing}
+        model = Model(np.eye(2, 13), np.zeros(13), np.ones(13), np.ones(2), metrics=metrics)
+        save_model(missing, model)
+        assert "has no record of how it came about" in here("show", missing).failed(1)
+    assert here("runs").status == 0
+
+
+def _fit(**changes: Any) -> FitResult:
+    return FitResult.from_json({**SAVED["fit"], **changes, "run": "x"})
+
+
+def _fact(found: tuple[Fact, ...], name: str) -> Fact:
+    return next(fact for fact in found if fact.name == name)
+
+
+@pytest.mark.parametrize(
+    ("error", "value", "word"),
+    [
+        (0.0, "0.0e+00 at most", "leaves nothing out"),
+        (2.345e-11, "2.3e-11 at most", "leaves nothing out"),
+        (7.1e-4, "7.1e-04 at most", "approximates"),
+        (math.inf, "no bound", "no bound"),
+    ],
+)
+def test_words_for_the_error_of_an_engine(error: float, value: str, word: str) -> None:
+    fact = _fact(fit_trust(_fit(engine_error=error)), "Error of J")
+    assert fact.value == value
+    assert word in fact.meaning
+
+
+@pytest.mark.parametrize(
+    ("residual", "word"),
+    [(1e-5, "This one is small."), (0.1, "is not small"), (0.9, "try --sigma median")],
+)
+def test_words_for_a_residual(residual: float, word: str) -> None:
+    fact = _fact(fit_trust(_fit(residual=residual)), "Residual")
+    assert word in fact.explanation
+    assert bool(fact.notes) is (residual == 0.9)
+
+
+def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
+    entries = {**SAVED["cluster"], "settings": {"outer_tol": 0.01}, "run": "x"}
+    for status, words in (
+        ("max_iter", "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol"),
+        ("converged", "W did converge, but the rounds did not. Raise --max-outer or --outer-tol"),
+    ):
+        clustered = ClusterResult.from_json({**entries, "status": status})
+        (note,) = _fact(cluster_trust(clustered), "Converged").notes
+        assert note == f"not converged: the best so far was saved. {words}"
+    folds = [
+        {**SAVED["crossval"]["results"][0], "fold": fold, "status": status, "converged": not status}
+        for fold, status in enumerate(("max_iter", "", "swings", "max_iter"), start=1)
+    ]
+    crossed = CrossvalResult.from_json({**SAVED["crossval"], "results": folds, "run": "x"})
+    first, second = _fact(crossval_trust(crossed), "Converged").notes
+    assert first == "not converged: fold 1, 4 did not converge. Raise --max-iter"
+    assert second.startswith("not converged: fold 3 swings between two subspaces")
+
+
+def test_tables_fail_with_what_could_not_be_measured() -> None:
+    entries = {**SAVED["tables"], "run": "x"}
+    assert TablesResult.from_json(entries).failure == ""
+    failed = TablesResult.from_json({**entries, "problems": ["wine: no such thing", "other"]})
+    assert failed.failure == (
+        "2 of the cells and lines could not be measured to the end; the first: wine: no such "
+        "thing. The others are saved as x"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".txt"])
+def test_the_name_of_a_report_chooses_its_format(
+    here: Command, results: dict[str, RunResult], tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"report{suffix}"
+    assert here("report", "crossval", "-o", path).status == 0
+    first = {".md": "# crossval\n", ".json": "{\n"}.get(suffix, "<!DOCTYPE html>\n")
+    assert path.read_text().startswith(first)
