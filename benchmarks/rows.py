@@ -90,10 +90,10 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
     return Labelled(rng.normal(size=(n, d)) + centres[y], y)
 
 
-def problem_of(rows: Labelled, kernel: Kernel, engine_tol: float = 1e-4, q: int = 10) -> Problem:
+def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
-    return prepared.drawn(kernel, engine_tol, None, q).problem(target_dependence(rows.y))
+    return prepared.drawn(kernel, None, q).problem(target_dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import Blocks, Engine, Exact, PaddedOperator
+from ism_dask.engines import BlockEngine, Engine, ExactEngine, PaddedOperator
 from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
@@ -42,7 +42,7 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     blocks also gets its J and eigenvalues from all pairs, or from more and other blocks.
     """
     check_orthonormal(solution.W)
-    if isinstance(engine, Blocks):
+    if isinstance(engine, BlockEngine):
         return _evaluated_with_more_pairs(engine, solution)
     if not solution.in_double:
         solution = _evaluated_again(_operator_for(engine, solution.W), solution)
@@ -85,7 +85,7 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
     )
 
 
-def _evaluated_with_more_pairs(engine: Blocks, solution: Solution) -> Solution:
+def _evaluated_with_more_pairs(engine: BlockEngine, solution: Solution) -> Solution:
     """Return a solution by blocks with J, eigenvalues and residual from all pairs or other blocks.
 
     W was not fitted to the other blocks, so that they do not flatter it. Their noise is part of
@@ -96,7 +96,7 @@ def _evaluated_with_more_pairs(engine: Blocks, solution: Solution) -> Solution:
     evaluated, rows = None, n
     if n**2 * columns <= _BLOCKS_BUDGET:
         try:
-            exact = Exact(engine.problem, q)
+            exact = ExactEngine(engine.problem, q)
             evaluated = _evaluated_again(_operator_for(exact, solution.W), solution)
         except MemoryError:
             pass  # tiles may need more memory than blocks did; that must not lose the fit
@@ -122,7 +122,7 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
     n, true_product = problem.shards.n_rows, product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
-            exact = Exact(problem, q)
+            exact = ExactEngine(problem, q)
             true_product[: len(W)] = exact.product(W).product
             if not np.isfinite(true_product).all():  # single precision has overflowed
                 true_product[: len(W)] = exact.gradient(W).product
@@ -136,7 +136,7 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
         return true_product, rows
     # Other approximate engines cannot say what single rows contribute: random blocks, which serve
     # every kernel, take their place.
-    blocks = Blocks(problem, q).others(BUDGET / (n * max(q, _LEAST_COLUMNS)))
+    blocks = BlockEngine(problem, q).others(BUDGET / (n * max(q, _LEAST_COLUMNS)))
     true_product[: len(W)] = blocks.gradient(W).product
     return true_product, round(blocks.partners)
 

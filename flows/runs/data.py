@@ -260,8 +260,8 @@ def target_of(y: Array, target: str = "auto") -> str:
 
 def stopping_of(settings: Settings) -> Stopping:
     """Return the stopping rule of the solver for these settings."""
-    limits = settings.tol, settings.angle_tol, settings.max_iter, settings.max_seconds
-    return as_solver(settings.solver).stopping(*limits)
+    limits = ("tol", "angle_tol", "max_iter", "max_seconds")
+    return as_solver(settings.solver, **{name: getattr(settings, name) for name in limits}).stopping
 
 
 def shared_parameters(settings: Settings) -> dict[str, Any]:

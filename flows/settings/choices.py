@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
-from ism_dask.engines.select import current_name
+from ism_dask.engines.options import current_name
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.solvers import SOLVERS

@@ -20,12 +20,12 @@ from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask.engines import (
-    ENGINES,
+    Auto,
     Engine,
-    Exact,
-    Landmarks,
+    EngineOptions,
+    ExactEngine,
+    LandmarkEngine,
     Problem,
-    candidate_engines,
     first_that_serves,
 )
 from ism_dask.engines.kernel_matvec import kernel_matvec, kernel_values
@@ -117,27 +117,37 @@ class Graph:
         the degrees.
     sample : (s, d) array
         Some of the rows, to determine widths.
-    engine : str
-        How to compute the affinities: a name in `ENGINES`, or "auto".
+    engine : EngineOptions
+        How to compute the affinities.
     """
 
     affinity: Affinity
     problem: Problem
     sample: Array
-    engine: str
+    engine: EngineOptions
 
     @classmethod
     def of(
-        cls, shards: Shards, affinity: Affinity, engine: str, *, sample: Array, **approximation: Any
+        cls,
+        shards: Shards,
+        affinity: Affinity,
+        engine: EngineOptions,
+        *,
+        sample: Array,
+        otherwise: EngineOptions | None = None,
+        **parameters: Any,
     ) -> Graph:
-        """Return the graph of the rows of `shards`; `Problem` documents `approximation`."""
+        """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
+
+        An engine that can only compute Phi does not serve the graph: `otherwise`, by default
+        `Auto()`, takes its place.
+        """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
-        problem = Problem.of(shards, values, ones, sample=sample, **approximation)
-        # An engine that can only compute Phi does not serve the graph: "auto" takes another.
-        engine_class = ENGINES.get(engine)
-        name = "auto" if engine_class is not None and engine_class.refusal(problem, 1) else engine
-        return cls(affinity, problem, sample, name)
+        problem = Problem.of(shards, values, ones, sample=sample, **parameters)
+        if engine.refusal(problem, 1):
+            engine = otherwise or Auto()
+        return cls(affinity, problem, sample, engine)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
@@ -149,7 +159,7 @@ class Graph:
         points = points.through(PROJECTED, W.shape[1])
 
         def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, Landmarks):
+            if isinstance(engine, LandmarkEngine):
                 return _by_factor(engine, kernel, points, sample, k)
             return _by_kernel(kernel, points, k, engine.name, extended=True)
 
@@ -160,22 +170,21 @@ class Graph:
         """Return an embedding of X itself, a rough one if there are many rows."""
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
-            return _by_kernel(kernel, problem.shards, k, Exact.name, extended=False)
+            return _by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
 
         def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, Landmarks):
+            if isinstance(engine, LandmarkEngine):
                 return _by_factor(engine, kernel, problem.shards, engine.sample, k)
             return _by_kernel(kernel, problem.shards, k, engine.name, extended=False)
 
-        rough = replace(problem, engine_tol=max(_START_TOL, problem.engine_tol))
-        return first_that_serves(candidate_engines(self.engine, rough, k), embedded)
+        return first_that_serves(self.engine.loosened(_START_TOL).engines(problem, k), embedded)
 
     def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
         """Yield the engines to try; after landmarks, landmarks with a larger tolerance."""
-        for engine in candidate_engines(self.engine, problem, k):
+        for engine in self.engine.engines(problem, k):
             yield engine
-            if isinstance(engine, Landmarks) and problem.engine_tol < _ROUGH_TOL:
-                yield Landmarks(replace(problem, engine_tol=_ROUGH_TOL), k)
+            if isinstance(engine, LandmarkEngine) and engine.tol < _ROUGH_TOL:
+                yield LandmarkEngine(problem, k, _ROUGH_TOL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +267,7 @@ class KernelExtension(Extension):
 
 
 def _by_factor(
-    engine: Landmarks, kernel: Kernel, points: Shards, sample: Array, k: int
+    engine: LandmarkEngine, kernel: Kernel, points: Shards, sample: Array, k: int
 ) -> Embedding:
     """Embed by the m x m Gram matrix of the factor, in O(n m^2)."""
     expansion, moments, _ = engine.expand(points, sample)
@@ -281,8 +290,7 @@ def _by_factor(
     # U = B V S^-1; the eigenvalues are S^2.
     projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
-    tol = engine.problem.engine_tol
-    note = _ROUGH_NOTE.format(m, tol) if tol >= _ROUGH_TOL else ""
+    note = _ROUGH_NOTE.format(m, engine.tol) if engine.tol >= _ROUGH_TOL else ""
     shards = points.derive(EMBEDDING, _extended, extension).settled()
     return Embedding(values, shards, engine.name, extension, note)
 

@@ -5,23 +5,42 @@ from __future__ import annotations
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.constant_directions import PaddedOperator
-from ism_dask.engines.exact import Exact
-from ism_dask.engines.lowrank.landmark_engine import Landmarks
+from ism_dask.engines.exact import ExactEngine
+from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
-from ism_dask.engines.random_blocks import Blocks
-from ism_dask.engines.select import ENGINES, candidate_engines, first_engine, first_that_serves
+from ism_dask.engines.options import (
+    ENGINES,
+    Auto,
+    Blocks,
+    Closed,
+    EngineOptions,
+    Exact,
+    Landmarks,
+    Monomials,
+    as_engine,
+)
+from ism_dask.engines.random_blocks import BlockEngine
+from ism_dask.engines.select import candidate_engines, first_engine, first_that_serves
 
 __all__ = [
     "ENGINES",
+    "Auto",
+    "BlockEngine",
     "Blocks",
+    "Closed",
     "ConstantSlope",
     "DeclinedError",
     "Engine",
+    "EngineOptions",
     "Exact",
+    "ExactEngine",
+    "LandmarkEngine",
     "Landmarks",
     "MonomialEngine",
+    "Monomials",
     "PaddedOperator",
     "Problem",
+    "as_engine",
     "candidate_engines",
     "first_engine",
     "first_that_serves",

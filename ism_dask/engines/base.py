@@ -21,6 +21,9 @@ from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
+# The tolerance of approximate engines by default.
+TOLERANCE = 1e-4
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -34,8 +37,6 @@ class Problem:
     kernel : Kernel
         A resolved kernel.
     gamma : Gamma
-    engine_tol : float
-        The largest remainder of an approximate engine, as a share of the trace of the kernel.
     sample : (s, d) array or None
         Some of the rows, drawn at random, for engines that inspect rows first. With None they
         take evenly spaced rows.
@@ -50,7 +51,6 @@ class Problem:
     shards: Shards
     kernel: Kernel
     gamma: Gamma
-    engine_tol: float = 1e-4
     sample: Array | None = field(default=None, repr=False)
     seed: int = 0
     space: RowSpace | None = field(default=None, repr=False)

@@ -26,7 +26,7 @@ from ism_dask.rows.tasks import LoadedShard, RowFact
 _DEGREES, _PAIR_SUMS = RowFact("degrees"), RowFact("pair sums")
 
 
-class Exact(Engine):
+class ExactEngine(Engine):
     """O(n^2 (q + r + d)) time, O(tile) memory, exact up to rounding."""
 
     name = "exact"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.base import TOLERANCE, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.pair_design import PairDesign
@@ -27,7 +27,7 @@ from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.tasks import LoadedShard
 
 # The variance of Phi W by random pairs, relative to that by a draw of rows, may be this number
-# times `engine_tol`: at 1e-4 a fifth of the standard error.
+# times the tolerance: at 1e-4 a fifth of the standard error.
 _VARIANCE_BY_TOL = 400.0
 # The least number of partners of a row, and the largest before a solution needs more.
 _LEAST_PARTNERS, _MOST_PARTNERS = 125, 4000
@@ -54,12 +54,14 @@ class _PairPlan:
     ----------
     problem : Problem
     q : int
+    tol : float
+        The tolerance of the engine, which determines the number of pairs.
     partners : float, optional
-        The number of partners of each row; by default as many as `engine_tol` needs.
+        The number of partners of each row; by default as many as `tol` needs.
     """
 
-    def __init__(self, problem: Problem, q: int, partners: float | None = None) -> None:
-        self._problem, self._q, self._partners = problem, q, partners
+    def __init__(self, problem: Problem, q: int, tol: float, partners: float | None = None) -> None:
+        self._problem, self._q, self._tol, self._partners = problem, q, tol, partners
 
     @cached_property
     def pilot(self) -> Pilot:
@@ -85,8 +87,8 @@ class _PairPlan:
         return self.pilot.noise(W, self._tangent)
 
     def needed(self, W: Array) -> float:
-        """Return the number of partners that a row needs at W (d, q) for `engine_tol`."""
-        needed = self.noise(W).blur / (_VARIANCE_BY_TOL * self._problem.engine_tol)
+        """Return the number of partners that a row needs at W (d, q) for the tolerance."""
+        needed = self.noise(W).blur / (_VARIANCE_BY_TOL * self._tol)
         return min(max(needed, _LEAST_PARTNERS), self._problem.shards.n_rows)
 
     @cached_property
@@ -125,15 +127,16 @@ class _PairPlan:
         return PairProblem(model, self.design, shards.bounds[:-1], measured)
 
 
-class Blocks(Engine):
+class BlockEngine(Engine):
     """O(n B (q + d)) time: each row is paired with B others, the same ones for all W."""
 
     name = "blocks"
     approximate = True
 
-    def __init__(self, problem: Problem, q: int) -> None:
+    def __init__(self, problem: Problem, q: int, tol: float = TOLERANCE) -> None:
         super().__init__(problem, q)
-        self._plan = _PairPlan(problem, q)
+        self._tol = tol
+        self._plan = _PairPlan(problem, q, tol)
         self._measures_error = False
         self._last: Array | None = None
         self._is_sample = False
@@ -148,7 +151,7 @@ class Blocks(Engine):
         """The number of partners of each row."""
         return self._plan.design.partners_of(self.problem.shards)
 
-    def finer(self) -> Blocks | None:
+    def finer(self) -> BlockEngine | None:
         """Return an engine with four times the pairs, or None if the last W needs no more pairs.
 
         With the pairs that W needs, the choice of pairs changes W by a small share of the change
@@ -158,7 +161,7 @@ class Blocks(Engine):
             return None
         if self._plan.needed(self._last) <= _SHORTAGE * self.partners:
             return None
-        return self._with_plan(_PairPlan(self.problem, self.q, _FINER_FACTOR * self.partners))
+        return self._with_plan(self.problem, _FINER_FACTOR * self.partners)
 
     def resolution(self, W: Array) -> float:
         """Return the residual at W (d, q) that the random choice of pairs or rows alone causes."""
@@ -166,7 +169,7 @@ class Blocks(Engine):
         noise = self._plan.noise(W)
         return noise.residual(self.problem.shards.n_rows, partners, rows_too=self._is_sample)
 
-    def coarser(self) -> Blocks | None:
+    def coarser(self) -> BlockEngine | None:
         """Return an engine on a few shards from all over the file, or on a sample of rows.
 
         W depends little on the number of rows, so that a few passes over all rows suffice after
@@ -183,25 +186,26 @@ class Blocks(Engine):
             if shards.n_rows < 2 * rows:
                 return None
             sample = _sampled_shards(shards, rows, self.problem.seed)
-        coarse = type(self)(replace(self.problem, shards=sample), self.q)
+        coarse = type(self)(replace(self.problem, shards=sample), self.q, self._tol)
         coarse._is_sample = True  # an instance of this class
         return coarse
 
-    def others(self, most: float) -> Blocks:
+    def others(self, most: float) -> BlockEngine:
         """Return an engine with other pairs: twice as many, but at most `most` partners a row."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
         partners = max(self.partners, min(_EVALUATION_FACTOR * self.partners, most))
-        other = self._with_plan(_PairPlan(problem, self.q, partners))
+        other = self._with_plan(problem, partners)
         other._measures_error = True  # an instance of this class
         return other
 
-    def _with_plan(self, plan: _PairPlan) -> Blocks:
+    def _with_plan(self, problem: Problem, partners: float) -> BlockEngine:
         other = self._same_kind(self.problem)
-        other._plan = plan  # an instance of this class
+        # `other` is an instance of this class.
+        other._plan = _PairPlan(problem, self.q, self._tol, partners)
         return other
 
-    def _same_kind(self, problem: Problem) -> Blocks:
-        other = type(self)(problem, self.q)
+    def _same_kind(self, problem: Problem) -> BlockEngine:
+        other = type(self)(problem, self.q, self._tol)
         other.note, other._plan, other._measures_error = self.note, self._plan, self._measures_error
         other._is_sample = self._is_sample
         return other

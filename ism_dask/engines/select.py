@@ -1,67 +1,31 @@
-"""Select an engine for a problem: by its name, or the cheapest one that can solve it."""
+"""Select an engine for a problem, and attempt the next one if it declines."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ism_dask._validation import check_choice
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import ConstantSlope
-from ism_dask.engines.exact import Exact
-from ism_dask.engines.lowrank.landmark_engine import Landmarks
-from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
-from ism_dask.engines.random_blocks import Blocks
+from ism_dask.engines.options import EngineOptions, as_engine
 
 _Result = TypeVar("_Result")
 
 
-# From cheap to expensive: "auto" takes the first that does not refuse and is advised.
-ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine for engine in (ConstantSlope, MonomialEngine, Landmarks, Blocks, Exact)
-}
-
-
-# Earlier names of engines, which warn for one version.
-_OLD_NAMES = {"features": "monomials"}
-
-
-def current_name(name: str) -> str:
-    """Return the present name of an engine, and warn of an old one."""
-    if name in _OLD_NAMES:
-        warnings.warn(
-            f"the engine {name!r} is now called {_OLD_NAMES[name]!r}; the old name goes with the "
-            "next version",
-            FutureWarning,
-            stacklevel=2,
-        )
-    return _OLD_NAMES.get(name, name)
-
-
-def first_engine(name: str, problem: Problem, q: int) -> Engine:
+def first_engine(engine: str | EngineOptions, problem: Problem, q: int) -> Engine:
     """Return the first of the `candidate_engines`."""
-    return candidate_engines(name, problem, q)[0]
+    return candidate_engines(engine, problem, q)[0]
 
 
-def candidate_engines(name: str, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
-    """Return the engine called `name` for q columns of W, or with "auto" all that may be tried.
+def candidate_engines(
+    engine: str | EngineOptions, problem: Problem, q: int, *, climbs: bool = False
+) -> list[Engine]:
+    """Return the engines that may solve `problem` for q columns of W, the cheapest first.
 
-    Those are, from cheap to expensive, the engines that do not refuse the problem and are
-    advised for it. If the solver `climbs`, that is, if it needs steps that raise J, engines whose
-    J jumps are excluded.
+    Those are the engine with that name or those options, or with "auto" all engines that do not
+    refuse the problem and are advised for it. If the solver `climbs`, that is, if it needs steps
+    that raise J, "auto" excludes engines whose J jumps.
     """
-    name = current_name(name)
-    if check_choice("`engine`", name, ["auto", *ENGINES]) == "auto":
-        kinds = [kind for kind in ENGINES.values() if not (climbs and kind.jumps)]
-        willing = [kind for kind in kinds if kind.refusal(problem, q) is None]
-        return [kind(problem, q) for kind in willing if kind.advised(problem, q)]
-    reason = ENGINES[name].refusal(problem, q)
-    if reason:
-        raise ValueError(
-            f"`engine`={name!r} cannot serve this problem: {reason}; try engine='auto'"
-        )
-    return [ENGINES[name](problem, q)]
+    return as_engine(engine).engines(problem, q, climbs=climbs)
 
 
 def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ism_dask._validation import positive_float
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.partial_targets import centred_labels
 from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide
 from ism_dask.kernels import Kernel
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
+from ism_dask.solvers import Solver
 
 
 class AlternativeIKDR(GuidedIKDR):
@@ -62,9 +64,9 @@ class AlternativeIKDR(GuidedIKDR):
         *,
         mu: float = 30.0,
         kernel: str | Kernel = "gaussian",
-        solver: str = "ism",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
+        solver: str | Solver = "ism",
+        engine: str | EngineOptions = "auto",
+        engine_tol: float | None = None,
         standardize: bool = True,
         tol: float | None = None,
         angle_tol: float | None = None,

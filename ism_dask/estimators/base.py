@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_positive_int, is_whole, positive_float
-from ism_dask.engines import Engine
+from ism_dask._validation import check_bool, is_whole
+from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs
@@ -25,7 +24,7 @@ from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
-from ism_dask.solvers import as_solver
+from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import ComponentsWarning, Status
 
@@ -85,9 +84,9 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     """A projection `(X - mean_) / scale_ @ components_.T`, learned by the spectral iteration."""
 
     kernel: str | Kernel
-    solver: str
-    engine: str
-    engine_tol: float
+    solver: str | Solver
+    engine: str | EngineOptions
+    engine_tol: float | None
     standardize: bool
     tol: float | None
     angle_tol: float | None
@@ -151,30 +150,46 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _residual_in_words(self, solution: Solution) -> str:
         """Return in words how far a solution is from the limits of its solver."""
         residual = f"the residual is {solution.residual:.2g}"
-        if not as_solver(self.solver).ends_by_change:
+        if not self._solver.ends_by_change:
             return residual
+        stopping = self._solver.stopping
         last = solution.history[-1]
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
-        if self.tol is None:
+        if stopping.tol is None:
             return f"{residual}, {turned}; {RESIDUAL:g} and {ANGLE:g} were to be reached"
-        angle = f", `angle_tol` {self.angle_tol:g}" if self.angle_tol else ""
-        change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {self.tol:g}{angle}"
+        angle = f", `angle_tol` {stopping.angle_tol:g}" if stopping.angle_tol else ""
+        change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {stopping.tol:g}{angle}"
         return f"{residual}, {turned} and {change}"
+
+    @property
+    def _solver(self) -> Solver:
+        """The solver with all options, those of the object and those of the estimator."""
+        return as_solver(
+            self.solver,
+            tol=self.tol,
+            angle_tol=self.angle_tol,
+            max_iter=self.max_iter,
+            max_seconds=self.max_seconds,
+        )
+
+    @property
+    def _engine(self) -> EngineOptions:
+        """The engine with all options, those of the object and those of the estimator."""
+        return as_engine(self.engine, self.engine_tol)
 
     @property
     def _search(self) -> MultistartSearch:
         return MultistartSearch(
-            engine=self.engine,
+            engine=self._engine,
             stopping=self.plan.iterations,
-            solver=as_solver(self.solver),
+            solver=self._solver,
             on_iteration=self._report_state,
         )
 
     @property
     def plan(self) -> FitPlan:
         """The name and the stopping rules of the fit, as a progress bar shows them."""
-        limits = self.tol, self.angle_tol, self.max_iter, self.max_seconds
-        return FitPlan(type(self).__name__, as_solver(self.solver).stopping(*limits))
+        return FitPlan(type(self).__name__, self._solver.stopping)
 
     def _report_state(self, state: State) -> None:
         fit_watcher().on_iteration(state)
@@ -222,32 +237,13 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         return int(n_components)
 
     def _check_parameters(self) -> None:
-        self._check_tolerances()
+        # Both raise a ValueError if a parameter is out of range.
+        as_engine(self.engine, self.engine_tol)
+        _ = self._solver
         check_bool("`standardize`", self.standardize)
-        as_solver(self.solver)
-        if self.max_iter is not None:
-            check_positive_int("`max_iter`", self.max_iter)
-        if self.max_seconds is not None:
-            positive_float("`max_seconds`", self.max_seconds, "or None")
         if self.on_iteration is not None and not callable(self.on_iteration):
             raise TypeError(
                 f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"
-            )
-
-    def _check_tolerances(self) -> None:
-        for name, low, high in (("tol", 0, np.inf), ("engine_tol", 0, 1)):
-            number: Any = getattr(self, name)
-            if name == "tol" and number is None:
-                continue
-            if not (isinstance(number, Real) and low < float(number) < high):
-                raise ValueError(f"`{name}` must be a number in ({low}, {high}); got {number!r}")
-        angle: Any = self.angle_tol
-        if angle is not None and not (isinstance(angle, Real) and float(angle) > 0):
-            raise ValueError(f"`angle_tol` must be None or above 0; got {angle!r}")
-        if angle is not None and self.tol is None:
-            raise ValueError(
-                f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
-                f"{ANGLE:g} in any case; got {angle!r}"
             )
 
 

@@ -21,7 +21,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import AlternationResult, alternate
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
-from ism_dask.engines import Engine, Problem
+from ism_dask.engines import Auto, Engine, EngineOptions, Problem
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
@@ -40,6 +40,7 @@ from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
+from ism_dask.solvers import Solver
 from ism_dask.solvers.ism import restart_from
 from ism_dask.status import Status, components_advice
 
@@ -61,9 +62,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         n_components: int | None = None,
         *,
         kernel: str | Kernel = "gaussian",
-        solver: str = "ism",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
+        solver: str | Solver = "ism",
+        engine: str | EngineOptions = "auto",
+        engine_tol: float | None = None,
         standardize: bool = True,
         tol: float | None = None,
         angle_tol: float | None = None,
@@ -147,9 +148,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         q = self._resolve_n_components(self.n_components, self.n_clusters, prepared)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         d = self.n_features_in_
-        fit_rows = prepared.drawn(kernel, self.engine_tol, self.random_state, d)
+        fit_rows = prepared.drawn(kernel, self.random_state, d)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), fit_rows.sample)
-        graph = Graph.of(fit_rows.shards, affinity, self.engine, **fit_rows.parameters)
+        graph = Graph.of(
+            fit_rows.shards,
+            affinity,
+            self._engine,
+            otherwise=Auto(tol=self.engine_tol),
+            **fit_rows.parameters,
+        )
         saved_fit = current_fit()
         steps = _FitSteps(self, drawn=fit_rows, graph=graph, guide=guide, q=q, saved_fit=saved_fit)
         result = alternate(
@@ -163,7 +170,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         best = result.best
         self._set_solution_attributes(best.solution, prepared)
         self._set_engine_attributes(best.solved, best.solution)
-        if self.tol is None and best.solution.status is Status.TOLERANCE:
+        if self.plan.iterations.tol is None and best.solution.status is Status.TOLERANCE:
             self.tolerance_ = _ROUND_TOL  # the best round was not solved until stationary
         self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
         self.rounds_ = result.rounds
@@ -267,9 +274,9 @@ class GuidedIKDR(ClusteringIKDR):
         *,
         mu: float = 1.0,
         kernel: str | Kernel = "gaussian",
-        solver: str = "ism",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
+        solver: str | Solver = "ism",
+        engine: str | EngineOptions = "auto",
+        engine_tol: float | None = None,
         standardize: bool = True,
         tol: float | None = None,
         angle_tol: float | None = None,
@@ -325,7 +332,8 @@ class _FitSteps:
         self._model, self._fit_rows = model, drawn
         self._graph, self._guide, self._q, self._saved_fit = graph, guide, q, saved_fit
         self._limits_time = True
-        self._tol: float | None = _ROUND_TOL if model.tol is None else model.tol
+        tol = model.plan.iterations.tol
+        self._tol: float | None = _ROUND_TOL if tol is None else tol
 
     def begin(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
@@ -346,11 +354,11 @@ class _FitSteps:
 
     def fully(self) -> _FitSteps:
         """Return steps that solve for W to the tolerance given as a parameter of the estimator."""
-        model = self._model
-        if self._tol == model.tol or not model._search.solver.ends_by_change:
+        tol = self._model.plan.iterations.tol
+        if self._tol == tol or not self._model._solver.ends_by_change:
             return self
         other = copy(self)
-        other._tol = self._model.tol
+        other._tol = tol
         return other
 
     def without_time_limit(self) -> _FitSteps:

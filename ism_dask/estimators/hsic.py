@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_X_y
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import candidate_engines, first_that_serves
+from ism_dask.engines import EngineOptions, as_engine, first_that_serves
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -20,8 +20,8 @@ def hsic(
     *,
     kernel: str | Kernel = "gaussian",
     target: str = "auto",
-    engine: str = "auto",
-    engine_tol: float = 1e-4,
+    engine: str | EngineOptions = "auto",
+    engine_tol: float | None = None,
     standardize: bool = False,
     random_state: Any = None,
     return_error: bool = False,
@@ -40,11 +40,12 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"}, default "auto"
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
-    engine_tol : float, default 1e-4
-        As in `SupervisedIKDR`, a share of the trace of the kernel. The relative error of the result
-        was about as large when measured.
+    engine_tol : float, optional
+        Default: 1e-4. As in `SupervisedIKDR`, a share of the trace of the kernel. The relative
+        error of the result was about as large when measured.
     standardize : bool, default False
         Whether to scale the features to mean 0 and standard deviation 1 first.
     random_state : int, RandomState or None, default None
@@ -74,10 +75,10 @@ def hsic(
         kernel_of_x = as_kernel(kernel)
         prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
         q = X.shape[1]
-        fit_rows = prepared.drawn(kernel_of_x, engine_tol, random_state, q)
+        fit_rows = prepared.drawn(kernel_of_x, random_state, q)
         problem = fit_rows.problem(target_dependence(y, target))
         identity = np.eye(problem.d)
-        engines = candidate_engines(engine, problem, problem.d)
+        engines = as_engine(engine, engine_tol).engines(problem, problem.d)
         J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))
     value = J.objective / (len(X) - 1) ** 2
     return (value, J.error) if return_error else value

@@ -165,7 +165,7 @@ class Prepared:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
-    def drawn(self, kernel: Kernel, engine_tol: float, random_state: Any, q: int) -> FitRows:
+    def drawn(self, kernel: Kernel, random_state: Any, q: int) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows."""
         indices, seed = _sample_indices(self.shards.n_rows, random_state or 0)
         sample = self.shards.in_double().rows(indices)
@@ -174,7 +174,6 @@ class Prepared:
         return FitRows(
             kernel=resolved,
             shards=self.shards.in_double() if double else self.shards,
-            engine_tol=engine_tol,
             chosen=indices,
             sample=sample,
             seed=seed,
@@ -214,7 +213,6 @@ class FitRows:
         The kernel, resolved: all its numbers are set.
     shards : Shards
         The rows, in the precision that the kernel needs.
-    engine_tol : float
     chosen : (s,) array
         The indices of the sampled rows.
     sample : (s, r) array
@@ -227,7 +225,6 @@ class FitRows:
 
     kernel: Kernel
     shards: Shards
-    engine_tol: float
     chosen: Array
     sample: Array
     seed: int
@@ -269,7 +266,6 @@ class FitRows:
     def parameters(self) -> dict[str, Any]:
         """The arguments of `Problem` other than the rows, the kernel and Gamma."""
         return {
-            "engine_tol": self.engine_tol,
             "sample": self.sample,
             "seed": self.seed,
             "space": self.space,

@@ -9,12 +9,14 @@ from typing import Any
 from ism_dask._types import Array
 from ism_dask._validation import positive_float
 from ism_dask.clustering.kmeans import seeded_kmeans
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.clustering import GuidedIKDR
 from ism_dask.estimators.partial_targets import PartialScores, partial_scores
 from ism_dask.gamma.from_embedding import EmbeddingGuide, ScoreGuide
 from ism_dask.kernels import Kernel
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
+from ism_dask.solvers import Solver
 
 
 class SemiSupervisedIKDR(GuidedIKDR):
@@ -74,9 +76,9 @@ class SemiSupervisedIKDR(GuidedIKDR):
         mu: float = 1.0,
         target: str = "auto",
         kernel: str | Kernel = "gaussian",
-        solver: str = "ism",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
+        solver: str | Solver = "ism",
+        engine: str | EngineOptions = "auto",
+        engine_tol: float | None = None,
         standardize: bool = True,
         tol: float | None = None,
         angle_tol: float | None = None,

@@ -12,6 +12,7 @@ from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.engines import Auto
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.gamma.from_embedding import EMBEDDING, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
@@ -51,6 +52,6 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
     sample, seed = rows[indices], int(random.randint(2**31))
     with single_threaded_blas():
         affinity = Affinity.of(Gaussian(), sample)
-        graph = Graph.of(cut(rows), affinity, "auto", sample=sample, engine_tol=_TOL, seed=seed)
+        graph = Graph.of(cut(rows), affinity, Auto(tol=_TOL), sample=sample, seed=seed)
         U = graph.embedded(np.eye(q), n_clusters).shards.gathered(EMBEDDING)[:, :-1]
         return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

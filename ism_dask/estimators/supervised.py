@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.partial_targets import target_as_array
@@ -32,6 +33,7 @@ from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
+from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
 
@@ -66,18 +68,24 @@ class SupervisedIKDR(IKDR):
         with up to 20 different values, as classes. It takes other numbers as "multiscale", or as
         "gaussian" if y has several columns. It raises an error for whole numbers with more than
         20 different values.
-    solver : {"ism", "stiefel", "grassmann", "dimension-growth"}, default "ism"
+    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
         with. They maximise the same J on the same engine, and stop when the residual is small or
-        J stalls; they ignore `tol` and `angle_tol`. "grassmann" needs pymanopt.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"}, default "auto"
+        J stalls; they ignore `tol` and `angle_tol`. "grassmann" needs pymanopt. A
+        solver may also be an object with its options, such as
+        `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`. Options that it does not give are
+        the parameters below; a ValueError is raised for those that both give.
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+default "auto"
         How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
         that engine declines. "landmarks", which "auto" considers from 4,000 rows up, and "blocks",
         from 10,000 rows up, approximate Phi; the other engines leave nothing out.
-        `engine_error_` bounds the effect of approximation and rounding on J.
-    engine_tol : float, default 1e-4
-        For "landmarks": the share of the trace of the kernel that may be left out. If W is then
-        not stationary under the true kernel, the fit also tries a tenth and a hundredth of it.
+        `engine_error_` bounds the effect of approximation and rounding on J. An engine may also be
+        an object with its options, such as `ism_dask.engines.Landmarks(tol=1e-3)`.
+    engine_tol : float, optional
+        Default: 1e-4. For "landmarks": the share of the trace of the kernel that may be left out.
+        If W is then not stationary under the true kernel, the fit also tries a tenth and a
+        hundredth of it.
         `engine_error_` bounds the effect on J; measured errors are far smaller. For "blocks": it
         draws pairs of rows until the drawing adds 400 times `engine_tol`, as a share, to the
         variance that the gradient of J has from the rows themselves.
@@ -97,8 +105,8 @@ class SupervisedIKDR(IKDR):
     max_iter : int, optional
         Maximum number of iterations. Default: 300 for "ism", or 1000 if a selection chose the
         initial W and the fit takes gradient steps, which do not compute Phi; for the other
-        solvers see `ism_dask.solvers.SOLVERS`. The steps along the gradient of J that take over
-        when the spectral iteration does not converge count, too.
+        solvers see their classes in `ism_dask.solvers`. The steps along the gradient of J that
+        take over when the spectral iteration does not converge count, too.
     max_seconds : float, optional
         Time limit: stop after this many seconds, and keep the best W so far.
     selection : {"heldout"} or None, default "heldout"
@@ -205,9 +213,9 @@ class SupervisedIKDR(IKDR):
         *,
         kernel: str | Kernel = "gaussian",
         target: str = "auto",
-        solver: str = "ism",
-        engine: str = "auto",
-        engine_tol: float = 1e-4,
+        solver: str | Solver = "ism",
+        engine: str | EngineOptions = "auto",
+        engine_tol: float | None = None,
         standardize: bool = True,
         whiten: bool = False,
         tol: float | None = None,
@@ -281,7 +289,7 @@ class SupervisedIKDR(IKDR):
         search = self._search
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
-        if search.climbs and self.max_iter is None:
+        if search.climbs and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
         engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
         self._set_solution_attributes(solution, prepared)
@@ -299,7 +307,7 @@ class SupervisedIKDR(IKDR):
         else:
             default_q = max(len(dependence.classes) - 1, 1)
         q = self._resolve_n_components(self.n_components, default_q, prepared)
-        fit_rows = prepared.drawn(kernel, self.engine_tol, self.random_state, q)
+        fit_rows = prepared.drawn(kernel, self.random_state, q)
         default_start = FitStart(fit_rows, q)
         if self.selection is None or not kernel.multiples or not default_start.can_select:
             return default_start

@@ -16,6 +16,7 @@ import numpy as np
 from ism_dask.engines import (
     DeclinedError,
     Engine,
+    EngineOptions,
     PaddedOperator,
     Problem,
     candidate_engines,
@@ -25,11 +26,12 @@ from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
-from ism_dask.solvers import ASCENT, ROUGH_ASCENT, SOLVERS, Solver
+from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.second_order import refine_by_newton
+from ism_dask.solvers.stiefel import solve_fully, solve_roughly
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
@@ -53,8 +55,8 @@ class MultistartSearch:
 
     Attributes
     ----------
-    engine : str
-        A name in `ENGINES`, or "auto".
+    engine : str or EngineOptions
+        A name in `ENGINES`, "auto", or an engine with its options.
     stopping : Stopping
         Its `max_seconds` are the time limit of the whole search.
     solver : Solver
@@ -73,9 +75,9 @@ class MultistartSearch:
         Called with the state after each iteration of the last run, which the other runs prepare.
     """
 
-    engine: str
+    engine: str | EngineOptions
     stopping: Stopping
-    solver: Solver = SOLVERS["ism"]
+    solver: Solver = field(default_factory=ISM)
     n_init: int = 1
     continuation: bool = False
     refine: bool = False
@@ -152,7 +154,7 @@ class _SearchRun:
 
     def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
-        loose = SOLVERS["ism"].stopping(_LOOSE, max_seconds=self._stopping_now().max_seconds)
+        loose = self._rough_stopping(_LOOSE)
         operator = PaddedOperator(engine, self._constant)
         solution = self.saved_fit.run_or_restore(
             lambda saved, save: solve(
@@ -201,7 +203,7 @@ class _SearchRun:
         operator = PaddedOperator(coarse, self._constant)
         if first is not None and chosen:
             return restart_from(self._ascend(operator, first, None))
-        stopping = SOLVERS["ism"].stopping(_COARSE, max_seconds=self._stopping_now().max_seconds)
+        stopping = self._rough_stopping(_COARSE)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
@@ -258,7 +260,8 @@ class _SearchRun:
             # If J of an engine jumps from W to W, perhaps no gradient step raises it: continue with
             # spectral steps.
             state = continue_from(solution)
-        solution = self._run_solver(self.search.solver, operator, state, watcher)
+        solver = self.search.solver
+        solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
         climbs = self.problem.gamma.is_psd or self.search.stopping.tol is None
@@ -298,12 +301,12 @@ class _SearchRun:
         if noise > RESIDUAL:
             # Steps that gain less than the error of J may wander along a ridge.
             still = engine.value(W).standard_error
-            solution = ascend(ROUGH_ASCENT, rough, state, watcher, rest=noise, still=still)
+            solution = ascend(solve_roughly, rough, state, watcher, rest=noise, still=still)
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             return solution if ended else replace(solution, status=Status.APPROXIMATE)
         if engine.double is not engine:
-            state = continue_from(ascend(ROUGH_ASCENT, rough, state, watcher))
-        solution = ascend(ASCENT, operator, state, watcher)
+            state = continue_from(ascend(solve_roughly, rough, state, watcher))
+        solution = ascend(solve_fully, operator, state, watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
@@ -316,23 +319,25 @@ class _SearchRun:
 
     def _run_solver(
         self,
-        solver: Solver,
+        solve: Callable[..., Solution],
         operator: PaddedOperator,
         state: State | None,
         watcher: Callable[[State], None] | None,
+        *,
+        resumes: bool = False,
         **options: Any,
     ) -> Solution:
-        """Return the solution of a solver, continued from its saved state if it can resume."""
+        """Return the solution by `solve`, continued from its saved state if it `resumes`."""
         stopping = self._stopping_now(state)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
             def note(state: State) -> None:
-                if solver.resumes:
+                if resumes:
                     tell(state)
                 if watcher is not None:
                     watcher(state)
 
-            return solver.solve(
+            return solve(
                 operator,
                 self.q,
                 stopping,
@@ -359,6 +364,10 @@ class _SearchRun:
         if stopping.max_seconds is not None:
             stopping = replace(stopping, max_seconds=stopping.max_seconds + _seconds_of(state))
         return stopping
+
+    def _rough_stopping(self, tol: float) -> Stopping:
+        """Return the stopping rule of a warm start by ISM, with the time left."""
+        return replace(ISM(tol=tol).stopping, max_seconds=self._stopping_now().max_seconds)
 
     @property
     def time_is_up(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, Problem, first_engine
+from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.operator import relative_residual
 from ism_dask.kernels import Kernel
 from ism_dask.observe.fit_events import fit_watcher
@@ -105,7 +105,7 @@ class SelectionProblem:
 
     def engine(self, rows: Array, width: float) -> Engine:
         """Return the exact engine of some rows (k,), with the kernel widened by `width`."""
-        return first_engine("exact", self.problem(rows, self.kernel.widened(width)), self.q)
+        return Exact().build(self.problem(rows, self.kernel.widened(width)), self.q)
 
 
 def try_widths(choice: SelectionProblem, seed: int) -> list[Trial]:

@@ -11,7 +11,7 @@ from definition import Dense, dense_gamma
 from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Blocks, Problem, first_engine, pair_design
+from ism_dask.engines import BlockEngine, Problem, first_engine, pair_design
 from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.random_blocks import _PairPlan
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, ThinGamma
@@ -42,12 +42,10 @@ def _small_groups(monkeypatch):
     monkeypatch.setattr(pair_design, "_GROUP_ROWS", 5)
 
 
-def _blocks(kernel, gamma, rows, partners=12, seed=0, engine_tol=1e-4):
-    problem = Problem.of(
-        cut(X, rows), KERNELS[kernel], DEPENDENCES[gamma], seed=seed, engine_tol=engine_tol
-    )
-    engine = Blocks(problem, Q)
-    engine._plan = _PairPlan(problem, Q, partners)
+def _blocks(kernel, gamma, rows, partners=12, seed=0, tol=1e-4):
+    problem = Problem.of(cut(X, rows), KERNELS[kernel], DEPENDENCES[gamma], seed=seed)
+    engine = BlockEngine(problem, Q, tol)
+    engine._plan = _PairPlan(problem, Q, tol, partners)
     return engine
 
 
@@ -152,9 +150,9 @@ def test_any_number_of_workers_gives_the_same_bits():
 
 
 def test_a_smaller_tolerance_takes_more_pairs_and_finer_ends():
-    plans = [_blocks("multiquadric", "gaussian", 8, None, engine_tol=t)._plan for t in (0.1, 1e-3)]
+    plans = [_blocks("multiquadric", "gaussian", 8, None, tol=t)._plan for t in (0.1, 1e-3)]
     assert plans[0].needed(W) <= plans[1].needed(W)
-    engine = _blocks("multiquadric", "gaussian", 8, 6, engine_tol=1e-8)
+    engine = _blocks("multiquadric", "gaussian", 8, 6, tol=1e-8)
     partners = []
     while engine is not None:
         engine.phi(W)
@@ -203,7 +201,7 @@ def test_many_shards_begin_with_some(monkeypatch):
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
     rows, y = rows[np.argsort(y)], np.sort(y)
     problem = Problem.of(cut(rows, 100), Gaussian(1.5), target_dependence(y))
-    coarse = Blocks(problem, 2).coarser()
+    coarse = BlockEngine(problem, 2).coarser()
     assert coarse.problem.shards.n_rows == 1600
     assert coarse.problem.shards.bounds[:3] == (0, 100, 200)
     assert coarse.coarser() is None
@@ -229,7 +227,7 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
     rows, y = _sum_of_squares(40_000)
     known = target_dependence(y, "gaussian")
     problem = Problem.of(cut(rows, 5000), Gaussian(1.5), known)
-    coarse = Blocks(problem, 1).coarser()
+    coarse = BlockEngine(problem, 1).coarser()
     few = coarse.problem.shards
     assert few.n_rows < 20_000
     numbers = np.searchsorted(np.sort(rows[:, 0]), few.rows(np.arange(few.n_rows))[:, 0])
@@ -250,8 +248,8 @@ def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
     W = np.eye(8)[:, :2]
     engines = []
     for seed in range(6):
-        engine = Blocks(replace(problem, seed=seed), 2)
-        engine._plan = _PairPlan(engine.problem, 2, 1000)
+        engine = BlockEngine(replace(problem, seed=seed), 2)
+        engine._plan = _PairPlan(engine.problem, 2, 1e-4, 1000)
         engines.append(engine)
     products = np.array([engine.product(W).product for engine in engines])
     off = products - products.mean(axis=0)

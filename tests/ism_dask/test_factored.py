@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ism_dask import SupervisedIKDR, stationarity
 from ism_dask.engines import (
     DeclinedError,
-    Exact,
+    ExactEngine,
+    Landmarks,
     Problem,
     candidate_engines,
     first_engine,
@@ -22,7 +23,7 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.lowrank.base import task_bytes
 from ism_dask.engines.lowrank.error_bound import LargestRemainders
-from ism_dask.engines.lowrank.landmark_engine import Landmarks
+from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.row_facts import project_piece
@@ -158,10 +159,8 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     ).phi(W)
     errors = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(
-            cut(X, 200), KERNEL_CASES[kernel], target_dependence(y), engine_tol=tol
-        )
-        found = first_engine("landmarks", problem, 3).phi(W)
+        problem = Problem.of(cut(X, 200), KERNEL_CASES[kernel], target_dependence(y))
+        found = first_engine(Landmarks(tol=tol), problem, 3).phi(W)
         measured = abs(found.objective / true.objective - 1)
         assert measured <= found.error
         errors.append(_apart(found.phi, true.phi))
@@ -177,8 +176,8 @@ def test_the_bound_holds_for_rows_in_single_precision():
         "exact", Problem.of(cut(wide), Gaussian(3.0), target_dependence(y)), 3
     ).objective(W)
     for tol in (1e-2, 1e-4, 1e-5):
-        problem = Problem.of(cut(narrow), Gaussian(3.0), target_dependence(y), engine_tol=tol)
-        found = first_engine("landmarks", problem, 3).phi(W)
+        problem = Problem.of(cut(narrow), Gaussian(3.0), target_dependence(y))
+        found = first_engine(Landmarks(tol=tol), problem, 3).phi(W)
         assert abs(found.objective / true - 1) <= found.error
 
 
@@ -191,8 +190,8 @@ def test_the_bound_holds_for_many_classes(kernel):
     true = first_engine(
         "exact", Problem.of(cut(X), kernel, target_dependence(y, "classes")), 5
     ).objective(W)
-    problem = Problem.of(cut(X, 300), kernel, target_dependence(y, "classes"), engine_tol=1e-6)
-    found = first_engine("landmarks", problem, 5).phi(W)
+    problem = Problem.of(cut(X, 300), kernel, target_dependence(y, "classes"))
+    found = first_engine(Landmarks(tol=1e-6), problem, 5).phi(W)
     assert abs(found.objective / true - 1) <= found.error < 1
 
 
@@ -202,9 +201,7 @@ def test_the_bound_holds_near_rounding():
     W = np.eye(2)
     true = first_engine("exact", Problem.of(cut(X), Gaussian(1.0), known), 2).objective(W)
     for tol in (1e-9, 1e-10, 1e-11):
-        found = first_engine(
-            "landmarks", Problem.of(cut(X), Gaussian(1.0), known, engine_tol=tol), 2
-        )
+        found = first_engine(Landmarks(tol=tol), Problem.of(cut(X), Gaussian(1.0), known), 2)
         evaluation = found.phi(W)
         assert abs(evaluation.objective / true - 1) <= evaluation.error
 
@@ -256,14 +253,14 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("ism_dask.engines.exact.Exact.gradient", full)
+    monkeypatch.setattr("ism_dask.engines.exact.ExactEngine.gradient", full)
     assert 0 < with_true_residual(engine, solution).residual < 1
 
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     X, y = _data(4000)
     asked = []
-    phi = Landmarks.phi
+    phi = LandmarkEngine.phi
 
     def declines(self, W):
         asked.append(W)
@@ -271,7 +268,7 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
             raise DeclinedError("at the third")
         return phi(self, W)
 
-    monkeypatch.setattr(Landmarks, "phi", declines)
+    monkeypatch.setattr(LandmarkEngine, "phi", declines)
     given = {"kernel": Gaussian("median"), "tol": 1e-6}
     fitted = SupervisedIKDR(2, **given).fit(X, y)
     exact = SupervisedIKDR(2, engine="exact", **given).fit(X, y)
@@ -287,9 +284,9 @@ def test_the_subspace_converges_with_the_tolerance():
     true = solve(exact, 2, stopping).W
     sines = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(cut(X, 400), Gaussian(2.5), target_dependence(y), engine_tol=tol)
+        problem = Problem.of(cut(X, 400), Gaussian(2.5), target_dependence(y))
         sines.append(
-            subspace_sine(solve(first_engine("landmarks", problem, 2), 2, stopping).W, true)
+            subspace_sine(solve(first_engine(Landmarks(tol=tol), problem, 2), 2, stopping).W, true)
         )
     assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-4, 1e-6, 1e-8), strict=True))
 
@@ -300,10 +297,8 @@ def test_outliers_that_no_sample_saw_are_found():
     X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
     sample = np.delete(X, far, axis=0)[:800]
     W = _basis(4, 2)
-    problem = Problem.of(
-        cut(X, 500), Gaussian(2.0), target_dependence(y), sample=sample, engine_tol=1e-6
-    )
-    engine = first_engine("landmarks", problem, 2)
+    problem = Problem.of(cut(X, 500), Gaussian(2.0), target_dependence(y), sample=sample)
+    engine = first_engine(Landmarks(tol=1e-6), problem, 2)
     found = engine.phi(W)
     true = first_engine("exact", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2).phi(W)
     assert _apart(found.phi, true.phi) < 1e-5
@@ -379,9 +374,9 @@ def test_what_is_not_low_rank_is_given_up_early():
 
 def test_a_tolerance_below_rounding_is_told():
     X, y = _data(300)
-    problem = Problem.of(cut(X), Multiquadric(1.0), target_dependence(y), engine_tol=1e-17)
+    problem = Problem.of(cut(X), Multiquadric(1.0), target_dependence(y))
     with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
-        first_engine("landmarks", problem, 3).phi(_basis(6, 3))
+        first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
 
 def test_a_sum_gives_each_term_what_it_needs():
@@ -473,8 +468,8 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
 def test_the_memory_plan_of_a_task_is_kept(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
-    problem = Problem.of(cut(X, 4000), Gaussian(25.0), target_dependence(y), engine_tol=1e-3)
-    engine = first_engine("landmarks", problem, 5)
+    problem = Problem.of(cut(X, 4000), Gaussian(25.0), target_dependence(y))
+    engine = first_engine(Landmarks(tol=1e-3), problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
     spread = at.moments.psi_coefficients(engine.problem.gamma, at.expansion)
@@ -489,8 +484,8 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
 
 def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y), engine_tol=1e-2)
-    engine = first_engine("landmarks", problem, 2)
+    problem = Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y))
+    engine = first_engine(Landmarks(tol=1e-2), problem, 2)
     solution = solve(engine, 2, Stopping())
     checked = with_true_residual(engine, solution)
     product = first_engine("exact", problem, 2).gradient(solution.W).product
@@ -502,8 +497,8 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.5), target_dependence(y), engine_tol=1e-2)
-    engine = first_engine("landmarks", problem, 2)
+    problem = Problem.of(cut(X, 600), Gaussian(2.5), target_dependence(y))
+    engine = first_engine(Landmarks(tol=1e-2), problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
     full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
     monkeypatch.setattr(stationarity, "BUDGET", 1e7)
@@ -516,7 +511,7 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
 
 
 def test_an_approximate_engine_of_another_kind_has_a_residual(monkeypatch):
-    class Rounded(Exact):
+    class Rounded(ExactEngine):
         """The exact engine, with answers that are rounded to one digit."""
 
         name, approximate = "rounded", True

@@ -25,7 +25,7 @@ from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
-from ism_dask.solvers import SOLVERS, as_solver
+from ism_dask.solvers import ISM, SOLVERS, DimensionGrowth, Grassmann, as_solver
 from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.ism import restart_from
 from ism_dask.solvers.lbfgs import lbfgs_ascent
@@ -55,8 +55,8 @@ def _engine(kernel, name="auto", rows=None):
 
 
 def _solved(name, engine, state=None, **asked):
-    solver = as_solver(name)
-    return solver.solve(engine, 2, solver.stopping(1e-10, **asked), state=state)
+    solver = as_solver(name, tol=1e-10, **asked)
+    return solver.solve(engine, 2, solver.stopping, state=state)
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -145,9 +145,9 @@ def test_on_engines_of_large_data_it_ends_where_it_does_on_exact(name, engine):
 
 def test_growing_columns_come_one_after_the_other():
     seen: list[State] = []
-    solver = SOLVERS["dimension-growth"]
+    solver = DimensionGrowth()
     engine = _engine(Gaussian(2.0))
-    found = solver.solve(engine, 2, solver.stopping(0.01), on_iteration=seen.append)
+    found = solver.solve(engine, 2, solver.stopping, on_iteration=seen.append)
     widths = [state.current.W.shape[1] for state in seen]
     assert sorted(widths) == widths
     assert set(widths) == {1, 2}
@@ -159,9 +159,8 @@ def test_growing_columns_come_one_after_the_other():
 @pytest.mark.parametrize("name", RIVALS)
 def test_iterations_can_be_counted_out(name):
     seen: list[State] = []
-    solver = as_solver(name)
-    stopping = solver.stopping(0.01, max_iter=2)
-    found = solver.solve(_engine(Polynomial(3)), 2, stopping, on_iteration=seen.append)
+    solver = as_solver(name, tol=0.01, max_iter=2)
+    found = solver.solve(_engine(Polynomial(3)), 2, solver.stopping, on_iteration=seen.append)
     assert found.status is Status.MAX_ITER
     assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
     assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
@@ -257,11 +256,9 @@ def test_models_that_lead_nowhere_count_as_iterations():
     X, y = load_wine(return_X_y=True)
     problem = Problem.of(cut(scale(X)), Gaussian(0.1), target_dependence(y))
     start = np.linalg.qr(rng.normal(size=(13, 2)))[0]
-    solver = SOLVERS["grassmann"]
+    solver = Grassmann(max_iter=4)
     state = restart_from(replace(_solved("ism", _engine(Gaussian(2.0))), W=start))
-    found = solver.solve(
-        first_engine("exact", problem, 2), 2, solver.stopping(0.01, max_iter=4), state=state
-    )
+    found = solver.solve(first_engine("exact", problem, 2), 2, solver.stopping, state=state)
     assert found.status is Status.MAX_ITER
     assert relative_residual(found.W, found.product) > 1e-3
 
@@ -330,8 +327,8 @@ def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
 
 
 def test_rivals_end_by_no_change_of_eigenvalues():
-    assert SOLVERS["ism"].stopping(0.1) == Stopping(0.1, None, 300, None)
-    assert not SOLVERS["stiefel"].stopping(0.1).tol_is_met(1e-9, 0.0)
+    assert ISM(tol=0.1).stopping == Stopping(0.1, None, 300, None)
+    assert not as_solver("stiefel", tol=0.1).stopping.tol_is_met(1e-9, 0.0)
     assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
         _solved("ism", _engine(Linear())).objective
     )

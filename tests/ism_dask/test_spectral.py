@@ -6,6 +6,7 @@ import scipy.linalg
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.engines import as_engine
 from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import (
@@ -60,8 +61,8 @@ def check(embedding, K_matrix, k, tol):
     np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
-def graph(X, rows, kernel, engine, **approximation):
-    return Graph.of(cut(X, rows), Affinity(kernel), engine, sample=X, **approximation)
+def graph(X, rows, kernel, engine, tol=None):
+    return Graph.of(cut(X, rows), Affinity(kernel), as_engine(engine, tol), sample=X)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def graph(X, rows, kernel, engine, **approximation):
 @pytest.mark.parametrize("rows", [150, 40])
 def test_every_engine_embeds_as_dense_eigenvectors_do(blobs, kernel, rows, engine):
     X, W = blobs
-    embedding = graph(X, rows, kernel, engine, engine_tol=1e-12).embedded(W, K)
+    embedding = graph(X, rows, kernel, engine, tol=1e-12).embedded(W, K)
     check(embedding, values(kernel, X @ W), K, 1e-6)
     assert embedding.engine == engine
 
@@ -95,7 +96,7 @@ def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
 @pytest.mark.parametrize("engine", ["exact", "landmarks"])
 def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine):
     X, W = blobs
-    embedding = graph(X, 40, Gaussian(2.0), engine, engine_tol=1e-10).embedded(W, K)
+    embedding = graph(X, 40, Gaussian(2.0), engine, tol=1e-10).embedded(W, K)
     rows = embedding.shards.gathered(EMBEDDING)
     np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
     part = embedding.extension((X @ W)[17:20])
@@ -164,7 +165,7 @@ def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     """What landmarks leave of a narrow kernel hardly touches its leading eigenvectors."""
     X, _ = make_blobs(4500, 6, centers=3, random_state=0)
     narrow = Gaussian(0.25 * median_distance(X[:500]))
-    found = graph(X, 2000, narrow, "landmarks", engine_tol=1e-10).embedded(np.eye(6), 2)
+    found = graph(X, 2000, narrow, "landmarks", tol=1e-10).embedded(np.eye(6), 2)
     assert "which may leave 0.3 of its trace" in found.note
     exact = graph(X, 2000, narrow, "exact").embedded(np.eye(6), 2)
     assert exact.note == ""

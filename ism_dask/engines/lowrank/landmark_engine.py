@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import Problem
+from ism_dask.engines.base import TOLERANCE, Problem
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.error_bound import (
     RemainderMeasure,
@@ -33,27 +32,32 @@ _SAMPLE_ROWS = 5000
 # From this number of rows on, landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
 # If W is not stationary under the true kernel, the tolerance is multiplied by the first factor, as
-# long as it stays above this share of the user's `engine_tol`.
+# long as it stays above this share of the user's tolerance.
 _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
 # If rounding enlarges the bound by more than this factor, the weights are measured over all rows.
 _ROUNDING_FACTOR = 1.05
 
 
-class Landmarks(LowRankEngine):
+class LandmarkEngine(LowRankEngine):
     """O(n m (m + d)): `unit_slope = F F^T + E`, E positive semi-definite with a known trace.
 
     Landmarks are chosen from a sample of the projected rows until the remainder there is small.
-    Then the remainder is measured over all rows. While it exceeds `engine_tol` of the trace, the
+    Then the remainder is measured over all rows. While it exceeds the share `tol` of the trace, the
     rows with the largest remainders become landmarks. Terms with few monomials use these instead.
+
+    Attributes
+    ----------
+    tol : float
+        The share of the trace of the kernel that may be left out.
     """
 
     name = "landmarks"
     approximate = True
     jumps = True  # landmarks are chosen again for each W
 
-    def __init__(self, problem: Problem, q: int) -> None:
+    def __init__(self, problem: Problem, q: int, tol: float = TOLERANCE) -> None:
         super().__init__(problem, q)
-        self._user_tol = problem.engine_tol
+        self.tol = self._user_tol = tol
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
@@ -71,12 +75,18 @@ class Landmarks(LowRankEngine):
         """Return whether there are enough rows."""
         return problem.shards.n_rows >= _FROM_ROWS
 
-    def finer(self) -> Landmarks | None:
+    def finer(self) -> LandmarkEngine | None:
         """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
-        tol = _FINER_FACTOR * self.problem.engine_tol
-        if tol < _LEAST_TOL_SHARE * self._user_tol:
-            return None
-        other = type(self)(replace(self.problem, engine_tol=tol), self.q)
+        tol = _FINER_FACTOR * self.tol
+        return (
+            None if tol < _LEAST_TOL_SHARE * self._user_tol else self._with_tol(self.problem, tol)
+        )
+
+    def _same_kind(self, problem: Problem) -> LandmarkEngine:
+        return self._with_tol(problem, self.tol)
+
+    def _with_tol(self, problem: Problem, tol: float) -> LandmarkEngine:
+        other = type(self)(problem, self.q, tol)
         other.note, other._user_tol = self.note, self._user_tol
         return other
 
@@ -161,7 +171,7 @@ class Landmarks(LowRankEngine):
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows
-                factors.append(SampledLandmarks(term, Z, n, problem.engine_tol, seed))
+                factors.append(SampledLandmarks(term, Z, n, self.tol, seed))
         return factors
 
     @cached_property

@@ -1,0 +1,224 @@
+"""Engines as objects with their options, which estimators take beside the names of engines."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ism_dask._validation import check_choice, check_open_interval, filled_options
+from ism_dask.engines.base import TOLERANCE, Engine, Problem
+from ism_dask.engines.constant import ConstantSlope
+from ism_dask.engines.exact import ExactEngine
+from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
+from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
+from ism_dask.engines.random_blocks import BlockEngine
+
+
+@dataclass(frozen=True)
+class EngineOptions(ABC):
+    """The choice of an engine, with the options of that engine."""
+
+    @abstractmethod
+    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+        """Return the engines that may solve `problem` for q columns of W, the cheapest first.
+
+        Parameters
+        ----------
+        problem : Problem
+        q : int
+        climbs : bool
+            Whether the solver needs steps that raise J. Then no engine whose J jumps is chosen
+            automatically.
+
+        Raises
+        ------
+        ValueError
+            If the engine was chosen by the user and cannot solve the problem.
+        """
+
+    def refusal(self, problem: Problem, q: int) -> str | None:
+        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
+        return None
+
+    def loosened(self, tol: float) -> EngineOptions:
+        """Return the options with a tolerance of at least `tol`, if they have a tolerance."""
+        return self
+
+
+class _OneEngine(EngineOptions):
+    """The choice of one engine, whose class is `kind`."""
+
+    kind: ClassVar[type[Engine]]
+
+    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+        """Return the engine alone."""
+        reason = self.refusal(problem, q)
+        if reason:
+            raise ValueError(
+                f"`engine`={self.kind.name!r} cannot serve this problem: {reason}; try "
+                "engine='auto'"
+            )
+        return [self.build(problem, q)]
+
+    def refusal(self, problem: Problem, q: int) -> str | None:
+        """Return why the engine cannot solve `problem`, or None if it can."""
+        return self.kind.refusal(problem, q)
+
+    def build(self, problem: Problem, q: int) -> Engine:
+        """Return the engine with these options for `problem` and q columns of W."""
+        return self.kind(problem, q)
+
+
+@dataclass(frozen=True)
+class _WithTolerance(EngineOptions):
+    """Options of an engine that approximates up to a tolerance."""
+
+    tol: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tol is not None:
+            check_open_interval("`tol` of an engine", self.tol, 0, 1)
+
+    @property
+    def tolerance(self) -> float:
+        """The tolerance that applies: `tol`, or its default."""
+        return TOLERANCE if self.tol is None else self.tol
+
+    def loosened(self, tol: float) -> EngineOptions:
+        """Return the options with a tolerance of at least `tol`."""
+        return replace(self, tol=max(tol, self.tolerance))
+
+
+@dataclass(frozen=True)
+class Closed(_OneEngine):
+    """The closed form for kernels with a constant slope: linear and squared. It has no options."""
+
+    kind = ConstantSlope
+
+
+@dataclass(frozen=True)
+class Monomials(_OneEngine):
+    """Sums over monomials, for polynomial kernels and their sums. It has no options."""
+
+    kind = MonomialEngine
+
+
+@dataclass(frozen=True)
+class Landmarks(_WithTolerance, _OneEngine):
+    """A low-rank factor by landmarks, for smooth kernels such as gaussians.
+
+    Parameters
+    ----------
+    tol : float, optional
+        The share of the trace of the kernel that may be left out. If W is then not stationary
+        under the true kernel, the fit also tries a tenth and a hundredth of it. Default: the
+        `engine_tol` of the estimator, or 1e-4.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import SupervisedIKDR
+    >>> from ism_dask.engines import Landmarks
+    >>> X, y = load_wine(return_X_y=True)
+    >>> SupervisedIKDR(2, engine=Landmarks(tol=1e-3)).fit(X, y).engine_
+    'landmarks'
+    """
+
+    kind = LandmarkEngine
+
+    def build(self, problem: Problem, q: int) -> Engine:
+        """Return the engine with this tolerance."""
+        return LandmarkEngine(problem, q, self.tolerance)
+
+
+@dataclass(frozen=True)
+class Blocks(_WithTolerance, _OneEngine):
+    """Sums over random blocks of pairs of rows, for every kernel.
+
+    Parameters
+    ----------
+    tol : float, optional
+        The engine draws pairs of rows until the drawing adds 400 times `tol`, as a share, to the
+        variance that the gradient of J has from the rows themselves. Default: the `engine_tol` of
+        the estimator, or 1e-4.
+    """
+
+    kind = BlockEngine
+
+    def build(self, problem: Problem, q: int) -> Engine:
+        """Return the engine with this tolerance."""
+        return BlockEngine(problem, q, self.tolerance)
+
+
+@dataclass(frozen=True)
+class Exact(_OneEngine):
+    """The sum over all pairs of rows, for every kernel. It has no options."""
+
+    kind = ExactEngine
+
+
+# From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
+ENGINES: dict[str, type[_OneEngine]] = {
+    options.kind.name: options for options in (Closed, Monomials, Landmarks, Blocks, Exact)
+}
+
+
+@dataclass(frozen=True)
+class Auto(_WithTolerance):
+    """The cheapest engine that applies, and the next one if that engine declines.
+
+    Parameters
+    ----------
+    tol : float, optional
+        The `tol` of `Landmarks` or `Blocks`, if one of these is chosen.
+    """
+
+    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+        """Return the engines that do not refuse the problem and are advised for it."""
+        choices = [options for options in ENGINES.values() if not (climbs and options.kind.jumps)]
+        willing = [each for each in choices if each.kind.refusal(problem, q) is None]
+        advised = [each for each in willing if each.kind.advised(problem, q)]
+        chosen = [filled_options("engine", each(), tol=self.tol) for each in advised]
+        return [each.build(problem, q) for each in chosen]
+
+
+# Earlier names of engines, which warn for one version.
+_OLD_NAMES = {"features": "monomials"}
+
+
+def current_name(name: str) -> str:
+    """Return the present name of an engine, and warn of an old one."""
+    if name in _OLD_NAMES:
+        warnings.warn(
+            f"the engine {name!r} is now called {_OLD_NAMES[name]!r}; the old name goes with the "
+            "next version",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return _OLD_NAMES.get(name, name)
+
+
+def as_engine(engine: str | EngineOptions, engine_tol: float | None = None) -> EngineOptions:
+    """Return the options of the engine with a name, or options completed by `engine_tol`.
+
+    Parameters
+    ----------
+    engine : str or EngineOptions
+        A name in `ENGINES`, "auto", or an object with options.
+    engine_tol : float, optional
+        The tolerance, if `engine` has one and does not give it itself.
+
+    Raises
+    ------
+    ValueError
+        If there is no such engine, or both `engine` and `engine_tol` give a tolerance.
+    """
+    if engine_tol is not None:
+        check_open_interval("`engine_tol`", engine_tol, 0, 1)
+    if not isinstance(engine, EngineOptions):
+        name = current_name(engine) if isinstance(engine, str) else engine
+        name = check_choice("`engine`", name, ["auto", *ENGINES])
+        engine = Auto() if name == "auto" else ENGINES[name]()
+    return filled_options("engine", engine, prefix="engine_", tol=engine_tol)

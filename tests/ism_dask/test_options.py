@@ -1,0 +1,178 @@
+"""Solvers and engines given as objects, for all in the registries."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import scale
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask.engines import ENGINES, Auto, Blocks, Exact, Landmarks, as_engine
+from ism_dask.kernels import Gaussian, Polynomial, Squared
+from ism_dask.solvers import ISM, SOLVERS, Stiefel, as_solver
+
+# Some tests compare fits that end before they converge.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+X, y = load_wine(return_X_y=True)
+# A kernel that the engine serves; all others serve a gaussian.
+SERVED = {"closed": Squared(), "monomials": Polynomial(2)}
+CHOICES = {"auto": Auto, **ENGINES}
+WITH_TOL = ("auto", "landmarks", "blocks")
+OBJECTS = [kind() for kind in (*SOLVERS.values(), *CHOICES.values())]
+
+
+def _fitted(**parameters):
+    return SupervisedIKDR(2, random_state=3, **parameters).fit(X, y)
+
+
+def _assert_same_bits(one, other):
+    np.testing.assert_array_equal(one.components_, other.components_)
+    assert one.objective_ == other.objective_
+    assert (one.n_iter_, one.status_, one.engine_) == (other.n_iter_, other.status_, other.engine_)
+    assert one.tolerance_ == other.tolerance_
+    assert one.engine_error_ == other.engine_error_
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_solver_by_name_and_by_object_gives_the_same_bits(name):
+    limits = {"max_iter": 5, "max_seconds": 600.0}
+    by_name = _fitted(solver=name, **limits)
+    _assert_same_bits(by_name, _fitted(solver=SOLVERS[name](**limits)))
+    _assert_same_bits(by_name, _fitted(solver=SOLVERS[name](max_iter=5), max_seconds=600.0))
+    assert by_name.n_iter_ <= 10
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_engine_by_name_and_by_object_gives_the_same_bits(name):
+    kernel = SERVED.get(name, Gaussian(3.0))
+    tol = {"tol": 1e-2} if name in WITH_TOL else {}
+    by_name = _fitted(kernel=kernel, engine=name, engine_tol=1e-2)
+    _assert_same_bits(by_name, _fitted(kernel=kernel, engine=CHOICES[name](**tol)))
+    _assert_same_bits(by_name, _fitted(kernel=kernel, engine=CHOICES[name](), engine_tol=1e-2))
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_clusterers_and_hsic_take_engines_as_objects(name):
+    kernel = SERVED.get(name, Gaussian(10.0))
+    rows = scale(X)
+    assert hsic(rows, y, kernel=kernel, engine=name) == hsic(
+        rows, y, kernel=kernel, engine=CHOICES[name]()
+    )
+    by_name, by_object = (
+        UnsupervisedIKDR(3, 2, kernel=kernel, engine=each).fit(X)
+        for each in (name, CHOICES[name]())
+    )
+    _assert_same_bits(by_name, by_object)
+    np.testing.assert_array_equal(by_name.embedding_, by_object.embedding_)
+
+
+def test_clusterers_take_the_published_rule_from_the_object():
+    by_name, by_object = (
+        UnsupervisedIKDR(3, 2, **each).fit(X)
+        for each in ({"tol": 0.05, "max_iter": 40}, {"solver": ISM(tol=0.05, max_iter=40)})
+    )
+    _assert_same_bits(by_name, by_object)
+
+
+def test_options_change_the_result():
+    rough = _fitted(kernel=Gaussian(3.0), engine=Landmarks(tol=0.1))
+    fine = _fitted(kernel=Gaussian(3.0), engine=Landmarks(tol=1e-6))
+    assert rough.engine_error_ > fine.engine_error_
+    assert as_engine(Blocks(tol=1e-2)) != as_engine(Blocks(), 1e-3)
+    assert as_engine("auto", 0.01) == Auto(tol=0.01)
+    assert as_solver("ism", tol=0.1, max_seconds=5.0) == ISM(tol=0.1, max_seconds=5.0)
+    assert as_solver("stiefel", tol=0.1, max_iter=5) == Stiefel(max_iter=5)
+
+
+@pytest.mark.parametrize("each", OBJECTS, ids=repr)
+def test_options_are_values(each):
+    assert each == type(each)()
+    assert hash(each) == hash(type(each)())
+    assert pickle.loads(pickle.dumps(each)) == each
+    assert eval(repr(each), {type(each).__name__: type(each)}) == each
+    assert all(each != other for other in OBJECTS if other is not each)
+    for field in fields(each):
+        with pytest.raises(FrozenInstanceError):
+            setattr(each, field.name, 1)
+
+
+def test_estimators_with_objects_follow_scikit_learn():
+    model = SupervisedIKDR(2, solver=ISM(tol=1e-6, max_iter=500), engine=Landmarks(tol=1e-3))
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert copy.solver == ISM(tol=1e-6, max_iter=500)
+    assert "engine=Landmarks(tol=0.001)" in repr(model)
+    copy.set_params(engine=Exact(), solver="ism")
+    assert copy.engine == Exact()
+    assert model.engine == Landmarks(tol=1e-3)
+    fitted = clone(model).set_params(engine=Exact()).fit(X, y)
+    assert pickle.loads(pickle.dumps(fitted)).engine == Exact()
+
+
+def test_a_grid_search_goes_over_objects():
+    rows, species = load_iris(return_X_y=True)
+    pipeline = make_pipeline(SupervisedIKDR(2, selection=None), KNeighborsClassifier())
+    grid = {
+        "supervisedikdr__engine": [Exact(), Landmarks(tol=1e-2), "exact"],
+        "supervisedikdr__solver": [ISM(tol=0.01), Stiefel(max_seconds=60.0)],
+    }
+    search = GridSearchCV(pipeline, grid, cv=3).fit(rows, species)
+    assert search.best_score_ > 0.9
+    scores = search.cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(scores[:2], scores[4:])
+    assert search.cv_results_["param_supervisedikdr__engine"][2] == Landmarks(tol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"solver": ISM(max_iter=10), "max_iter": 20},
+            r"`solver`=ISM\(max_iter=10, .*\) and `max_iter`=20 both give `max_iter`",
+        ),
+        ({"solver": ISM(tol=0.1), "tol": 0.1}, "both give `tol`"),
+        ({"solver": Stiefel(max_seconds=9.0), "max_seconds": 8.0}, "both give `max_seconds`"),
+        (
+            {"engine": Landmarks(tol=1e-3), "engine_tol": 1e-2},
+            r"`engine`=Landmarks\(tol=0.001\) and `engine_tol`=0.01 both give `tol`",
+        ),
+        ({"solver": ISM}, "`solver` must be one of ism, stiefel, .*; got <class"),
+        ({"engine": Exact}, "`engine` must be one of auto, closed, .*; got <class"),
+        ({"solver": ISM(angle_tol=0.1)}, "`angle_tol` goes with `tol`, which is None"),
+        ({"solver": "stiefel", "tol": -1.0}, r"`tol` must be a number in \(0, inf\); got -1.0"),
+        ({"engine": ENGINES["closed"]()}, "`engine`='closed' cannot serve this problem"),
+    ],
+)
+def test_refusals_name_what_is_wrong(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        _fitted(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (ISM, {"tol": 0.0}, r"`tol` must be a number in \(0, inf\)"),
+        (ISM, {"angle_tol": -1.0}, "`angle_tol` must be None or above 0"),
+        (Stiefel, {"max_iter": 0}, "`max_iter` must be a whole number from 1 up"),
+        (ISM, {"max_seconds": 0.0}, "`max_seconds` must be a positive finite number or None"),
+        (Landmarks, {"tol": 1.0}, r"`tol` of an engine must be a number in \(0, 1\)"),
+    ],
+)
+def test_options_out_of_range_are_refused_at_once(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**options)
+
+
+@pytest.mark.parametrize(("kind", "option"), [(Stiefel, "tol"), (Exact, "tol")])
+def test_objects_have_only_their_own_options(kind, option):
+    with pytest.raises(TypeError, match=option):
+        kind(**{option: 0.1})
