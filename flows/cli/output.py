@@ -16,9 +16,10 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Column, Table
 
 from flows.interface.fields import setting
-from flows.interface.progress import TimeLeft, watch_progress
+from flows.interface.progress import watch_progress
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns
+from ism_dask.observe.time_left import TimeLeft
 
 
 @dataclass(frozen=True)

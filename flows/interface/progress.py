@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
@@ -26,10 +25,6 @@ class Watcher(Protocol):
 
 # Seconds between the repeated reports of one step, in which the time left counts down.
 _EVERY = 0.5
-# The time left is reported only after so many reports and seconds ...
-_STEPS, _SECONDS = 2, 2.0
-# ... and this is the weight of each new estimate in its exponential average.
-_NEW_WEIGHT = 0.3
 # A context variable, because a Prefect flow takes JSON only: watchers cannot be its parameters.
 _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
@@ -60,56 +55,6 @@ def progress_note(text: str) -> None:
     """Send all watchers a message about the run."""
     for watcher in _WATCHERS.get():
         watcher.noted(text)
-
-
-class TimeLeft:
-    """Estimate of the time left, from the share that is done and the time that it took.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._began = clock, clock()
-        self._share, self._steps = 0.0, 0
-        self._end: float | None = None
-
-    def tick(self, share: float) -> None:
-        """Update the estimate with the share that is done."""
-        if share <= self._share:
-            return
-        now = self._clock()
-        self._share, self._steps = share, self._steps + 1
-        end = self._began + (now - self._began) / share
-        # Shares advance unevenly, and the estimate must not jump with each: it is averaged.
-        self._end = end if self._end is None else self._end + _NEW_WEIGHT * (end - self._end)
-
-    def __str__(self) -> str:
-        """Return a text such as "about 20 s left", or nothing if it is too early to estimate."""
-        now = self._clock()
-        reliable = self._steps >= _STEPS and now - self._began >= _SECONDS and self._share < 1
-        if self._end is None or not reliable:
-            return ""
-        return f"about {duration(_rounded(max(self._end - now, 1.0)))} left"
-
-    def after(self, text: str) -> str:
-        """Return `text` with the time left at its end."""
-        return ", ".join(filter(None, (text, str(self))))
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in words, such as 12 s, 3 min or 2 h."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
-
-
-def _rounded(seconds: float) -> float:
-    """Return seconds rounded as coarsely as the estimate is: 7, 15, 40, 90."""
-    step = 1 if seconds < 10 else 5 if seconds < 30 else 10
-    return step * round(seconds / step)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
 from flows.errors import SettingsError
-from flows.interface.fit_progress import watched_rounds
+from flows.interface.fit_progress import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
 from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
@@ -30,6 +30,7 @@ from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save
 from flows.settings.runs import ClusterSettings
 from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.records.stopping_rule import Stopping
 from storage import Dataset, open_dataset, picture_path, save_model
 
 KIND = ClusterResult.command
@@ -96,14 +97,15 @@ def _fitted(
 ) -> tuple[FittedModel, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
-    with watched_rounds(ProgressShare(stop=0.95), stopping_of(settings)) as progress:
+    rounds = Stopping(settings.outer_tol, max_iter=settings.max_outer)
+    with watched_fit(ProgressShare(stop=0.95), stopping_of(settings), rounds) as reports:
         model = paradigm.model(
             settings,
             k,
             outer_tol=settings.outer_tol,
             max_outer=settings.max_outer,
-            on_iteration=progress.on_iteration,
-            on_round=progress.on_round,
+            on_iteration=reports.on_iteration,
+            on_round=reports.on_round,
             **shared_parameters(settings),
         )
         return timed_fit(model, rows, y), model

@@ -296,7 +296,7 @@ def timed_fit(model: IKDR, X: Any, y: Any) -> FittedModel:
 def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`."""
     selection = None if settings.selection == NO_SELECTION else settings.selection
-    with watched_fit(part, stopping_of(settings)) as on_iteration:
+    with watched_fit(part, stopping_of(settings)) as reports:
         model = SupervisedIKDR(
             settings.n_components,
             target=target_of(y, settings.target),
@@ -305,7 +305,7 @@ def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitt
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,
-            on_iteration=on_iteration,
+            on_iteration=reports.on_iteration,
             **shared_parameters(settings),
         )
         return timed_fit(model, X, y)

@@ -19,8 +19,8 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.exceptions import MissingContextError
 
 from flows.interface.interrupts import interrupt
-from flows.interface.progress import TimeLeft
 from flows.tracking.client import ServerUnreachable, prefect_client
+from ism_dask.observe.time_left import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
 _SECONDS = 3.0

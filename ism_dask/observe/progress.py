@@ -1,18 +1,12 @@
-"""Progress of a fit and of its passes over the shards, each of which can take minutes."""
+"""Progress of the passes over the shards, each of which can take minutes."""
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 from uuid import uuid4
-
-if TYPE_CHECKING:
-    from ism_dask.records.iteration import State
-    from ism_dask.records.stopping_rule import Stopping
 
 OnTask = Callable[[int, int], None]
 
@@ -72,21 +66,3 @@ def task_done(number: str) -> bool:
     if counter is not None:
         counter.one_more()
     return counter is not None
-
-
-def converged_share(state: State, stopping: Stopping) -> float:
-    """Return the estimated share of the iterations that is done, from 0 to 1."""
-    if stopping.reached(state.history[-1]):
-        return 1.0
-    measured = [stopping.measured(record) for record in state.history]
-    shares = [log_progress(measured, stopping.limit)]
-    if stopping.angle_tol is not None:
-        shares.append(log_progress([record.angle for record in state.history], stopping.angle_tol))
-    return max(state.iteration / stopping.max_iter, min(shares))
-
-
-def log_progress(values: Sequence[float], tol: float) -> float:
-    """Return the share of the way to `tol` on a log scale, for values that shrink geometrically."""
-    # The minimum so far, so that a value that grows for once does not lower the progress.
-    first, last = values[0], min(values)
-    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

@@ -16,20 +16,15 @@ from rich.table import Column
 from rich.text import Text
 
 from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
-from ism_dask.observe.progress import converged_share, log_progress, watching_passes
+from ism_dask.observe.fit_progress import FitProgress
+from ism_dask.observe.progress import watching_passes
+from ism_dask.observe.time_left import TimeLeft, time_left_in_words
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
     from ism_dask.records.iteration import Record, State
     from ism_dask.records.stopping_rule import Stopping
 
-# A pass of fewer seconds is not shown: it is over before anybody can read of it.
-_LONG = 1.0
-# The share of a fit that its iterations or rounds take. The rest is the check of the solution, or
-# k-means.
-_ITERATIONS = 0.8
-# The largest share of the rounds that is shown as done before the last one ends.
-_ALMOST = 0.9
 # Iterations or rounds from which the time left is estimated. One does not show how many there will
 # be, and the first of two may differ because of the start.
 _ENOUGH = 3
@@ -96,8 +91,8 @@ class _Line:
         """Return a context in which the line is shown; it stays on the screen at the end."""
         return self._progress
 
-    def update(self, text: str, **fields: Any) -> None:
-        """Change the text, and the given fields of the task."""
+    def update(self, text: str, *, frequent: bool = False, **fields: Any) -> None:  # noqa: ARG002
+        """Change the text, and the given fields of the task; tasks make `frequent` updates."""
         self._progress.update(self._task, description=text, visible=True, **fields)
 
 
@@ -116,11 +111,10 @@ class _Cell(_Line):
     def shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def update(self, text: str, **fields: Any) -> None:
+    def update(self, text: str, *, frequent: bool = False, **fields: Any) -> None:
         super().update(text, **fields)
-        # Updates with fields move the bar and are rare. Tasks, whose updates have none, may be
-        # thousands: they are shown at most once per interval.
-        if not fields and time.monotonic() < self._next_update:
+        # Tasks may be thousands: they are shown at most once per interval.
+        if frequent and time.monotonic() < self._next_update:
             return
         self._next_update = time.monotonic() + _INTERVAL
         if self._handle is None:
@@ -146,55 +140,45 @@ class _Bar(FitWatcher):
 
     def begun(self, plan: FitPlan) -> None:
         self._fits += 1
-        self._plan, self._outer = plan, plan.rounds or plan.iterations
-        self._changes: list[float] = []
-        self._stage, self._text = "preparing", "preparing"
-        self._pass_began = time.monotonic()
+        self._plan = plan
+        self._progress = FitProgress(plan.iterations, plan.rounds)
+        self._time_left = TimeLeft(steps=_ENOUGH, seconds=0.0)
+        self._text = self._progress.stage
         self._show(self._text, completed=0.0, began=self._began, ends=None)
 
     def on_selection(self, done: int, total: int) -> None:
         self._show(f"choosing the width, {done} of {total} tried")
 
     def on_iteration(self, state: State) -> None:
-        record, stopping = state.history[-1], self._plan.iterations
-        number = record.iteration
-        text = f"iteration {number}, {_measures(record, stopping)}"
-        self._stage = "checking" if stopping.reached(record) else f"iteration {number + 1}"
+        name = self._progress.on_iteration(state)
+        text = f"{name}, {_measures(state.history[-1], self._plan.iterations)}"
         if self._plan.rounds is None:
-            self._advance(text, converged_share(state, stopping), number, record.seconds)
+            self._advance(text)
         else:
-            within = f"round {len(self._changes) + 1}, "
-            self._stage = within + self._stage
-            self._show(within + text)
+            self._show(text, completed=self._progress.share)
 
     def on_round(self, done: Round) -> None:
-        self._changes.append(done.change)
-        share = max(
-            done.number / self._outer.max_iter, log_progress(self._changes, self._outer.limit)
-        )
-        # When the embedding has converged, W is still solved fully: the bar waits for that.
-        share = 1.0 if done.last else min(share, _ALMOST)
-        self._stage = "clusters" if done.last else f"round {done.number + 1}"
-        text = f"round {done.number}, {_measures(done, self._outer)}"
-        self._advance(text, share, done.number, done.seconds)
+        name = self._progress.on_round(done)
+        self._advance(f"{name}, {_measures(done, self._plan.rounds or self._plan.iterations)}")
 
     def on_task(self, done: int, total: int) -> None:
         """Show the progress of the current pass; computing threads call this after each task."""
-        now = time.monotonic()
-        if done == 1:
-            self._pass_began = now
-        if now - self._pass_began > _LONG:
-            self._show(f"{self._stage}, rows {100 * done / total:.0f}%")
+        if not self._fits:
+            return
+        self._progress.on_task(done, total)
+        text = self._progress.look()
+        if text is not None:
+            self._show(text, frequent=True, completed=self._progress.share)
 
     def ended(self) -> None:
         self._show(self._text, completed=1.0, ends=None)
 
-    def _advance(self, text: str, share: float, number: int, seconds: float) -> None:
-        """Move the bar after `number` iterations or rounds, which took so many seconds."""
+    def _advance(self, text: str) -> None:
+        """Move the bar after an iteration, or a round if there are rounds."""
         self._text = text
-        share *= _ITERATIONS
-        can_estimate = number >= _ENOUGH and share < _ITERATIONS
-        ends = time.monotonic() + seconds * (1.0 / share - 1.0) if can_estimate else None
+        share = self._progress.share
+        self._time_left.tick(share)
+        ends = None if self._progress.ending else self._time_left.end
         self._show(text, completed=share, ends=ends)
 
     def _show(self, text: str, **fields: Any) -> None:
@@ -219,7 +203,7 @@ class _Clock(ProgressColumn):
         now = time.monotonic()
         spent = _clock(now - task.fields["began"])
         ends = task.fields["ends"]
-        remaining = f", {_clock(max(ends - now, 1.0))} left" if ends is not None else ""
+        remaining = f", {time_left_in_words(ends - now)}" if ends is not None else ""
         return Text(spent + remaining, style="progress.elapsed")
 
 

@@ -12,11 +12,11 @@ from commandline import Command
 from support import Diary, store_own
 
 import flows.compute.connection
-import flows.interface.fit_progress
 import flows.interface.progress
 import flows.runs.data
 from flows.compute.places import Address
 from flows.interface.progress import watch_progress
+from ism_dask.observe import fit_progress
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_rows_that_workers_read_themselves(
 def test_progress_comes_from_the_workers(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
     store_own(3000)
     diary = Diary()

@@ -14,16 +14,17 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from support import Diary, store_own
 
-import flows.interface.fit_progress
 import flows.interface.progress
 from flows.errors import FlowError
-from flows.interface.fit_progress import FitProgress, Pass, RoundsProgress, watched_fit
-from flows.interface.progress import ProgressShare, TimeLeft, duration, watch_progress
+from flows.interface.fit_progress import FitReports, watched_fit
+from flows.interface.progress import ProgressShare, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
-from ism_dask.observe.progress import converged_share
+from ism_dask.observe import fit_progress
+from ism_dask.observe.fit_progress import FitProgress, Pass, converged_share
 from ism_dask.observe.progress_bar import bar_columns
+from ism_dask.observe.time_left import TimeLeft, duration
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
@@ -34,7 +35,7 @@ STOPPING = Stopping(tol=0.01, max_iter=100)
 @pytest.fixture
 def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let passes be told of that are over in no time."""
-    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
 
 
@@ -126,7 +127,7 @@ def test_durations_are_told_in_words() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     diary = Diary()
-    progress = FitProgress(ProgressShare(), STOPPING)
+    progress = FitReports(ProgressShare(), STOPPING)
 
     def pass_of(tasks: int) -> None:
         for done in range(1, tasks + 1):
@@ -142,10 +143,10 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
         progress.on_iteration(state(1.0, 0.001))
         pass_of(1)
     assert diary.texts == [
-        "iteration 1, rows 50%",
-        "iteration 1, rows 100%",
-        "iteration 1, pass 2, rows 50%",
-        "iteration 1, pass 2, rows 100%",
+        "preparing, rows 50%",
+        "preparing, rows 100%",
+        "preparing, pass 2, rows 50%",
+        "preparing, pass 2, rows 100%",
         "iteration 1, objective 2",
         "iteration 2, rows 50%, objective 2",
         "iteration 2, rows 100%, objective 2",
@@ -161,7 +162,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
 
 def test_short_passes_are_not_told_of() -> None:
     diary = Diary()
-    progress = FitProgress(ProgressShare(), STOPPING)
+    progress = FitReports(ProgressShare(), STOPPING)
     with watch_progress(diary):
         for done in (1, 2, 3):
             progress.on_task(done, 3)
@@ -216,7 +217,7 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
             time.sleep(1e-3)
     # Told once, at whichever task it was, and never again.
     assert len(gone.texts) == 1
-    assert re.match(r"iteration 1, rows \d+%", gone.texts[0])
+    assert re.match(r"preparing, rows \d+%", gone.texts[0])
 
 
 def test_an_error_of_the_fit_comes_through() -> None:
@@ -227,7 +228,7 @@ def test_an_error_of_the_fit_comes_through() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_after_the_last_round_are_of_the_clusters() -> None:
     diary = Diary()
-    progress = RoundsProgress(ProgressShare(), STOPPING)
+    progress = FitReports(ProgressShare(), STOPPING, Stopping(0.01, max_iter=20))
     with watch_progress(diary):
         progress.on_round(ended_round(1, 0.5))
         progress.on_round(ended_round(2, 0.001))
@@ -236,10 +237,42 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
     assert diary.texts == [
         "round 2, last change 0.5",
         "clusters",
-        "clusters, checking, rows 100%",
+        "clusters, rows 100%",
     ]
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] <= 1.0
+
+
+@pytest.mark.usefixtures("_every_pass")
+def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
+    progress = FitProgress(STOPPING, Stopping(0.01, max_iter=20))
+    shares, stages = [progress.share], [progress.stage]
+
+    def seen() -> None:
+        shares.append(progress.share)
+        stages.append(progress.stage)
+
+    for number, change in enumerate((0.5, 0.6, 0.1, 0.001), start=1):
+        for changes in ((1.0,), (1.0, 0.5), (1.0, 0.5, 0.001)):
+            progress.on_task(1, 2)
+            assert progress.look() == f"{progress.stage}, rows 50%"
+            seen()
+            name = progress.on_iteration(state(*changes))
+            assert name == f"round {number}, iteration {len(changes)}"
+            seen()
+        assert not progress.ending
+        assert progress.on_round(ended_round(number, change)) == f"round {number}"
+        seen()
+    assert progress.ending
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(0.8)
+    assert stages[0] == stages[1] == "preparing"
+    assert {"round 1, checking", "round 2, iteration 1", "clusters"} < set(stages)
+
+
+def test_rounds_of_a_fit_that_has_none_are_an_error() -> None:
+    with pytest.raises(TypeError, match="without rounds"):
+        FitProgress(STOPPING).on_round(ended_round(1, 0.5))
 
 
 def ended_round(number: int, change: float) -> Round:

@@ -20,6 +20,7 @@ from flows.runs.fit import fit_plain
 from flows.runs.resumable import ClusterAwayError
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
+from ism_dask.observe import fit_progress
 from storage import DownloadError, home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -111,12 +112,11 @@ def test_fit_shows_what_it_keeps() -> None:
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.interface.fit_progress
     import flows.interface.progress
     import flows.tracking.live
     from flows.fit import run_fit
 
-    monkeypatch.setattr(flows.interface.fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
     monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
     store_own(3000)

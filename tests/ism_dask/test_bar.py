@@ -20,6 +20,7 @@ from sklearn.svm import SVC
 
 from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
+from ism_dask.observe import fit_progress
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
@@ -145,7 +146,7 @@ def test_every_fit_of_a_search_is_counted(terminal):
 
 
 def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
-    monkeypatch.setattr(bar, "_LONG", -1.0)
+    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     rows = np.random.default_rng(0).normal(size=(6000, 4))
     with progress_bar(console=terminal.console):
         SupervisedIKDR(2, kernel=MEDIAN, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)

@@ -1,0 +1,191 @@
+"""Progress of one fit as a share from 0 to 1 that never falls, and the stage that it is in."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
+    from ism_dask.records.checkpoint import Round
+    from ism_dask.records.iteration import State
+    from ism_dask.records.stopping_rule import Stopping
+
+# Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
+_LONG = 1.0
+# The share of a fit that its iterations or rounds take. The check of the solution, or k-means,
+# takes the rest.
+_ITERATIONS = 0.8
+# The passes of the first iteration take at most this fraction of the share that remains for all
+# iterations: how close it has come to the end is measured only when it has ended. The passes of
+# the t-th iteration take at most a t-th of that: most fits need few iterations, and those that
+# need many keep moving.
+_FIRST_ITERATION = 0.5
+# The largest share of the rounds that counts as done before the last one ends: when the embedding
+# has converged, W is still solved fully.
+_ALMOST = 0.9
+# The part of the share that remains for the rounds that the next round takes.
+_NEXT_ROUND = 1 / 3
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass over the rows, as counted by the tasks that are done.
+
+    Attributes
+    ----------
+    first, last : float
+        The times at which its first and its latest task were done.
+    done, total : int
+        Numbers of tasks.
+    after : int
+        The number of long passes before it in the same stage.
+    """
+
+    first: float
+    last: float
+    done: int
+    total: int
+    after: int
+
+    @property
+    def share(self) -> float:
+        """The share of its tasks that are done."""
+        return self.done / self.total
+
+    def is_long(self, now: float) -> bool:
+        """Return whether the pass takes long enough to be reported."""
+        return (now if self.done < self.total else self.last) - self.first > _LONG
+
+    def goes_on(self, done: int, total: int) -> bool:
+        """Return whether the counts `done` and `total` belong to this pass, not to the next."""
+        return total == self.total and done > self.done
+
+    @property
+    def text(self) -> str:
+        """A description of its progress."""
+        line = f"pass {self.after + 1}, " if self.after else ""
+        return f"{line}rows {100 * self.share:.0f}%"
+
+
+class FitProgress:
+    """Progress of one fit, from its events.
+
+    The methods may be called from one thread at a time, except for `on_task`.
+
+    Parameters
+    ----------
+    iterations : Stopping
+        The rules that end the iterations, in each round if the fit has rounds.
+    rounds : Stopping, optional
+        The rules that end the rounds; None for a fit without rounds.
+
+    Attributes
+    ----------
+    share : float
+        The share of the fit that is done.
+    stage : str
+        The present stage, such as "iteration 3" or "round 2, checking".
+    ending : bool
+        Whether the iterations or rounds are over, so that no more of them can be expected.
+    """
+
+    def __init__(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
+        self._iterations, self._rounds = iterations, rounds
+        self._changes: list[float] = []
+        self._pass: Pass | None = None
+        self.share, self.ending = 0.0, False
+        self._begin_run("" if rounds is None else "round 1, ")
+        self.stage = "preparing"
+
+    def on_task(self, done: int, total: int) -> None:
+        """Count a task of a pass. Computing threads call this; passes follow each other."""
+        now, current = time.monotonic(), self._pass
+        if current is not None and current.goes_on(done, total):
+            self._pass = replace(current, last=now, done=done)
+        else:
+            self._pass = Pass(now, now, done, total, _long_passes(current))
+
+    def on_iteration(self, state: State) -> str:
+        """Count an iteration that has ended, and return its name."""
+        ended = f"{self._within}iteration {state.iteration}"
+        self._advance(_ITERATIONS * converged_share(state, self._iterations))
+        reached = self._iterations.reached(state.history[-1])
+        # The iterations go on if the check finds a better W.
+        self.ending = reached and self._rounds is None
+        if reached:
+            self._enter(f"{self._within}checking", 1.0 - self._run_share)
+        else:
+            following = state.iteration + 1
+            room = _FIRST_ITERATION / following * (_ITERATIONS - self._run_share)
+            self._enter(f"{self._within}iteration {following}", room)
+        return ended
+
+    def on_round(self, done: Round) -> str:
+        """Count a round that has ended, and return its name."""
+        if self._rounds is None:
+            raise TypeError("a fit without rounds has ended a round")
+        self._changes.append(done.change)
+        share = log_progress(self._changes, self._rounds.limit)
+        share = min(max(share, done.number / self._rounds.max_iter), _ALMOST)
+        self.share = max(self.share, _ITERATIONS * (1.0 if done.last else share))
+        self._begin_run(f"round {done.number + 1}, ", last=done.last)
+        return f"round {done.number}"
+
+    def look(self) -> str | None:
+        """Advance by the current pass and return a text on it, or None if no pass takes long."""
+        current = self._pass
+        if current is None or not current.is_long(time.monotonic()):
+            return None
+        # The number of passes is not predictable: each takes half of the remaining room.
+        passed = 1.0 - 0.5 ** (current.after + current.share)
+        self._advance(self._base + self._room * passed)
+        return f"{self.stage}, {current.text}"
+
+    def _begin_run(self, within: str, *, last: bool = False) -> None:
+        """Begin a run of the solver, or after the last round the clusters."""
+        self._within, self._run_share, self._start = within, 0.0, self.share
+        if last:
+            self.ending, self._stop = True, 1.0
+            self._enter("clusters", 1.0)
+            return
+        self._stop = 1.0
+        if self._rounds is not None:
+            self._stop = self.share + _NEXT_ROUND * (_ITERATIONS - self.share)
+        self._enter(f"{within}iteration 1", _FIRST_ITERATION * _ITERATIONS)
+
+    def _enter(self, stage: str, room: float) -> None:
+        """Begin a stage, whose passes take at most the share `room` of the run."""
+        self.stage, self._base, self._room = stage, self._run_share, room
+        self._pass = None
+
+    def _advance(self, run_share: float) -> None:
+        """Raise the share of the run that is done, unless it is larger already."""
+        self._run_share = max(self._run_share, run_share)
+        share = self._start + self._run_share * (self._stop - self._start)
+        self.share = max(self.share, share)
+
+
+def _long_passes(last: Pass | None) -> int:
+    """Return the number of long passes in a stage up to the pass `last`."""
+    return 0 if last is None else last.after + last.is_long(last.last)
+
+
+def converged_share(state: State, stopping: Stopping) -> float:
+    """Return the estimated share of the iterations that is done, from 0 to 1."""
+    if stopping.reached(state.history[-1]):
+        return 1.0
+    measured = [stopping.measured(record) for record in state.history]
+    shares = [log_progress(measured, stopping.limit)]
+    if stopping.angle_tol is not None:
+        shares.append(log_progress([record.angle for record in state.history], stopping.angle_tol))
+    return max(state.iteration / stopping.max_iter, min(shares))
+
+
+def log_progress(values: Sequence[float], tol: float) -> float:
+    """Return the share of the way to `tol` on a log scale, for values that shrink geometrically."""
+    # The minimum so far, so that a value that grows for once does not lower the progress.
+    first, last = values[0], min(values)
+    return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)
