@@ -75,7 +75,7 @@ def _measure(names: list[str]) -> int:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures[name] = measured(name)
         if "failed" not in figures[name]:  # a failure does not overwrite an earlier result
-            Result(name, machine, figures[name]).keep()
+            Result(name, machine, figures[name]).save()
     target = RESULTS / "bench.json"
     target.write_text(json.dumps({"machine": machine, "figures": plain(figures)}, indent=1) + "\n")
     print_figures(figures)

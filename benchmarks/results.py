@@ -53,7 +53,7 @@ class Result:
         """Return the path of the JSON file of the figure called `name`."""
         return RESULTS / f"{name}.json"
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the result as JSON."""
         RESULTS.mkdir(exist_ok=True)
         self.path(self.name).write_text(json.dumps(plain(asdict(self)), indent=1) + "\n")

@@ -155,9 +155,9 @@ def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
     problem = engine.problem
     n = problem.shards.n_rows
     rng = np.random.default_rng([problem.seed, n])
-    points = with_projection(problem.shards, W).settled()
+    points = with_projection(problem.shards, W).persisted()
     sample = points.pick(np.sort(rng.choice(n, rows, replace=False)))
-    psi_Z, degrees = points.through(PROJECTED, W.shape[1]).fold(
+    psi_Z, degrees = points.fact_as_rows(PROJECTED, W.shape[1]).fold(
         _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
     true_rows = psi_Z + degrees[:, None] * sample.facts[PROJECTED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -53,7 +54,7 @@ class Checkpoints:
         """Return the checkpoints in the folder of a run, whether or not there are any."""
         return cls(resolve_under(run_folder(name), CHECKPOINTS))
 
-    def keep(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+    def save(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
         """Save a checkpoint with the request that it belongs to; remove all but the newest three.
 
         Raises
@@ -74,6 +75,11 @@ class Checkpoints:
         replace_synced(self.folder / NEWEST, to_sealed_json({NEWEST: number}))
         for old in self.numbers[:-_RETAINED]:
             remove_folder(self.path(old))
+
+    def keep(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+        """Save a checkpoint: the earlier name of `save`, which goes with the next version."""
+        warnings.warn("`Checkpoints.keep` is now called `save`", FutureWarning, stacklevel=2)
+        self.save(request, checkpoint)
 
     def find(
         self, request: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None

@@ -36,7 +36,7 @@ class PieceStore:
         """Return the ledger in the folder of a run, whether or not the run is saved already."""
         return cls(resolve_under(run_folder(name), LEDGER))
 
-    def keep(self, piece: str, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    def save(self, piece: str, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """Save the result of a piece atomically, replacing an earlier one."""
         text = to_sealed_json({"asked": request, "result": result})
         with workspace(self._path(piece)) as work:

@@ -25,7 +25,7 @@ def tiles() -> Figure:
     data = ingest("mnist", "train")
     X = standardised(data.X.read(0, n).astype(np.float32)).astype(np.float32)
     kernel = Gaussian("median").resolve(X[:5000])
-    problem = Problem.of(cut(X), kernel, target_dependence(np.asarray(data.y)[:n]))
+    problem = Problem.from_dependence(cut(X), kernel, target_dependence(np.asarray(data.y)[:n]))
     return _beside_products(problem, repeats=9, least=0.60)
 
 

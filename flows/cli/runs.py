@@ -31,7 +31,7 @@ def runs(*, output: Output) -> None:
             output.say(each.problem)
     unfinished = [describe_unfinished(lease) for lease in list_leases()]
     for entry in unfinished:
-        output.say(f"{entry['name']}: {entry['told']}")
+        output.say(f"{entry['name']}: {entry['description']}")
     answer = {"runs": [run_record(each) for each in runs], "unfinished": unfinished}
     output.finish({"command": "runs", **answer})
 

@@ -18,12 +18,12 @@ from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from storage import Dataset
 
-Shown = dict[str, str]
+PictureJson = dict[str, str]
 
 _PERSONS, _POSES = 20, 4
 
 
-def _flower(data: Dataset, seed: int) -> list[Shown]:
+def _flower(data: Dataset, seed: int) -> list[PictureJson]:
     """Return the picture, its segments, and alternative segments."""
     X = data.X.read(0, len(data.X))
     first = _fitted(UnsupervisedIKDR(2, kernel=PAPER_GAUSSIAN, random_state=seed), X)
@@ -41,7 +41,7 @@ def _flower(data: Dataset, seed: int) -> list[Shown]:
     return [_picture_json(*each) for each in pictures if each[2]]
 
 
-def _faces(data: Dataset, seed: int) -> list[Shown]:
+def _faces(data: Dataset, seed: int) -> list[PictureJson]:
     """Return the mean faces of clusters, and of alternative clusters that avoid the persons."""
     X, identity = rows_in_memory("face")
     persons = _fitted(UnsupervisedIKDR(_PERSONS, kernel=PAPER_GAUSSIAN, random_state=seed), X)
@@ -73,11 +73,11 @@ def _picture(data: Dataset, model: ClusteringIKDR, kind: str) -> bytes:
     return run_pictures(data, model).get(kind, b"")
 
 
-def _picture_json(title: str, caption: str, content: bytes) -> Shown:
-    return {"title": title, "told": caption, "png": base64.b64encode(content).decode()}
+def _picture_json(title: str, caption: str, content: bytes) -> PictureJson:
+    return {"title": title, "caption": caption, "png": base64.b64encode(content).decode()}
 
 
-_SUBJECTS: Mapping[str, Callable[[Dataset, int], list[Shown]]] = {
+_SUBJECTS: Mapping[str, Callable[[Dataset, int], list[PictureJson]]] = {
     "flower": _flower,
     "face": _faces,
 }
@@ -117,7 +117,11 @@ class Alternatives(Series):
         started = time.perf_counter()
         with part.lasting(0.0, f"alternative clusters of {self.data}"):
             pictures = _SUBJECTS[self.data](ensure_stored(self.data, None), self.settings.seed)
-        return {"seconds": time.perf_counter() - started, "status": "converged", "shown": pictures}
+        return {
+            "seconds": time.perf_counter() - started,
+            "status": "converged",
+            "pictures": pictures,
+        }
 
 
 def figure_1a(settings: TablesSettings) -> Iterator[Series]:

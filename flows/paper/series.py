@@ -161,7 +161,7 @@ class _StoredSteps:
             if result is None:
                 with _series_errors():
                     result = series.measure(step, progress)
-                self._store.keep(self._piece_name(step), self._conditions, result)
+                self._store.save(self._piece_name(step), self._conditions, result)
             progress.report(1.0)
             yield result
             if series.ends_with(result):

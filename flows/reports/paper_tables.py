@@ -201,11 +201,18 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
-    pictures = [each for one in series for result in one.results for each in result["shown"]]
+    results = [result for one in series for result in one.results]
+    pictures = [each for result in results for each in _either(result, "pictures", "shown")]
+    captions = [_either(each, "caption", "told") for each in pictures]
     return [
-        Figure(each["title"], each["told"], Pixels(each["told"], base64.b64decode(each["png"])))
-        for each in pictures
+        Figure(each["title"], caption, Pixels(caption, base64.b64decode(each["png"])))
+        for each, caption in zip(pictures, captions, strict=True)
     ]
+
+
+def _either(record: Mapping[str, Any], key: str, earlier: str) -> Any:
+    """Return the entry `key` of a stored record, which earlier versions called `earlier`."""
+    return record[key] if key in record else record[earlier]
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {

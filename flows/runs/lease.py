@@ -138,7 +138,9 @@ def describe_unfinished(lease: Lease) -> dict[str, Any]:
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
     progress = "" if newest is None else f", saved up to {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
-    return {**facts, "told": f"{lease.kind}, {lease.description}{progress}{advice}"}
+    description = f"{lease.kind}, {lease.description}{progress}{advice}"
+    # "told" is the earlier key, which goes with the next version.
+    return {**facts, "description": description, "told": description}
 
 
 class HeldLease:

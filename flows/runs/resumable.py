@@ -124,7 +124,7 @@ class ResumableRun:
 
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
-            checkpoints.keep(identity, checkpoint)
+            checkpoints.save(identity, checkpoint)
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
         try:
@@ -147,7 +147,7 @@ class ResumableRun:
         if result is None:
             result = dict(work())
             self.lease.check()
-            store.keep(f"{name}-{number}", identity, result)
+            store.save(f"{name}-{number}", identity, result)
         return result
 
 

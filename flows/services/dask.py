@@ -103,7 +103,7 @@ class DaskWorkers(Service):
         counts = _scheduler_counts(self.monitor)
         return counts is not None and counts["workers"] >= (self.workers or 1)
 
-    def settled(self, ports: Ports) -> Self:
+    def with_defaults(self, ports: Ports) -> Self:
         """Return the workers with all options: by default one for each core, and equal memory."""
         from dask.system import CPU_COUNT  # noqa: PLC0415
         from dask.utils import format_bytes  # noqa: PLC0415
@@ -112,7 +112,7 @@ class DaskWorkers(Service):
         workers = self.workers or CPU_COUNT
         share = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / workers)).replace(" ", "")
         return replace(
-            super().settled(ports),
+            super().with_defaults(ports),
             workers=workers,
             threads=self.threads or 1,
             memory=self.memory or share,

@@ -241,9 +241,9 @@ class PrefectWorker(Service):
             _timestamp(time) > process.create_time() for time in beats
         )
 
-    def settled(self, ports: Ports) -> Self:
+    def with_defaults(self, ports: Ports) -> Self:
         """Return the worker with a work pool: its own, or the default pool."""
-        return replace(super().settled(ports), pool=self.pool or POOL)
+        return replace(super().with_defaults(ports), pool=self.pool or POOL)
 
     def environment(self) -> Mapping[str, str]:
         """Return our settings of Prefect, and the address of the server for its flow runs."""

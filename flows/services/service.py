@@ -84,7 +84,7 @@ class Service(ABC):
         """Return environment variables of its process, for those that the user has not set."""
         return {}
 
-    def settled(self, ports: Ports) -> Self:
+    def with_defaults(self, ports: Ports) -> Self:
         """Return the service with a value for each option."""
         chosen = {
             option: ports.choose(getattr(self, option), usual, self.title)
@@ -122,7 +122,9 @@ def ensure_running(services: Sequence[Service], telling: StartupMessages) -> lis
         for service in services:
             locks.enter_context(lock_file(log_path(service.name)))
         running = [_running_service(service) for service in services]
-        complete = [old or new.settled(ports) for old, new in zip(running, services, strict=True)]
+        complete = [
+            old or new.with_defaults(ports) for old, new in zip(running, services, strict=True)
+        ]
         if None in running:
             _start_all(
                 [new for new, old in zip(complete, running, strict=True) if old is None],

@@ -136,8 +136,8 @@ class TrackedRun:
         raise Abort(how)
 
     def _save_receipt(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
-        receipt = self._receipt.over(ended, message, *pages)
-        receipt.keep()
+        receipt = self._receipt.with_end(ended, message, *pages)
+        receipt.save()
         return receipt
 
 
@@ -146,13 +146,13 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
     send_receipts()
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
-    receipt = RunReceipt.of(run)
-    receipt.keep()
+    receipt = RunReceipt.for_this_process(run)
+    receipt.save()
     url = current_flow_run()["url"]
     if url is not None:
         progress_link(url)
     tags = {*flow_run.tags, *settings.subject}
-    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.beat)
+    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.touch)
     this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
     try:
         with resend_lost_interrupts(), follower, watch_progress(follower):
@@ -223,7 +223,7 @@ def _send_pages(receipt: RunReceipt) -> RunReceipt:
     until, is_announced = time.monotonic() + _PATIENCE, False
     while True:
         try:
-            return receipt.hand_pages()
+            return receipt.send_pages()
         except ServerUnreachable as away:
             if not is_announced:
                 progress_note(
@@ -240,7 +240,7 @@ def _send_outcome(outcome: RunOutcome) -> None:
     if outcome.receipt is None:
         return
     try:
-        outcome.receipt.hand_pages().tell_end()
+        outcome.receipt.send_pages().send_end()
     except ServerUnreachable as away:
         progress_note(
             f"{away}: the next command that finds it there tells it how this run has ended"
@@ -251,7 +251,7 @@ def _send_outcome(outcome: RunOutcome) -> None:
 
 def _drop_receipt(outcome: RunOutcome) -> None:
     if outcome.receipt is not None:
-        outcome.receipt.drop()
+        outcome.receipt.remove()
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:

@@ -90,7 +90,7 @@ class RunReceipt:
     pages: tuple[ArtifactPage, ...] = ()
 
     @classmethod
-    def of(cls, run: UUID) -> RunReceipt:
+    def for_this_process(cls, run: UUID) -> RunReceipt:
         """Return the receipt of a run that starts in this process."""
         own = psutil.Process()
         return cls(str(run), server_address(), platform.node(), own.pid, process_start(own))
@@ -105,27 +105,27 @@ class RunReceipt:
         check_field_types(receipt)
         return receipt
 
-    def over(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
+    def with_end(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
         """Return the receipt of the run with its final state and its artifacts."""
         return replace(self, ended=ended.name, message=message, pages=pages)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the receipt to its file."""
         with explain_os_errors(_folder()):
             _folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         replace_synced(self._path, to_sealed_json(asdict(self)))
 
-    def beat(self) -> None:
+    def touch(self) -> None:
         """Touch the file, which shows other machines that the process lives."""
         with suppress(OSError):
             os.utime(self._path)
 
-    def drop(self) -> None:
+    def remove(self) -> None:
         """Remove the file, because the server knows everything."""
         with explain_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
-    def hand_pages(self) -> RunReceipt:
+    def send_pages(self) -> RunReceipt:
         """Send the server the artifacts that it does not have; return the receipt without them."""
         if not self.pages:
             return self
@@ -133,16 +133,16 @@ class RunReceipt:
             for page in self.pages:
                 client.create_artifact(ArtifactCreate(flow_run_id=UUID(self.run), **asdict(page)))
         receipt = replace(self, pages=())
-        receipt.keep()
+        receipt.save()
         return receipt
 
-    def tell_end(self) -> None:
+    def send_end(self) -> None:
         """Set the final state of the run on the server, whatever state it has there."""
         with prefect_client() as client:
             _set_final_state(client, UUID(self.run), StateType[self.ended], self.message)
-        self.drop()
+        self.remove()
 
-    def settle(self) -> None:
+    def send_if_ended(self) -> None:
         """Report the run to the server if its process has ended, and remove the receipt."""
         if self._is_alive:
             return
@@ -150,13 +150,13 @@ class RunReceipt:
             try:
                 run = client.read_flow_run(UUID(self.run))
             except ObjectNotFound:
-                self.drop()
+                self.remove()
                 return
-        receipt = (self if self.ended else self._after_crash(run)).hand_pages()
+        receipt = (self if self.ended else self._after_crash(run)).send_pages()
         if run.state_type is StateType[receipt.ended]:
-            receipt.drop()
+            receipt.remove()
         else:
-            receipt.tell_end()
+            receipt.send_end()
 
     def _after_crash(self, run: FlowRun) -> RunReceipt:
         """Return the receipt of a run whose process died before it could report its end.
@@ -164,10 +164,12 @@ class RunReceipt:
         Its state is the one on the server if that is final, else Cancelled or Crashed.
         """
         if run.state is not None and run.state.is_final():
-            return self.over(run.state.type, "")
+            return self.with_end(run.state.type, "")
         if run.state is not None and run.state.is_cancelling():
-            return self.over(StateType.CANCELLED, "It was to be cancelled, and its process ended.")
-        return self.over(StateType.CRASHED, f"Its process {self.pid} ended without a word.")
+            return self.with_end(
+                StateType.CANCELLED, "It was to be cancelled, and its process ended."
+            )
+        return self.with_end(StateType.CRASHED, f"Its process {self.pid} ended without a word.")
 
     @property
     def _is_alive(self) -> bool:
@@ -187,7 +189,7 @@ def send_receipts() -> None:
     for receipt in _read_receipts():
         if receipt.api == server_address():
             with suppress(ServerUnreachable):
-                receipt.settle()
+                receipt.send_if_ended()
 
 
 def _set_final_state(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -> None:

@@ -144,7 +144,7 @@ class Graph:
         """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
-        problem = Problem.of(shards, values, ones, sample=sample, **parameters)
+        problem = Problem.from_dependence(shards, values, ones, sample=sample, **parameters)
         if engine.refusal(problem, 1):
             engine = otherwise or Auto()
         return cls(affinity, problem, sample, engine)
@@ -155,8 +155,8 @@ class Graph:
         W = W[: self.problem.d]
         sample = self.sample @ W
         kernel = self.affinity.between(sample)
-        points = with_projection(self.problem.shards, W).settled()
-        points = points.through(PROJECTED, W.shape[1])
+        points = with_projection(self.problem.shards, W).persisted()
+        points = points.fact_as_rows(PROJECTED, W.shape[1])
 
         def embedded(engine: Engine) -> Embedding:
             if isinstance(engine, LandmarkEngine):
@@ -291,7 +291,7 @@ def _by_factor(
     projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
     note = _ROUGH_NOTE.format(m, engine.tol) if engine.tol >= _ROUGH_TOL else ""
-    shards = points.derive(EMBEDDING, _extended, extension).settled()
+    shards = points.derive(EMBEDDING, _extended, extension).persisted()
     return Embedding(values, shards, engine.name, extension, note)
 
 

@@ -44,8 +44,6 @@ class Problem:
         Seed of the random draws of engines.
     space : RowSpace or None
         The space of W, if it has directions beside those of X.
-    reach : float or None
-        A bound on the length of a row, if one was computed: rounding errors grow with it.
     """
 
     shards: Shards
@@ -54,10 +52,9 @@ class Problem:
     sample: Array | None = field(default=None, repr=False)
     seed: int = 0
     space: RowSpace | None = field(default=None, repr=False)
-    reach: float | None = None
 
     @classmethod
-    def of(
+    def from_dependence(
         cls, shards: Shards, kernel: Kernel, dependence: Dependence, **parameters: Any
     ) -> Problem:
         """Return the problem with everything that tasks need attached to the shards.
@@ -65,10 +62,10 @@ class Problem:
         `parameters` are the attributes that differ from their defaults.
         """
         attached = shards.with_rows(GAMMA_FACTS, dependence.facts)
-        return cls.attached(attached, kernel, dependence.gamma, **parameters)
+        return cls.from_gamma(attached, kernel, dependence.gamma, **parameters)
 
     @classmethod
-    def attached(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
+    def from_gamma(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
         """Return the problem for shards whose only fact is `GAMMA_FACTS`."""
         shards = with_inverse_widths(shards, kernel)
         # The widths are computed, so the anchors need not travel with every task.
@@ -199,15 +196,13 @@ class Engine(ABC):
     @cached_property
     def _problem_size(self) -> ProblemSize:
         problem = self.problem
-        reach = problem.reach
-        if reach is None:
-            reach = problem.shards.fold(_longest_row).number
+        max_row_norm = problem.shards.fold(_longest_row).number
         finest = 1.0
         n_per_row = sum(term.per_row_width for _, term in problem.kernel.terms)
         if n_per_row:
-            widths = problem.shards.through(INVERSE_WIDTHS, n_per_row)
+            widths = problem.shards.fact_as_rows(INVERSE_WIDTHS, n_per_row)
             finest = widths.fold(_largest_entry).number
-        return ProblemSize(problem.shards.n_rows, problem.d, self.q, reach, finest)
+        return ProblemSize(problem.shards.n_rows, problem.d, self.q, max_row_norm, finest)
 
     @cached_property
     def _absolute_sum(self) -> float:

@@ -34,9 +34,9 @@ def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
 
     It is half the derivative of the gradient of J. It takes one pass over all pairs, O(n^2 k).
     """
-    points = problem.shards.derive(_MOVING, project_piece, np.hstack([W, Z])).settled()
+    points = problem.shards.derive(_MOVING, project_piece, np.hstack([W, Z])).persisted()
     model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
-    contributions = points.through(_MOVING, 2 * W.shape[1]).fold_pairs(_stripe, model)
+    contributions = points.fact_as_rows(_MOVING, 2 * W.shape[1]).fold_pairs(_stripe, model)
     return np.asarray(points.with_rows(_CONTRIBUTIONS, contributions).fold(_back_to_columns))
 
 

@@ -51,8 +51,8 @@ class ExactEngine(Engine):
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
-        points = with_projection(self.problem.shards, W).settled()
-        projected = points.through(PROJECTED, W.shape[1])
+        points = with_projection(self.problem.shards, W).persisted()
+        projected = points.fact_as_rows(PROJECTED, W.shape[1])
         moved, degrees, objective = self._fold(projected, gradient_stripe, W)
         sums = np.column_stack([moved, degrees])
         product = points.with_rows(_PAIR_SUMS, sums).fold(_back_to_columns)
@@ -60,14 +60,16 @@ class ExactEngine(Engine):
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = with_projection(self.problem.shards, W).settled().through(PROJECTED, W.shape[1])
+        points = (
+            with_projection(self.problem.shards, W).persisted().fact_as_rows(PROJECTED, W.shape[1])
+        )
         objective = self._fold(points, objective_stripe, W)[2]
         return Evaluation(objective, **self._accuracy(objective))
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
         (k, d), n = (W.shape[1], points.n_columns), points.n_rows
         tiles = stripe_bytes(points.largest, self._model, d, k, points.dtype.itemsize)
-        raw = points.raw_bytes * (1 + min(points.handed or 1, len(points.parts)))
+        raw = points.raw_bytes * (1 + min(points.max_shards_per_task or 1, len(points.parts)))
         self._check_memory(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
         return points.fold_pairs(stripe, self._model, calls=calls)
 

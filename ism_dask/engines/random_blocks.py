@@ -233,16 +233,16 @@ class BlockEngine(Engine):
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        points = with_projection(self.problem.shards, W).settled()
-        tails, measured = points.through(PROJECTED, W.shape[1]), self._measures_error
+        points = with_projection(self.problem.shards, W).persisted()
+        tails, measured = points.fact_as_rows(PROJECTED, W.shape[1]), self._measures_error
         matrix, sums = self._walk(product_part, points, tails, measured=measured)
         J, accuracy = self._estimate(W, sums, measured=measured)
         return ProductEvaluation(J, matrix + self._plan.closed[0] @ W, **accuracy)
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = with_projection(self.problem.shards, W).settled()
-        points = points.through(PROJECTED, W.shape[1])
+        points = with_projection(self.problem.shards, W).persisted()
+        points = points.fact_as_rows(PROJECTED, W.shape[1])
         _, sums = self._walk(value_part, points, points, measured=True)
         J, accuracy = self._estimate(W, sums, measured=True)
         return Evaluation(J, **accuracy)
@@ -275,7 +275,9 @@ class BlockEngine(Engine):
         pieces = size * rows * (3 * d + 4 * tails.n_columns)
         model = TileModel(self.problem.kernel, self.problem.gamma, heads.n_rows)
         tiles = stripe_bytes(rows, replace(model, n_rows=2 * rows), 0, k, size)
-        raw = heads.raw_bytes + tails.raw_bytes * min(tails.handed or 1, len(tails.parts))
+        raw = heads.raw_bytes + tails.raw_bytes * min(
+            tails.max_shards_per_task or 1, len(tails.parts)
+        )
         needed = pieces + tiles + raw + 3 * 8 * d * max(d, k)
         self._check_memory(d + k, needed, f"{rows} of {heads.n_rows} rows x {d} columns")
 

@@ -45,7 +45,7 @@ class ProblemSize:
     ----------
     n, d, q : int
         The numbers of rows, columns of X and columns of W.
-    reach : float
+    max_row_norm : float
         A bound on the length of a row of X.
     finest : float
         The largest inverse per-row width, 1 without any.
@@ -54,7 +54,7 @@ class ProblemSize:
     n: int
     d: int
     q: int
-    reach: float
+    max_row_norm: float
     finest: float = 1.0
 
 
@@ -114,13 +114,13 @@ def rounding_error(
 def _factored_size(term: PointwiseKernel, sizes: ProblemSize) -> float:
     """Return a bound on what a pair adds to J, with all its summands taken as positive."""
     constant, rate = term.value_by_slope or (0.0, 0.0)
-    beta = abs(constant) + 4 * abs(rate) * sizes.reach**2
+    beta = abs(constant) + 4 * abs(rate) * sizes.max_row_norm**2
     return sizes.q * abs(term.amplitude) * largest_unit_slope(term, sizes) * beta
 
 
 def largest_unit_slope(term: PointwiseKernel, sizes: ProblemSize) -> float:
     """Return a bound on the unit slope of a row with itself, the largest over all pairs."""
-    beta = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.reach**2)
+    beta = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.max_row_norm**2)
     with np.errstate(over="ignore"):
         scale = np.full((1, 1), sizes.finest**2) if term.per_row_width else None
         return float(abs(term.unit_slope(beta, scale)[0, 0]))
@@ -132,19 +132,21 @@ def _term_error_bound(
     """Return bounds on the error of f and on f, for any pair of rows."""
     # The error of a projected row: each entry is a sum of d products with standardised numbers.
     projection_error = (
-        (2 * sizes.d + _STANDARDISED_ROUNDINGS) * np.sqrt(sizes.q) * unit * sizes.reach
+        (2 * sizes.d + _STANDARDISED_ROUNDINGS) * np.sqrt(sizes.q) * unit * sizes.max_row_norm
     )
     roundings = sizes.q + 4
     if term.pairing is not DISTANCE:
-        extremes = _Extremes.of(term, sizes.reach**2)
-        beta = 2 * sizes.reach * projection_error + roundings * unit * sizes.reach**2
+        extremes = _Extremes.of(term, sizes.max_row_norm**2)
+        beta = 2 * sizes.max_row_norm * projection_error + roundings * unit * sizes.max_row_norm**2
         error = extremes.slope * beta
     else:
         finest = sizes.finest if term.per_row_width else 1.0
-        extremes = _Extremes.of(term, (2 * sizes.reach * finest) ** 2)
+        extremes = _Extremes.of(term, (2 * sizes.max_row_norm * finest) ** 2)
         # Squared lengths cancel, but no more than the kernel tolerates: see `Distance.beta`.
         cancellation = (
-            2 * unit * min(TOLERATED_ROUNDINGS * term.resolution, 4 * roundings * sizes.reach**2)
+            2
+            * unit
+            * min(TOLERATED_ROUNDINGS * term.resolution, 4 * roundings * sizes.max_row_norm**2)
         )
         relative_error = roundings * unit * 2 / CANCELLED_SHARE
         if term.per_row_width:

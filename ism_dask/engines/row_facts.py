@@ -35,8 +35,8 @@ def with_inverse_widths(shards: Shards, kernel: Kernel) -> Shards:
     """
     if not any(term.per_row_width for _, term in kernel.terms):
         return shards
-    widths = shards.in_double().derive(INVERSE_WIDTHS, _inverse_widths, kernel).settled()
-    return shards.joined(widths, INVERSE_WIDTHS)
+    widths = shards.in_double().derive(INVERSE_WIDTHS, _inverse_widths, kernel).persisted()
+    return shards.with_fact_of(widths, INVERSE_WIDTHS)
 
 
 def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:

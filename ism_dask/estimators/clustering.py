@@ -120,9 +120,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self._check_clusters(n)
         # Without a y, the clusterers that take one are unsupervised.
         guide = ClusterGuide() if y is None else self._guide(y, n)
-        order = row_order(X, guide.known)
+        order = row_order(X, guide.targets)
         if order is not None:
-            X, guide = X[order], guide.taken(order)
+            X, guide = X[order], guide.reordered(order)
         with announce(self.plan), single_threaded_blas():
             result = self._learn_clusters(X, guide)
             self._set_labels(result.best.embedding, guide, order)
@@ -338,7 +338,7 @@ class _FitSteps:
     def begin(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
         embedding = self._graph.start(self._model.n_clusters)
-        first = self._guide.first(embedding.shards)
+        first = self._guide.initial_gamma(embedding.shards)
         if first is None:
             return embedding
         return self.embed(self._solve(*first, None)[1])
@@ -371,8 +371,8 @@ class _FitSteps:
         self, gamma: ThinGamma, rows: Shards, state: State | None
     ) -> tuple[Engine, Solution]:
         fit_rows = self._fit_rows
-        shards = fit_rows.shards.sharing(rows, GAMMA_FACTS)
-        problem = Problem.attached(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
+        shards = fit_rows.shards.with_only_fact_of(rows, GAMMA_FACTS)
+        problem = Problem.from_gamma(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
         search = self._model._search
         stopping = search.stopping
         if search.solver.ends_by_change:

@@ -51,7 +51,7 @@ class PartialScores:
     groups: Array | None = None
     classes: Array | None = None
 
-    def taken(self, order: Array) -> PartialScores:
+    def reordered(self, order: Array) -> PartialScores:
         """Return the same scores for rows in another order (n,)."""
         groups = None if self.groups is None else self.groups[order]
         return replace(self, scores=self.scores[order], groups=groups)

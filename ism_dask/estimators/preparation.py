@@ -239,7 +239,7 @@ class FitRows:
 
     def problem(self, dependence: Dependence) -> Problem:
         """Return the problem of all rows under a dependence, such as that of y."""
-        return Problem.of(self.shards, self.kernel, dependence, **self.parameters)
+        return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
     def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> SelectionProblem:
         """Return the problem of choosing a width and a start, on up to 2,000 of the rows."""
@@ -258,7 +258,7 @@ class FitRows:
         rows = X.astype(self.shards.dtype)
 
         def problem(part: Array, kernel: Kernel) -> Problem:
-            return Problem.of(cut(rows[part]), kernel, sample_dependence.part(part))
+            return Problem.from_dependence(cut(rows[part]), kernel, sample_dependence.part(part))
 
         return SelectionProblem(evidence, self.kernel, problem, q, widths)
 

@@ -164,6 +164,6 @@ class _PartialScoreGuide(ScoreGuide):
 
     scores: PartialScores
 
-    def taken(self, order: Array) -> _PartialScoreGuide:
+    def reordered(self, order: Array) -> _PartialScoreGuide:
         """Return the same guide for rows in another order (n,)."""
-        return replace(self, Y=self.Y[order], scores=self.scores.taken(order))
+        return replace(self, Y=self.Y[order], scores=self.scores.reordered(order))

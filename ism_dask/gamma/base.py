@@ -111,7 +111,7 @@ class ThinGamma(Gamma):
 
     def absolute_sum(self, shards: Shards) -> float:
         """Return n times the weighted sum of squares of U, by the Cauchy-Schwarz inequality."""
-        squares = shards.through(GAMMA_FACTS, self.breadth).fold(_column_squares)
+        squares = shards.fact_as_rows(GAMMA_FACTS, self.breadth).fold(_column_squares)
         return shards.n_rows * float(np.abs(self.weights) @ squares)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:

@@ -41,16 +41,16 @@ class EmbeddingGuide(ABC):
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with the fact `GAMMA_FACTS`."""
 
-    def first(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
+    def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
         """Return the Gamma for an initial W, or None to begin with an embedding of X itself."""
         return None
 
     @property
-    def known(self) -> Array | None:
+    def targets(self) -> Array | None:
         """The given scores or labels of each row (n, t), or None if there are none."""
         return None
 
-    def taken(self, order: Array) -> Self:
+    def reordered(self, order: Array) -> Self:
         """Return the same guide for rows in another order (n,)."""
         return self
 
@@ -62,7 +62,7 @@ class ClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with U."""
-        rows = embedded.derive(GAMMA_FACTS, _embedding_rows).settled()
+        rows = embedded.derive(GAMMA_FACTS, _embedding_rows).persisted()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
@@ -85,11 +85,11 @@ class ScoreGuide(EmbeddingGuide):
     mu: float
 
     @property
-    def known(self) -> Array:
+    def targets(self) -> Array:
         """The scores."""
         return self.Y
 
-    def taken(self, order: Array) -> Self:
+    def reordered(self, order: Array) -> Self:
         """Return the same guide for rows in another order (n,)."""
         return replace(self, Y=self.Y[order])
 
@@ -99,10 +99,10 @@ class ScoreGuide(EmbeddingGuide):
         gram, cross = scored.fold(_regression_sums)
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
-        rows = scored.derive(GAMMA_FACTS, _with_predicted_scores, weights).settled()
+        rows = scored.derive(GAMMA_FACTS, _with_predicted_scores, weights).persisted()
         mean = rows.fold(_column_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centred, mean).settled()
+        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centred, mean).persisted()
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +120,17 @@ class AvoidGuide(EmbeddingGuide):
     mu: float
 
     @property
-    def known(self) -> Array:
+    def targets(self) -> Array:
         """The labels to avoid."""
         return self.Y
 
-    def taken(self, order: Array) -> Self:
+    def reordered(self, order: Array) -> Self:
         """Return the same guide for rows in another order (n,)."""
         return replace(self, Y=self.Y[order])
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
-        rows = embedded.with_rows(_GIVEN, self.Y).derive(GAMMA_FACTS, _omega_and_labels).settled()
+        rows = embedded.with_rows(_GIVEN, self.Y).derive(GAMMA_FACTS, _omega_and_labels).persisted()
         k = _width(embedded)
         squares = rows.fold(_column_squares)
         # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
@@ -138,7 +138,7 @@ class AvoidGuide(EmbeddingGuide):
         avoided = self.mu / squares[k:].sum()
         return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
 
-    def first(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
 
         If the rounds began with the clusters of X, they would stay at the labels to avoid.

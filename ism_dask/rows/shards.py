@@ -40,7 +40,7 @@ _RUN_ROWS, _RUN_BYTES = 8192, 24 * 2**20
 _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
-_HANDED_BYTES = 256 * 2**20
+_TASK_SHARD_BYTES = 256 * 2**20
 # The rows times a matrix, (b, k).
 _PRODUCT = RowFact("product")
 
@@ -99,10 +99,10 @@ class Shards:
         return self.largest * self.n_raw_columns * self.raw_itemsize
 
     @property
-    def handed(self) -> int | None:
+    def max_shards_per_task(self) -> int | None:
         """Maximum number of shards passed to one task; None if tasks read shards one by one."""
         read = all(isinstance(part.raw, RowRange) for part in self.parts)
-        return None if read else max(1, _HANDED_BYTES // self.raw_bytes)
+        return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
     def some(self, numbers: Sequence[int]) -> Shards:
         """Return only the shards with these indices, as if there were no others."""
@@ -126,11 +126,11 @@ class Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
         return self._attach(fact, self._map(function, args, self.parts))
 
-    def settled(self) -> Shards:
+    def persisted(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
         return self._with_facts(compute_or_persist([part.facts for part in self.parts]))
 
-    def through(self, fact: RowFact, width: int) -> Shards:
+    def fact_as_rows(self, fact: RowFact, width: int) -> Shards:
         """Return shards whose rows are a fact (b, width), so that folds do not read X."""
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
@@ -140,15 +140,15 @@ class Shards:
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
-        products = self.derive(_PRODUCT, _times, matrix).settled()
-        products = products.through(_PRODUCT, matrix.shape[1])
+        products = self.derive(_PRODUCT, _times, matrix).persisted()
+        products = products.fact_as_rows(_PRODUCT, matrix.shape[1])
         return products._with_facts({} for _ in products.parts)
 
-    def joined(self, other: Shards, fact: RowFact) -> Shards:
+    def with_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""
         return self._attach(fact, [part.facts[fact] for part in other.parts])
 
-    def sharing(self, other: Shards, fact: RowFact) -> Shards:
+    def with_only_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, as their only fact."""
         return self._with_facts({fact: part.facts[fact]} for part in other.parts)
 
@@ -168,7 +168,7 @@ class Shards:
             with single_threaded_blas():
                 total = task.on_shard(self.parts[0].fields)
             return total if finish is None else finish(total)
-        call = self._caller(Task.on_run, task)
+        call = self._caller(Task.on_shards, task)
         fields = [part.fields for part in self.parts]
         return task.summed([call(fields[run]) for run in self._runs], finish)
 
@@ -177,18 +177,18 @@ class Shards:
 
         `head` is a loaded shard, `tail` an iterator over loaded shards, with the head itself once.
         Each pair of shards occurs once. The tail of a head is split over `calls` calls, or over
-        more if `handed` is small.
+        more if `max_shards_per_task` is small.
         """
         bundles = [part.bundle for part in self.parts]
         task = self._make_task(function, *args)
-        call = self._caller(Task.on_stripe, task)
+        call = self._caller(Task.on_head_and_tail, task)
         tasks = []
         for index, head in enumerate(bundles):
             # Each head is paired with the next half of the circle of shards: tasks of one size keep
             # workers equally busy, which the rows of a triangle would not.
             tail = (bundles[index:] + bundles[:index])[: _n_partners(index, len(bundles))]
             # The tail is split, since workers would wait for the last of an odd number of heads.
-            size = min(-(-len(tail) // calls), self.handed or len(tail))
+            size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
 
@@ -202,7 +202,7 @@ class Shards:
         """Return the sum over shards of `function(head, tail, *args)`.
 
         `head` is a loaded shard. `tail` is an iterator over those loaded shards of `tails`, cut
-        alike, whose indices `chosen` lists for this head. If there are more of them than `handed`,
+        alike, whose indices `chosen` lists for this head. If there are more of them than `max_shards_per_task`,
         several calls share the tail.
         """
         task, loader = self._make_task(function, *args), tails._make_task(_identity)
@@ -211,7 +211,7 @@ class Shards:
         tasks = []
         for part, numbers in zip(self.parts, chosen, strict=True):
             head, tail = part.bundle, [bundles[number] for number in numbers]
-            size = tails.handed or max(1, len(tail))
+            size = tails.max_shards_per_task or max(1, len(tail))
             tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
 
@@ -272,7 +272,7 @@ class Shards:
         count = len(self.parts)
         affordable = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _MIN_RUNS)
         size = max(1, affordable, -(-count // _RUNS))
-        return min(size, self.handed or size)
+        return min(size, self.max_shards_per_task or size)
 
     @property
     def _inline(self) -> bool:

@@ -112,7 +112,7 @@ class Task:
         """Apply the function to one shard."""
         return self.function(self._load(_ShardPayload.of(part)), *self.args)
 
-    def on_run(self, parts: Sequence[Any]) -> Any:
+    def on_shards(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over shards, loaded one after the other."""
         total = self.on_shard(parts[0])
         for part in parts[1:]:
@@ -123,7 +123,7 @@ class Task:
         """Apply the function to some rows of a shard; the other rows are not standardised."""
         return self.function(self._load(_ShardPayload.of(part), indices), *self.args)
 
-    def on_stripe(self, head: _ShardPayload, tail: Sequence[_ShardPayload]) -> Any:
+    def on_head_and_tail(self, head: _ShardPayload, tail: Sequence[_ShardPayload]) -> Any:
         """Apply the function to a shard and an iterator over shards."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)

@@ -157,7 +157,7 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path: Path, monkeypatch: py
         "met": False,
         "peak_gb": 0.5,
     }
-    Result("slope", machine, figure).keep()
+    Result("slope", machine, figure).save()
     json.loads((tmp_path / "slope.json").read_text(), parse_constant=pytest.fail)
     text = page(Result.kept(["tiles", "slope"]))
     assert "## slope" in text

@@ -202,7 +202,7 @@ def _linked(link: str, use: Callable[[], object]) -> Callable[[], object]:
 
 
 def _kept_in_link() -> None:
-    Checkpoints.of_run("under-way").keep({}, checkpoint(0))
+    Checkpoints.of_run("under-way").save({}, checkpoint(0))
 
 
 STATE = checkpoint_to_json(checkpoint(0))[0]["runs"][0]
@@ -211,7 +211,7 @@ RUNS: dict[str, Callable[[], object]] = {
     "name: a run anywhere": lambda: open_run("/etc"),
     "name: a report above": lambda: write_report("../../x"),
     "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
-    "name: a piece above": lambda: PieceStore.of_run("own").keep("../x", {}, {}),
+    "name: a piece above": lambda: PieceStore.of_run("own").save("../x", {}, {}),
     "name: a data set above": lambda: open_dataset("../x"),
     "name: one to be checked above": lambda: check_files(["../x"]),
     "name: with a zero": lambda: safe_name("a\0b"),

@@ -92,8 +92,8 @@ def stock() -> Path:
     keep_model()
     keep_results()
     for seed in range(3):
-        Checkpoints.of_run("under-way").keep(REQUEST, checkpoint(seed))
-    PieceStore.of_run("under-way").keep(PIECE, REQUEST, {"accuracy": 0.5})
+        Checkpoints.of_run("under-way").save(REQUEST, checkpoint(seed))
+    PieceStore.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.5})
     lease().write()
     return Path(os.environ["ISM_DASK_HOME"])
 

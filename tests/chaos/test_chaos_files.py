@@ -27,7 +27,7 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int)
     row = tally("newest checkpoint cut at a random byte", count)
     checkpoints = Checkpoints.of_run("own")
     for seed in range(3):
-        checkpoints.keep(REQUEST, checkpoint(seed))
+        checkpoints.save(REQUEST, checkpoint(seed))
     files = files_below(checkpoints.path(3))
     for _ in range(count):
         path, content = rng.choice([*files.items()])

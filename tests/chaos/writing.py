@@ -79,7 +79,7 @@ def _slip() -> None:
     name = "0" * 32
     RunReceipt(
         name, "http://127.0.0.1", platform.node(), 1, 1.0, pages=(ArtifactPage("a", "b", "c"),)
-    ).keep()
+    ).save()
 
 
 def _record() -> None:
@@ -114,8 +114,8 @@ WRITES: dict[str, Callable[[], object]] = {
     "a download": _download,
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
-    "a checkpoint": lambda: Checkpoints.of_run("under-way").keep(REQUEST, checkpoint(7)),
-    "a piece": lambda: PieceStore.of_run("under-way").keep(PIECE, REQUEST, {"accuracy": 0.1}),
+    "a checkpoint": lambda: Checkpoints.of_run("under-way").save(REQUEST, checkpoint(7)),
+    "a piece": lambda: PieceStore.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.1}),
     "a lease": _lease,
     "a report": _report,
     "tables": _tables,

@@ -62,7 +62,7 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
-    PieceStore.of_run("other").keep("fold-1", {}, {"score": 1.0})
+    PieceStore.of_run("other").save("fold-1", {}, {"score": 1.0})
     entry = folder / "ledger" / "fold-1.json"
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
     newest = Checkpoints.of_run("other").folder / "newest"

@@ -24,7 +24,7 @@ from flows.paper.settings import TablesSettings
 from flows.paper.verdicts import cells_of, published
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
-from flows.reports.paper_tables import tables
+from flows.reports.paper_tables import _alternatives, tables
 from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
@@ -303,6 +303,16 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
     fit_plain(FitSettings(dataset="wine", run="mine"))
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         tables_plain(replace(WINE, run="mine"))
+
+
+@pytest.mark.parametrize(("pictures", "caption"), [("pictures", "caption"), ("shown", "told")])
+def test_stored_pictures_are_read_with_present_and_earlier_keys(
+    pictures: str, caption: str
+) -> None:
+    picture = {"title": "Flower", caption: "two petals", "png": "cG5n"}
+    measured = SeriesResult(part="figure-1a", subject={}, results=[{pictures: [picture]}])
+    (figure,) = _alternatives([measured])
+    assert (figure.title, figure.caption) == ("Flower", "two petals")
 
 
 def test_pages_and_files_have_every_cell() -> None:

@@ -43,7 +43,7 @@ def _small_groups(monkeypatch):
 
 
 def _blocks(kernel, gamma, rows, partners=12, seed=0, tol=1e-4):
-    problem = Problem.of(cut(X, rows), KERNELS[kernel], DEPENDENCES[gamma], seed=seed)
+    problem = Problem.from_dependence(cut(X, rows), KERNELS[kernel], DEPENDENCES[gamma], seed=seed)
     engine = BlockEngine(problem, Q, tol)
     engine._plan = _PairPlan(problem, Q, tol, partners)
     return engine
@@ -200,7 +200,7 @@ def test_many_shards_begin_with_some(monkeypatch):
     rows = rng.normal(size=(6400, 5))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
     rows, y = rows[np.argsort(y)], np.sort(y)
-    problem = Problem.of(cut(rows, 100), Gaussian(1.5), target_dependence(y))
+    problem = Problem.from_dependence(cut(rows, 100), Gaussian(1.5), target_dependence(y))
     coarse = BlockEngine(problem, 2).coarser()
     assert coarse.problem.shards.n_rows == 1600
     assert coarse.problem.shards.bounds[:3] == (0, 100, 200)
@@ -226,7 +226,7 @@ def _sum_of_squares(n):
 def test_few_rows_stand_for_all_with_what_is_known_of_them():
     rows, y = _sum_of_squares(40_000)
     known = target_dependence(y, "gaussian")
-    problem = Problem.of(cut(rows, 5000), Gaussian(1.5), known)
+    problem = Problem.from_dependence(cut(rows, 5000), Gaussian(1.5), known)
     coarse = BlockEngine(problem, 1).coarser()
     few = coarse.problem.shards
     assert few.n_rows < 20_000
@@ -244,7 +244,7 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
 @pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(0.2)])
 def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
     rows, y = _sum_of_squares(20_000)
-    problem = Problem.of(cut(rows, 2500), kernel, target_dependence(y, "gaussian"))
+    problem = Problem.from_dependence(cut(rows, 2500), kernel, target_dependence(y, "gaussian"))
     W = np.eye(8)[:, :2]
     engines = []
     for seed in range(6):

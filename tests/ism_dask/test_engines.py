@@ -41,7 +41,7 @@ ALL = {name: kernel.resolve(X) for name, kernel in ALL.items()}
 
 def _problem(kernel, target, rows=None, dtype=np.float64):
     shards = cut(X.astype(dtype), rows)
-    return Problem.of(shards, ALL[kernel], target_dependence(TARGETS[target], target))
+    return Problem.from_dependence(shards, ALL[kernel], target_dependence(TARGETS[target], target))
 
 
 @cache
@@ -131,7 +131,7 @@ def test_blocks_and_groups_larger_than_one():
     phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
     phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
     for rows in (None, 1100, 2300):
-        engine = first_engine("exact", Problem.of(cut(big, rows), kernel, known), 2)
+        engine = first_engine("exact", Problem.from_dependence(cut(big, rows), kernel, known), 2)
         np.testing.assert_allclose(engine.phi(V).phi, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
         np.testing.assert_allclose(
             engine.gradient(V).product, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
@@ -152,7 +152,7 @@ def test_phi_of_a_conic_sum_is_the_sum_of_phis():
         weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).phi for weight, k in parts
     )
     kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
-    problem = Problem.of(cut(X), kernel, target_dependence(TARGETS["classes"]))
+    problem = Problem.from_dependence(cut(X), kernel, target_dependence(TARGETS["classes"]))
     np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).phi, total, rtol=1e-10)
 
 
@@ -181,12 +181,12 @@ def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
 def test_the_memory_plan_is_kept():
     rng = np.random.default_rng(0)
     n, d = 6000, 300
-    problem = Problem.of(
+    problem = Problem.from_dependence(
         cut(rng.normal(size=(n, d))), Gaussian(20.0), target_dependence(rng.integers(0, 5, n))
     )
     engine = first_engine("exact", problem, Q)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
-    pieces = list(with_projection(problem.shards, V).settled().parts)
+    pieces = list(with_projection(problem.shards, V).persisted().parts)
     planned = stripe_bytes(problem.shards.largest, engine._model, d, 10, 8)
     stripe = iter([LoadedShard(p.start, p.raw, p.facts) for p in pieces])
     head = LoadedShard(pieces[0].start, pieces[0].raw, pieces[0].facts)
@@ -203,7 +203,9 @@ def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
     V = np.linalg.qr(rng.normal(size=(50, 10)))[0]
     wide, single = (
         first_engine(
-            "exact", Problem.of(cut(rows.astype(t)), Gaussian(0.3), target_dependence(y)), 10
+            "exact",
+            Problem.from_dependence(cut(rows.astype(t)), Gaussian(0.3), target_dependence(y)),
+            10,
         ).phi(V)
         for t in (np.float64, np.float32)
     )
@@ -227,7 +229,9 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     results = []
     for budget in (10**9, 10**12):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
-        problem = Problem.of(cut(lazy, 5), ALL["gaussian"], target_dependence(TARGETS["classes"]))
+        problem = Problem.from_dependence(
+            cut(lazy, 5), ALL["gaussian"], target_dependence(TARGETS["classes"])
+        )
         results.append(first_engine("exact", problem, Q).phi(W).phi)
     np.testing.assert_array_equal(*results)
 
@@ -250,7 +254,8 @@ def test_curvature_of_a_narrow_kernel_in_single_precision(sigma):
     known = target_dependence(TARGETS["classes"])
     narrow, Z = Gaussian(sigma), np.random.default_rng(11).normal(size=W.shape)
     double, single = (
-        Problem.of(cut(X.astype(kind), 9), narrow, known) for kind in (np.float64, np.float32)
+        Problem.from_dependence(cut(X.astype(kind), 9), narrow, known)
+        for kind in (np.float64, np.float32)
     )
     true = first_engine("exact", double, Q).curvature(W, Z)
     found = first_engine("exact", single, Q).curvature(W, Z)

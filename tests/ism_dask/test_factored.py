@@ -82,8 +82,8 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     known = target_dependence(y, "linear" if numbers else "classes")
     kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
-    exact = first_engine("exact", Problem.of(cut(X), kernel, known), q)
-    features = first_engine("monomials", Problem.of(cut(X, rows), kernel, known), q)
+    exact = first_engine("exact", Problem.from_dependence(cut(X), kernel, known), q)
+    features = first_engine("monomials", Problem.from_dependence(cut(X, rows), kernel, known), q)
     for question, answer in (("phi", "phi"), ("gradient", "product")):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
@@ -155,11 +155,11 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     y = y if target == "classes" else X[:, 0] + np.sin(X[:, 2])
     W = _basis(6, 3)
     true = first_engine(
-        "exact", Problem.of(cut(X), KERNEL_CASES[kernel], target_dependence(y)), 3
+        "exact", Problem.from_dependence(cut(X), KERNEL_CASES[kernel], target_dependence(y)), 3
     ).phi(W)
     errors = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(cut(X, 200), KERNEL_CASES[kernel], target_dependence(y))
+        problem = Problem.from_dependence(cut(X, 200), KERNEL_CASES[kernel], target_dependence(y))
         found = first_engine(Landmarks(tol=tol), problem, 3).phi(W)
         measured = abs(found.objective / true.objective - 1)
         assert measured <= found.error
@@ -173,10 +173,10 @@ def test_the_bound_holds_for_rows_in_single_precision():
     W = _basis(6, 3)
     wide, narrow = X.astype(np.float32).astype(np.float64), X.astype(np.float32)
     true = first_engine(
-        "exact", Problem.of(cut(wide), Gaussian(3.0), target_dependence(y)), 3
+        "exact", Problem.from_dependence(cut(wide), Gaussian(3.0), target_dependence(y)), 3
     ).objective(W)
     for tol in (1e-2, 1e-4, 1e-5):
-        problem = Problem.of(cut(narrow), Gaussian(3.0), target_dependence(y))
+        problem = Problem.from_dependence(cut(narrow), Gaussian(3.0), target_dependence(y))
         found = first_engine(Landmarks(tol=tol), problem, 3).phi(W)
         assert abs(found.objective / true - 1) <= found.error
 
@@ -188,9 +188,9 @@ def test_the_bound_holds_for_many_classes(kernel):
     X = rng.normal(size=(900, 8)) + rng.normal(size=(60, 8))[y]
     W = _basis(8, 5)
     true = first_engine(
-        "exact", Problem.of(cut(X), kernel, target_dependence(y, "classes")), 5
+        "exact", Problem.from_dependence(cut(X), kernel, target_dependence(y, "classes")), 5
     ).objective(W)
-    problem = Problem.of(cut(X, 300), kernel, target_dependence(y, "classes"))
+    problem = Problem.from_dependence(cut(X, 300), kernel, target_dependence(y, "classes"))
     found = first_engine(Landmarks(tol=1e-6), problem, 5).phi(W)
     assert abs(found.objective / true - 1) <= found.error < 1
 
@@ -199,9 +199,13 @@ def test_the_bound_holds_near_rounding():
     X, y = _data(400, d=2)
     known = target_dependence(y)
     W = np.eye(2)
-    true = first_engine("exact", Problem.of(cut(X), Gaussian(1.0), known), 2).objective(W)
+    true = first_engine(
+        "exact", Problem.from_dependence(cut(X), Gaussian(1.0), known), 2
+    ).objective(W)
     for tol in (1e-9, 1e-10, 1e-11):
-        found = first_engine(Landmarks(tol=tol), Problem.of(cut(X), Gaussian(1.0), known), 2)
+        found = first_engine(
+            Landmarks(tol=tol), Problem.from_dependence(cut(X), Gaussian(1.0), known), 2
+        )
         evaluation = found.phi(W)
         assert abs(evaluation.objective / true - 1) <= evaluation.error
 
@@ -215,7 +219,7 @@ def test_overflow_is_told_as_such():
 
 def test_a_sample_where_the_kernel_is_zero():
     X, y = _data(300, d=3)
-    problem = Problem.of(
+    problem = Problem.from_dependence(
         cut(X), Polynomial(20, 0.0), target_dependence(y), sample=np.zeros((50, 3))
     )
     W = _basis(3, 3)
@@ -226,7 +230,7 @@ def test_a_sample_where_the_kernel_is_zero():
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000)
-    problem = Problem.of(cut(X), Gaussian(0.02), target_dependence(y))
+    problem = Problem.from_dependence(cut(X), Gaussian(0.02), target_dependence(y))
     W = _basis(3, 1)
     with pytest.raises(DeclinedError):
         first_engine("landmarks", problem, 1).phi(W)
@@ -236,7 +240,9 @@ def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
 
 def test_the_caller_may_change_its_w():
     X, y = _data(300)
-    engine = first_engine("landmarks", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2)
+    engine = first_engine(
+        "landmarks", Problem.from_dependence(cut(X), Gaussian(2.0), target_dependence(y)), 2
+    )
     W = _basis(6, 2)
     before = engine.objective(W)
     W[:] = _basis(6, 2, seed=9)
@@ -246,7 +252,7 @@ def test_the_caller_may_change_its_w():
 def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
     X, y = _data(2400)
     engine = first_engine(
-        "landmarks", Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y)), 2
+        "landmarks", Problem.from_dependence(cut(X, 600), Gaussian(2.0), target_dependence(y)), 2
     )
     solution = solve(engine, 2, Stopping())
 
@@ -280,11 +286,13 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
 def test_the_subspace_converges_with_the_tolerance():
     X, y = _data(1500)
     stopping = Stopping(tol=1e-10, angle_tol=1e-9, max_iter=500)
-    exact = first_engine("exact", Problem.of(cut(X), Gaussian(2.5), target_dependence(y)), 2)
+    exact = first_engine(
+        "exact", Problem.from_dependence(cut(X), Gaussian(2.5), target_dependence(y)), 2
+    )
     true = solve(exact, 2, stopping).W
     sines = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = Problem.of(cut(X, 400), Gaussian(2.5), target_dependence(y))
+        problem = Problem.from_dependence(cut(X, 400), Gaussian(2.5), target_dependence(y))
         sines.append(
             subspace_sine(solve(first_engine(Landmarks(tol=tol), problem, 2), 2, stopping).W, true)
         )
@@ -297,10 +305,14 @@ def test_outliers_that_no_sample_saw_are_found():
     X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
     sample = np.delete(X, far, axis=0)[:800]
     W = _basis(4, 2)
-    problem = Problem.of(cut(X, 500), Gaussian(2.0), target_dependence(y), sample=sample)
+    problem = Problem.from_dependence(
+        cut(X, 500), Gaussian(2.0), target_dependence(y), sample=sample
+    )
     engine = first_engine(Landmarks(tol=1e-6), problem, 2)
     found = engine.phi(W)
-    true = first_engine("exact", Problem.of(cut(X), Gaussian(2.0), target_dependence(y)), 2).phi(W)
+    true = first_engine(
+        "exact", Problem.from_dependence(cut(X), Gaussian(2.0), target_dependence(y)), 2
+    ).phi(W)
     assert _apart(found.phi, true.phi) < 1e-5
     assert abs(found.objective / true.objective - 1) <= found.error < 1e-2
     landmarks = engine._last.expansion.maps[0].points
@@ -314,7 +326,9 @@ def test_a_sample_unlike_the_rest_is_made_good():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 6)), rng.integers(0, 3, 4000)
     middle = X[np.linalg.norm(X, axis=1) < 1.5]
-    problem = Problem.of(cut(X, 1000), Gaussian(2.5), target_dependence(y), sample=middle)
+    problem = Problem.from_dependence(
+        cut(X, 1000), Gaussian(2.5), target_dependence(y), sample=middle
+    )
     engine = first_engine("landmarks", problem, 4)
     W = _basis(6, 4)
     found, true = engine.phi(W), first_engine("exact", problem, 4).phi(W)
@@ -361,7 +375,7 @@ def test_what_is_not_low_rank_is_given_up_early():
     X, y = rng.normal(size=(6000, 20)), rng.integers(0, 3, 6000)
     W = _basis(20, 10)
     for kernel in (Gaussian(0.3), Multiquadric(0.2)):
-        problem = Problem.of(cut(X), kernel, target_dependence(y))
+        problem = Problem.from_dependence(cut(X), kernel, target_dependence(y))
         with pytest.raises(DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace") as told:
             first_engine("landmarks", problem, 10).phi(W)
         assert int(str(told.value).split()[0]) < 300
@@ -374,7 +388,7 @@ def test_what_is_not_low_rank_is_given_up_early():
 
 def test_a_tolerance_below_rounding_is_told():
     X, y = _data(300)
-    problem = Problem.of(cut(X), Multiquadric(1.0), target_dependence(y))
+    problem = Problem.from_dependence(cut(X), Multiquadric(1.0), target_dependence(y))
     with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
         first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
@@ -382,7 +396,9 @@ def test_a_tolerance_below_rounding_is_told():
 def test_a_sum_gives_each_term_what_it_needs():
     X, y = _data()
     kernel = Gaussian(2.0) + Polynomial(3) + Linear()
-    engine = first_engine("landmarks", Problem.of(cut(X), kernel, target_dependence(y)), 2)
+    engine = first_engine(
+        "landmarks", Problem.from_dependence(cut(X), kernel, target_dependence(y)), 2
+    )
     engine.phi(_basis(6, 2))
     gaussian, polynomial, linear = engine._last.expansion.maps
     assert isinstance(polynomial, Monomials)
@@ -399,7 +415,9 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
     W = _basis(6, 3)
     whole, pieces = (
         first_engine(
-            engine, Problem.of(cut(X, size), kernel, target_dependence(y), sample=X[:500]), 3
+            engine,
+            Problem.from_dependence(cut(X, size), kernel, target_dependence(y), sample=X[:500]),
+            3,
         ).phi(W)
         for size in (700, rows)
     )
@@ -408,15 +426,17 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
 
 def test_auto_goes_by_the_rule():
     X, y = _data(4000)
-    few = Problem.of(cut(X[:500]), Gaussian(2.0), target_dependence(y[:500]))
-    many = Problem.of(cut(X), Gaussian(2.0), target_dependence(y))
+    few = Problem.from_dependence(cut(X[:500]), Gaussian(2.0), target_dependence(y[:500]))
+    many = Problem.from_dependence(cut(X), Gaussian(2.0), target_dependence(y))
     assert first_engine("auto", few, 2).name == "exact"
     assert first_engine("auto", many, 2).name == "landmarks"
-    poly = Problem.of(cut(X), Polynomial(3), target_dependence(y))
+    poly = Problem.from_dependence(cut(X), Polynomial(3), target_dependence(y))
     assert first_engine("auto", poly, 2).name == "monomials"
-    dense = Problem.of(cut(X), Polynomial(15), target_dependence(y))
+    dense = Problem.from_dependence(cut(X), Polynomial(15), target_dependence(y))
     assert first_engine("auto", dense, 5).name != "monomials"
-    local = Problem.of(cut(X), RelativeGaussian(3).resolve(X[:50]), target_dependence(y))
+    local = Problem.from_dependence(
+        cut(X), RelativeGaussian(3).resolve(X[:50]), target_dependence(y)
+    )
     assert first_engine("auto", local, 2).name == "exact"
 
 
@@ -428,7 +448,7 @@ def test_engines_that_cannot_serve_say_why():
     ):
         known = target_dependence(y if target == "classes" else X[:, 0], target)
         with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
-            first_engine(engine, Problem.of(cut(X), kernel, known), 2)
+            first_engine(engine, Problem.from_dependence(cut(X), kernel, known), 2)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
@@ -441,7 +461,9 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
         ("landmarks", Gaussian(2.0)),
         ("exact", Gaussian(2.0)),
     ):
-        engine = first_engine(name, Problem.of(cut(X), kernel, target_dependence(y)), 3)
+        engine = first_engine(
+            name, Problem.from_dependence(cut(X), kernel, target_dependence(y)), 3
+        )
         with (
             watching_passes(lambda done, total: seen.append(done)),
             pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may"),
@@ -468,7 +490,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
 def test_the_memory_plan_of_a_task_is_kept(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
-    problem = Problem.of(cut(X, 4000), Gaussian(25.0), target_dependence(y))
+    problem = Problem.from_dependence(cut(X, 4000), Gaussian(25.0), target_dependence(y))
     engine = first_engine(Landmarks(tol=1e-3), problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
@@ -484,7 +506,7 @@ def test_the_memory_plan_of_a_task_is_kept(kind):
 
 def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.0), target_dependence(y))
+    problem = Problem.from_dependence(cut(X, 600), Gaussian(2.0), target_dependence(y))
     engine = first_engine(Landmarks(tol=1e-2), problem, 2)
     solution = solve(engine, 2, Stopping())
     checked = with_true_residual(engine, solution)
@@ -497,7 +519,7 @@ def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.5), target_dependence(y))
+    problem = Problem.from_dependence(cut(X, 600), Gaussian(2.5), target_dependence(y))
     engine = first_engine(Landmarks(tol=1e-2), problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
     full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
@@ -522,7 +544,7 @@ def test_an_approximate_engine_of_another_kind_has_a_residual(monkeypatch):
             return replace(evaluation, product=np.round(evaluation.product / scale, 1) * scale)
 
     X, y = _data(2400)
-    problem = Problem.of(cut(X, 600), Gaussian(2.5), target_dependence(y))
+    problem = Problem.from_dependence(cut(X, 600), Gaussian(2.5), target_dependence(y))
     engine = Rounded(problem, 2)
     solution = solve(engine, 2, Stopping(1e-10, 1e-8, 3))
     full = with_true_residual(engine, solution)
@@ -580,7 +602,9 @@ def test_a_seed_decides_the_landmarks():
 
 def test_single_precision_start_is_that_of_the_definition():
     X, y = _data()
-    problem = Problem.of(cut(X.astype(np.float32)), Gaussian(2.0), target_dependence(y))
+    problem = Problem.from_dependence(
+        cut(X.astype(np.float32)), Gaussian(2.0), target_dependence(y)
+    )
     assert (
         leading_eigenpairs(first_engine("landmarks", problem, 3).phi0(), 3).determined.shape[1] == 2
     )

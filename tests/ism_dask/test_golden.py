@@ -88,7 +88,9 @@ def test_start(data, kernel, rows):
     _, expected, known = _golden(data, kernel)
     X = _standardised(rows[0])
     resolved = known.resolve(X)
-    engine = first_engine("exact", Problem.of(cut(X), resolved, target_dependence(rows[1])), 1)
+    engine = first_engine(
+        "exact", Problem.from_dependence(cut(X), resolved, target_dependence(rows[1])), 1
+    )
     q = GOLDEN[data]["q"]
     spectrum = leading_eigenpairs(engine.phi0(), q)
     top = np.array(expected["phi0_top_eigenvalues"])

@@ -42,7 +42,7 @@ H = np.eye(N) - 1 / N
 def test_clusters(embedded):
     shards, U, _ = embedded
     np.testing.assert_allclose(full(*ClusterGuide().gamma(shards)), U @ U.T, atol=1e-12)
-    assert ClusterGuide().first(shards) is None
+    assert ClusterGuide().initial_gamma(shards) is None
 
 
 def test_avoided_labels(embedded):
@@ -54,7 +54,7 @@ def test_avoided_labels(embedded):
     away = 0.7 * avoided / np.trace(avoided)
     whole = omega / np.trace(omega) - away
     np.testing.assert_allclose(full(*guide.gamma(shards)), whole, atol=1e-12)
-    np.testing.assert_allclose(full(*guide.first(shards)), -away, atol=1e-12)
+    np.testing.assert_allclose(full(*guide.initial_gamma(shards)), -away, atol=1e-12)
 
 
 def test_scores_of_all_rows(embedded):

@@ -50,7 +50,9 @@ IRIS = scale(IRIS)
 
 
 def _engine(kernel, name="auto", rows=None):
-    problem = Problem.of(cut(IRIS, rows), kernel.resolve(IRIS), target_dependence(SPECIES))
+    problem = Problem.from_dependence(
+        cut(IRIS, rows), kernel.resolve(IRIS), target_dependence(SPECIES)
+    )
     return first_engine(name, problem, 2)
 
 
@@ -254,7 +256,7 @@ def test_what_a_rival_warns_of_is_what_ends_it():
 def test_models_that_lead_nowhere_count_as_iterations():
     rng = np.random.default_rng(0)
     X, y = load_wine(return_X_y=True)
-    problem = Problem.of(cut(scale(X)), Gaussian(0.1), target_dependence(y))
+    problem = Problem.from_dependence(cut(scale(X)), Gaussian(0.1), target_dependence(y))
     start = np.linalg.qr(rng.normal(size=(13, 2)))[0]
     solver = Grassmann(max_iter=4)
     state = restart_from(replace(_solved("ism", _engine(Gaussian(2.0))), W=start))

@@ -33,7 +33,7 @@ WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _problem(kernel, X=IRIS, y=SPECIES, rows=None):
-    return Problem.of(cut(X, rows), kernel.resolve(X), target_dependence(y))
+    return Problem.from_dependence(cut(X, rows), kernel.resolve(X), target_dependence(y))
 
 
 class Quadratic:

@@ -80,11 +80,11 @@ def test_folds_see_every_row_and_every_pair_once(rows):
     np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
 
 
-@pytest.mark.parametrize("handed", [1, 400, 900])
-def test_shards_that_are_handed_over_come_a_few_at_a_time(monkeypatch, handed):
-    monkeypatch.setattr("ism_dask.rows.shards._HANDED_BYTES", handed)
+@pytest.mark.parametrize("size", [1, 400, 900])
+def test_a_task_gets_a_few_shards_at_a_time(monkeypatch, size):
+    monkeypatch.setattr("ism_dask.rows.shards._TASK_SHARD_BYTES", size)
     shards = cut(da.from_array(X, chunks=(9, 4)), 9)
-    assert shards.handed == max(1, handed // (9 * 4 * 8))
+    assert shards.max_shards_per_task == max(1, size // (9 * 4 * 8))
     pairs = shards.fold_pairs(_outer)
     np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
     np.testing.assert_allclose(shards.fold(_first_and_sum)[0], X.sum())
@@ -102,7 +102,7 @@ def test_many_shards_share_tasks(monkeypatch):
 
 
 def test_folds_through_facts_do_not_see_the_rows():
-    shards = cut(X, 13).derive(PRODUCTS, _scaled_rows, 2.0).settled().through(PRODUCTS, 4)
+    shards = cut(X, 13).derive(PRODUCTS, _scaled_rows, 2.0).persisted().fact_as_rows(PRODUCTS, 4)
     total, count = shards.fold(_first_and_sum)
     assert count == 50
     np.testing.assert_allclose(total, 2 * X.sum())
@@ -127,7 +127,7 @@ def test_facts_travel_with_their_rows(rows):
     shards = cut(X, rows).with_rows(NUMBERS, np.arange(50.0)).derive(PRODUCTS, _scaled, 2.0)
     expected = np.arange(50).sum() + 2 * X[:, 0].sum()
     np.testing.assert_allclose(shards.fold(_attached), expected)
-    np.testing.assert_allclose(shards.settled().fold(_attached), expected)
+    np.testing.assert_allclose(shards.persisted().fold(_attached), expected)
 
 
 @pytest.mark.parametrize(

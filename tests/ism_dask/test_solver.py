@@ -26,7 +26,7 @@ Y = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2, [-0.2, 0.7])
 
 def _engine(kernel=None):
     return first_engine(
-        "auto", Problem.of(cut(X), kernel or Gaussian(2.0), target_dependence(Y)), 2
+        "auto", Problem.from_dependence(cut(X), kernel or Gaussian(2.0), target_dependence(Y)), 2
     )
 
 
@@ -156,7 +156,7 @@ def _narrow(load, q, share):
     X, y = load(return_X_y=True)
     X = scale(X)
     kernel = Gaussian().resolve(X).widened(share)
-    return first_engine("exact", Problem.of(cut(X), kernel, target_dependence(y)), q)
+    return first_engine("exact", Problem.from_dependence(cut(X), kernel, target_dependence(y)), q)
 
 
 def _searched(load, q, share, **limits):
@@ -193,7 +193,7 @@ def test_a_status_that_is_met_by_accident_is_not_convergence():
     for seed in range(200):
         rng = np.random.default_rng(seed)
         rows, y = rng.normal(size=(52, 3)), rng.integers(0, 2, 52)
-        problem = Problem.of(cut(rows), Polynomial(2, 0.0), target_dependence(y))
+        problem = Problem.from_dependence(cut(rows), Polynomial(2, 0.0), target_dependence(y))
         engine = first_engine("auto", problem, 1)
         bare = solve(engine, 1, Stopping(tol=1e-5, max_iter=200))
         if bare.status is Status.TOLERANCE and bare.history[-1].residual > 0.01:
@@ -216,5 +216,5 @@ def test_the_tolerance_that_was_given_is_the_published_rule():
 
 def test_a_kernel_that_sees_nothing_is_flat():
     apart = 100.0 * np.arange(180).reshape(60, 3)
-    problem = Problem.of(cut(apart), Gaussian(0.01), target_dependence(Y))
+    problem = Problem.from_dependence(cut(apart), Gaussian(0.01), target_dependence(Y))
     assert solve(first_engine("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT

@@ -65,12 +65,19 @@ def test_what_is_no_journey_is_said_to_be_none() -> None:
         )
 
 
+def test_the_earlier_name_of_save_warns() -> None:
+    checkpoints = Checkpoints.of_run("own")
+    with pytest.warns(FutureWarning, match="is now called `save`"):
+        checkpoints.keep(REQUEST, checkpoint(1))
+    assert same(checkpoints.newest(), checkpoint(1))
+
+
 def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
     assert checkpoints.newest() is None
     for seed in range(5):
-        checkpoints.keep(REQUEST, checkpoint(seed))
+        checkpoints.save(REQUEST, checkpoint(seed))
     found = checkpoints.find(REQUEST)
     assert found is not None
     assert same(found, checkpoint(4))
@@ -81,7 +88,7 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints.clear()
     assert checkpoints.find(REQUEST) is None
     assert not checkpoints.folder.exists()
-    checkpoints.keep(REQUEST, checkpoint(7))
+    checkpoints.save(REQUEST, checkpoint(7))
     assert checkpoints.numbers == [1]
 
 
@@ -92,7 +99,7 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 ) -> None:
     checkpoints = Checkpoints(tmp_path_factory.mktemp("cut") / "checkpoints")
     for seed in (0, 1):
-        checkpoints.keep(REQUEST, checkpoint(seed))
+        checkpoints.save(REQUEST, checkpoint(seed))
     files = sorted(path for path in (checkpoints.folder / "00000002").rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     content = path.read_bytes()
@@ -116,7 +123,7 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
 def test_one_that_is_gone_is_missed() -> None:
     checkpoints = Checkpoints.of_run("own")
     for seed in (0, 1):
-        checkpoints.keep(REQUEST, checkpoint(seed))
+        checkpoints.save(REQUEST, checkpoint(seed))
     shutil.rmtree(checkpoints.folder / "00000002")
     messages: list[str] = []
     found = checkpoints.find(REQUEST, messages.append)
@@ -124,16 +131,16 @@ def test_one_that_is_gone_is_missed() -> None:
     assert same(found, checkpoint(0))
     assert "00000002, the newest checkpoint, is missing" in messages[0]
     # Its number is not given again: what is told of it would be told of another.
-    checkpoints.keep(REQUEST, checkpoint(2))
+    checkpoints.save(REQUEST, checkpoint(2))
     assert checkpoints.numbers == [1, 3]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_one_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.keep(REQUEST, checkpoint())
+    checkpoints.save(REQUEST, checkpoint())
     checkpoints.folder.chmod(0o500)
     with pytest.raises(StorageError, match="writing is not allowed"):
-        checkpoints.keep(REQUEST, checkpoint(1))
+        checkpoints.save(REQUEST, checkpoint(1))
     checkpoints.folder.chmod(0o700)
     assert checkpoints.numbers == [1]

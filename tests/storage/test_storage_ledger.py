@@ -18,24 +18,24 @@ def test_a_result_is_found_for_what_was_asked_and_nothing_else() -> None:
     ledger = PieceStore.of_run("tables")
     result = {"seconds": 0.1, "shown": [1, 2], "error": math.inf, "note": "ü"}
     assert ledger.find("wine-1", REQUEST) is None
-    ledger.keep("wine-1", REQUEST, result)
+    ledger.save("wine-1", REQUEST, result)
     assert ledger.find("wine-1", REQUEST) == result
     assert ledger.find("wine-1", {**REQUEST, "seed": 1}) is None
     assert ledger.find("wine-2", REQUEST) is None
-    ledger.keep("wine-1", {**REQUEST, "seed": 1}, {"seconds": 2.0})
+    ledger.save("wine-1", {**REQUEST, "seed": 1}, {"seconds": 2.0})
     assert ledger.find("wine-1", {**REQUEST, "seed": 1}) == {"seconds": 2.0}
     ledger.clear()
     assert ledger.find("wine-1", REQUEST) is None
 
 
 def test_a_ledger_alone_is_no_run() -> None:
-    PieceStore.of_run("tables").keep("a", {}, {"seconds": 1.0})
+    PieceStore.of_run("tables").save("a", {}, {"seconds": 1.0})
     assert list_runs() == ()
 
 
 def test_names_do_not_lead_out() -> None:
     with pytest.raises(UnsafeName):
-        PieceStore.of_run("tables").keep("../a", {}, {})
+        PieceStore.of_run("tables").save("../a", {}, {})
     with pytest.raises(UnsafeName):
         PieceStore.of_run("../tables")
 
@@ -52,7 +52,7 @@ def test_a_changed_byte_never_gives_a_wrong_result(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     ledger = PieceStore(tmp_path_factory.mktemp("ledger"))
-    ledger.keep("a", REQUEST, {"seconds": 1.25, "score": 0.5})
+    ledger.save("a", REQUEST, {"seconds": 1.25, "score": 0.5})
     path = ledger.folder / "a.json"
     content = bytearray(path.read_bytes())
     place = data.draw(st.integers(0, len(content) - 1))
@@ -67,7 +67,7 @@ def test_a_file_cut_short_is_told(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     ledger = PieceStore(tmp_path_factory.mktemp("ledger"))
-    ledger.keep("a", REQUEST, {"seconds": 1.25})
+    ledger.save("a", REQUEST, {"seconds": 1.25})
     path = ledger.folder / "a.json"
     content = path.read_bytes()
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
@@ -78,7 +78,7 @@ def test_a_file_cut_short_is_told(
 def _keep_many(number: int) -> None:
     ledger = PieceStore.of_run("tables")
     for step in range(20):
-        ledger.keep("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
+        ledger.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
 
 
 def test_two_that_write_at_once_leave_one_whole_result() -> None:

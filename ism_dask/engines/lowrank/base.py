@@ -108,7 +108,7 @@ class LowRankEngine(Engine):
         """Return the problem at W, computed once for all calls with the same W."""
         if self._last is None or not np.array_equal(self._last.W, W):
             self._last = None  # free its memory before the next one is computed
-            points = with_projection(self.problem.shards, W).settled()
+            points = with_projection(self.problem.shards, W).persisted()
             self._last = self._expand_at(W.copy(), points)
         return self._last
 
@@ -128,7 +128,7 @@ class LowRankEngine(Engine):
 def task_bytes(problem: Problem, m: int) -> int:
     """Return the peak memory of a task, in bytes, for m columns in F."""
     shards, d = problem.shards, problem.d
-    rows = shards.raw_bytes * (1 + min(shards.handed or 0, len(shards.parts)))
+    rows = shards.raw_bytes * (1 + min(shards.max_shards_per_task or 0, len(shards.parts)))
     # X standardised, scaled by the degrees or selected by class; F in float64, the arrays that it
     # is computed from, and F in the precision of X.
     tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m

@@ -92,7 +92,7 @@ class LandmarkEngine(LowRankEngine):
 
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         expanded = self.expand(
-            points.through(PROJECTED, W.shape[1]), self.sample @ W.astype(self.sample.dtype)
+            points.fact_as_rows(PROJECTED, W.shape[1]), self.sample @ W.astype(self.sample.dtype)
         )
         return EvaluationAtW(W, points, *expanded)
 
@@ -148,7 +148,7 @@ class LandmarkEngine(LowRankEngine):
         self, maps: Sequence[FeatureMap], weights: Sequence[float]
     ) -> tuple[RemainderRounding, ...]:
         """Return the rounding errors of each term, given its map and the bound on its weights."""
-        n, reach, rounding = self.problem.shards.n_rows, self._problem_size.reach, []
+        n, reach, rounding = self.problem.shards.n_rows, self._problem_size.max_row_norm, []
         terms = zip(self.problem.kernel.terms, maps, weights, strict=True)
         for (weight, term), each, longest in terms:
             if not isinstance(each, Nystrom):

@@ -58,7 +58,7 @@ class MonomialEngine(LowRankEngine):
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
         expansion = self._factored_slope(k)
-        sums = points.through(PROJECTED, k).fold(_moment_sums, expansion, self.problem.gamma)
+        sums = points.fact_as_rows(PROJECTED, k).fold(_moment_sums, expansion, self.problem.gamma)
         return EvaluationAtW(W, points, expansion, self._moments(sums))
 
     def _factored_slope(self, k: int) -> FactoredSlope:
