@@ -93,7 +93,7 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
 def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
-    return prepared.drawn(kernel, None, q).problem(target_dependence(rows.y))
+    return prepared.fit_rows(kernel, None, q).problem(target_dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:

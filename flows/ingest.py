@@ -61,6 +61,6 @@ def ingest_and_name_run(settings: SearchSettings) -> Dataset:
     """
     data: Dataset = ingest_step(settings)
     if settings.n_components is None:
-        q = label_of(data, settings).components(settings)
+        q = label_of(data, settings).count_components(settings)
         rename_run(replace(settings, n_components=q).title)
     return data

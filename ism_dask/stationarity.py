@@ -156,12 +156,12 @@ def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
     n = problem.shards.n_rows
     rng = np.random.default_rng([problem.seed, n])
     points = with_projection(problem.shards, W).persisted()
-    sample = points.pick(np.sort(rng.choice(n, rows, replace=False)))
+    sample = points.load_rows(np.sort(rng.choice(n, rows, replace=False)))
     psi_Z, degrees = points.fact_as_rows(PROJECTED, W.shape[1]).fold(
         _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
     true_rows = psi_Z + degrees[:, None] * sample.facts[PROJECTED]
-    engine_rows = engine.moved(W, sample.X, sample.facts[GAMMA_FACTS])
+    engine_rows = engine.product_rows(W, sample.X, sample.facts[GAMMA_FACTS])
     return (n / rows) * (sample.X.T @ (true_rows - engine_rows))
 
 

@@ -146,7 +146,7 @@ class Checkpoints:
         return _FOLDER_NAME.fullmatch(name) is not None
 
     @property
-    def pointed(self) -> int | None:
+    def pointer(self) -> int | None:
         """Return the number of the newest checkpoint as the pointer file names it, or None.
 
         None means that there is no pointer file.
@@ -169,7 +169,7 @@ class Checkpoints:
     def _pointed_or_none(self, tell: Callable[[str], None] = lambda _: None) -> int | None:
         """Return the number that the pointer names; if it is damaged, call `tell`, return None."""
         try:
-            return self.pointed
+            return self.pointer
         except DamagedStore as error:
             tell(f"{error} The newest checkpoint that is there is taken")
             return None

@@ -156,13 +156,13 @@ def _checkpoint_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
     """Yield the problems of the pointer to the newest checkpoint, which is written after it."""
     try:
-        newest, numbers = checkpoints.pointed, checkpoints.numbers
+        newest, numbers = checkpoints.pointer, checkpoints.numbers
         if newest is None and numbers not in ([], [1]):
             yield Problem(checkpoints.folder / NEWEST, "it is missing, but checkpoints are there")
         # A running fit may have saved newer ones meanwhile and removed this one: the pointer is
         # read again.
         missing = newest is not None and not exists_settled(checkpoints.path(newest))
-        if newest is not None and missing and checkpoints.pointed == newest:
+        if newest is not None and missing and checkpoints.pointer == newest:
             yield Problem(checkpoints.path(newest), "the newest checkpoint is missing")
     except DamagedStore as error:
         yield Problem(checkpoints.folder / NEWEST, error.what)

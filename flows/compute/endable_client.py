@@ -43,7 +43,7 @@ class EndableClient(_Client):  # type: ignore[misc]
         with self._count_wait():
             return super().sync(self._run_until_ended, func, *args, **more)
 
-    def ask(self, func: Ask, *args: Any, within: float, **more: Any) -> Any:
+    def result_within(self, func: Ask, *args: Any, within: float, **more: Any) -> Any:
         """Return the result of the coroutine `func`, or raise TimeoutError after `within` seconds.
 
         `awaited` does not count this call.

@@ -53,7 +53,7 @@ def pulse_of(client: EndableClient, within: float = _PULSE_SECONDS) -> Pulse | N
     """Return the pulse of the cluster, or None unless its scheduler answers within `within` s."""
     # Any error on the way there or back counts as no answer.
     with suppress(Exception):
-        answer = client.ask(client._run_on_scheduler, pulse, within=within)
+        answer = client.result_within(client._run_on_scheduler, pulse, within=within)
         return answer if isinstance(answer, Pulse) else None
     return None
 
@@ -136,7 +136,9 @@ def _memory_when_ended(client: EndableClient, address: str) -> int | None:
     until = time.monotonic() + _EVENTS_SECONDS
     while True:
         with suppress(Exception):
-            events = client.ask(client.scheduler.events, topic=OVER_MEMORY, within=_EVENTS_SECONDS)
+            events = client.result_within(
+                client.scheduler.events, topic=OVER_MEMORY, within=_EVENTS_SECONDS
+            )
             rss = [int(event["rss"]) for _, event in events if event["worker"] == address]
             if rss:
                 return rss[-1]
@@ -255,5 +257,5 @@ def state_of(client: EndableClient) -> dict[str, Any]:
         workers = dict(zip(addresses, await asyncio.gather(*calls), strict=True))
         return {"scheduler": scheduler, "workers": workers}
 
-    state: dict[str, Any] = client.ask(all_told, within=4 * _STATE_SECONDS)
+    state: dict[str, Any] = client.result_within(all_told, within=4 * _STATE_SECONDS)
     return state

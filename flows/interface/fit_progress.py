@@ -55,10 +55,10 @@ class FitReports:
             else:
                 self._report(f"round {done.number + 1}", f"last change {done.change:.2g}")
 
-    def look(self) -> None:
+    def report_pass(self) -> None:
         """Report the current pass, if it takes long."""
         with self._lock:
-            text = self._progress.look()
+            text = self._progress.advance_by_pass()
             if text is not None:
                 self._report(text, self._objective)
 
@@ -72,5 +72,5 @@ def watched_fit(
 ) -> Iterator[FitReports]:
     """Report the progress of the fit in the block; yield the object to call back."""
     reports = FitReports(part, iterations, rounds)
-    with watching_passes(reports.on_task), repeat_report(reports.look):
+    with watching_passes(reports.on_task), repeat_report(reports.report_pass):
         yield reports

@@ -91,7 +91,7 @@ def measure_series(series: Series, settings: TablesSettings, part: ProgressShare
     results: list[Result] = []
     problem = ""
     try:
-        results.extend(_StoredSteps(series, settings).all(part))
+        results.extend(_StoredSteps(series, settings).measured(part))
     except _SeriesFailed as error:
         # An error in one series must not end the others.
         problem = str(error)
@@ -104,7 +104,7 @@ def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | No
     if not dataset_path(*series.source).exists():
         return None
     try:
-        results = list(_StoredSteps(series, settings).known())
+        results = list(_StoredSteps(series, settings).stored())
     except _SeriesFailed:
         return None
     return _result(series, results) if results else None
@@ -147,7 +147,7 @@ class _StoredSteps:
         versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
         self._conditions = {**settings.result_settings, **versions}
 
-    def all(self, part: ProgressShare) -> Iterator[Result]:
+    def measured(self, part: ProgressShare) -> Iterator[Result]:
         """Yield all results, measuring those that are not stored, until the series ends.
 
         It ends after its last step, by `ends_with`, or when the time limit of a cell is spent.
@@ -168,7 +168,7 @@ class _StoredSteps:
                 return
             spent += result["seconds"]
 
-    def known(self) -> Iterator[Result]:
+    def stored(self) -> Iterator[Result]:
         """Yield the stored results, up to the first step without one."""
         for step in self._series.steps:
             result = self._find(step)

@@ -126,7 +126,7 @@ class Crossval:
         def work() -> dict[str, Any]:
             return fit_on_cluster(settings, self.run, fold, fold=number).to_json()
 
-        result = FoldResult.from_json(self.run.piece("fold", number, work))
+        result = FoldResult.from_json(self.run.compute_or_restore("fold", number, work))
         part.report(1.0, f"accuracy {result.accuracy:.3f}")
         return result
 

@@ -127,7 +127,7 @@ class LabelledDataset:
         sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
-    def components(self, settings: SearchSettings) -> int | None:
+    def count_components(self, settings: SearchSettings) -> int | None:
         """Return the number of new features: q if given, else the number of classes less one.
 
         None if the label is numeric and q is not given: the fit then chooses q itself.
@@ -151,7 +151,7 @@ class LabelledDataset:
 
     def default_name(self, settings: SearchSettings) -> str:
         """Return the default name of a run, such as wine-gaussian-q2."""
-        kernel, q = settings.kernel.replace("_", "-"), self.components(settings)
+        kernel, q = settings.kernel.replace("_", "-"), self.count_components(settings)
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
     def facts(self, settings: SearchSettings) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
     labelled = with_label(data, settings.label)
-    labelled.components(settings)  # called for its error, which says that q is too large
+    labelled.count_components(settings)  # called for its error, which says that q is too large
     return labelled
 
 

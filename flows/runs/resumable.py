@@ -128,7 +128,7 @@ class ResumableRun:
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
         try:
-            with saving_checkpoints(CheckpointedFit(start, throttle.take)):
+            with saving_checkpoints(CheckpointedFit(start, throttle.offer)):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
@@ -136,7 +136,9 @@ class ResumableRun:
             raise
         self.lease.check()
 
-    def piece(self, name: str, number: int, work: Callable[[], Result]) -> dict[str, Any]:
+    def compute_or_restore(
+        self, name: str, number: int, work: Callable[[], Result]
+    ) -> dict[str, Any]:
         """Return the saved result of a part of the run, or compute it by `work` and save it."""
         store, identity = PieceStore.of_run(self.run), {**self.identity, name: number}
         result = None
@@ -173,7 +175,7 @@ class CheckpointThrottle:
         self._last = time.monotonic()
         self.moved = self._failed = False
 
-    def take(self, checkpoint: Checkpoint) -> None:
+    def offer(self, checkpoint: Checkpoint) -> None:
         """Accept the newest checkpoint, and save it unless the last one was saved just before."""
         self._pending = checkpoint
         if time.monotonic() - self._last >= self._every:

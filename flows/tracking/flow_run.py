@@ -54,7 +54,7 @@ class RunOutcome:
     error: Exception | None = None
 
     @property
-    def known(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the run has ended with a result or an error of its own."""
         return self.summary is not None or self.error is not None
 
@@ -126,7 +126,7 @@ class TrackedRun:
 
     def interrupted(self) -> None:
         """Report to the server that the run was cancelled; Prefect would report a crash."""
-        if self._outcome.known:
+        if self._outcome.has_ended:
             raise Abort("interrupted when all was done")
         how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
         self._outcome.error = Interrupted(how)
@@ -175,7 +175,7 @@ def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[st
         with without_heartbeats():
             flow(settings)
     except (Abort, httpx.HTTPError) as error:
-        if not outcome.known:
+        if not outcome.has_ended:
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
         _send_outcome(outcome)

@@ -120,7 +120,7 @@ class Pilot:
 
     def __init__(self, problem: Problem) -> None:
         self.kernel = problem.kernel
-        rows = problem.shards.pick(_spaced_rows(problem.shards))
+        rows = problem.shards.load_rows(_spaced_rows(problem.shards))
         self._X, self._rows = rows.X.astype(np.float64), rows
         gamma, dtype = problem.gamma, np.dtype(np.float64)
         facts = rows.facts[GAMMA_FACTS]

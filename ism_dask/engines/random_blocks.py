@@ -179,7 +179,7 @@ class BlockEngine(Engine):
         count = max(_COARSE_SHARDS, len(shards.parts) // _COARSE_STEP)
         if len(shards.parts) >= _COARSE_FACTOR * count:
             numbers = np.linspace(0, len(shards.parts) - 1, count).astype(int).tolist()
-            sample = shards.some(numbers)
+            sample = shards.subset(numbers)
         else:
             rows = _SAMPLE_BYTES // (shards.n_columns * shards.dtype.itemsize)
             rows = min(max(rows, _SAMPLE_ROWS // _COARSE_FACTOR), _SAMPLE_ROWS)
@@ -285,7 +285,7 @@ class BlockEngine(Engine):
 def _sampled_shards(shards: Shards, count: int, seed: int) -> Shards:
     """Return a random sample of the rows, with their facts, in the memory of this process."""
     rng = np.random.default_rng(seed)
-    piece = shards.pick(np.sort(rng.choice(shards.n_rows, count, replace=False)))
+    piece = shards.load_rows(np.sort(rng.choice(shards.n_rows, count, replace=False)))
     sampled = cut(piece.X)
     for fact, values in piece.facts.items():
         sampled = sampled.with_rows(fact, values)

@@ -148,7 +148,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         q = self._resolve_n_components(self.n_components, self.n_clusters, prepared)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         d = self.n_features_in_
-        fit_rows = prepared.drawn(kernel, self.random_state, d)
+        fit_rows = prepared.fit_rows(kernel, self.random_state, d)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), fit_rows.sample)
         graph = Graph.of(
             fit_rows.shards,
@@ -158,7 +158,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             **fit_rows.parameters,
         )
         saved_fit = current_fit()
-        steps = _FitSteps(self, drawn=fit_rows, graph=graph, guide=guide, q=q, saved_fit=saved_fit)
+        steps = _FitSteps(
+            self, fit_rows=fit_rows, graph=graph, guide=guide, q=q, saved_fit=saved_fit
+        )
         result = alternate(
             steps,
             saved_fit,
@@ -203,7 +205,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _set_labels(self, embedding: Embedding, guide: EmbeddingGuide, order: Array | None) -> None:
         """Cluster the embedding; `order` (n,) is the order in which the fit took the rows."""
-        U = embedding.shards.gathered(EMBEDDING)[:, :-1]
+        U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
         order = np.arange(len(U)) if order is None else order
         self.embedding_ = np.empty_like(U)
         self.embedding_[order] = U
@@ -323,13 +325,13 @@ class _FitSteps:
         self,
         model: ClusteringIKDR,
         *,
-        drawn: FitRows,
+        fit_rows: FitRows,
         graph: Graph,
         guide: EmbeddingGuide,
         q: int,
         saved_fit: CheckpointedFit,
     ) -> None:
-        self._model, self._fit_rows = model, drawn
+        self._model, self._fit_rows = model, fit_rows
         self._graph, self._guide, self._q, self._saved_fit = graph, guide, q, saved_fit
         self._limits_time = True
         tol = model.plan.iterations.tol

@@ -75,7 +75,7 @@ default "auto"
         kernel_of_x = as_kernel(kernel)
         prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
         q = X.shape[1]
-        fit_rows = prepared.drawn(kernel_of_x, random_state, q)
+        fit_rows = prepared.fit_rows(kernel_of_x, random_state, q)
         problem = fit_rows.problem(target_dependence(y, target))
         identity = np.eye(problem.d)
         engines = as_engine(engine, engine_tol).engines(problem, problem.d)

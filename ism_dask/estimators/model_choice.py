@@ -33,37 +33,38 @@ class FitStart:
 
     Attributes
     ----------
-    drawn : FitRows
+    fit_rows : FitRows
         The rows and the kernel of the fit.
     q : int
         Number of new features.
     state : State or None
         The state from which the iteration starts; None is the spectral start.
-    choice : SelectionProblem or None
+    selection_problem : SelectionProblem or None
         The problem that a selection solved, if there was one.
     trials : tuple of Trial
         The trials of the selection, best first.
     """
 
-    drawn: FitRows
+    fit_rows: FitRows
     q: int
     state: State | None = None
-    choice: SelectionProblem | None = None
+    selection_problem: SelectionProblem | None = None
     trials: tuple[Trial, ...] = ()
 
     @property
     def can_select(self) -> bool:
         """Whether there are enough rows to choose by, and more varying directions than features."""
-        return len(self.drawn.sample) >= LEAST_ROWS and self.q < self.drawn.space.n_varying
+        return len(self.fit_rows.sample) >= LEAST_ROWS and self.q < self.fit_rows.space.n_varying
 
     @property
     def precondition(self) -> Precondition | None:
         """The preconditioner, which lengthens gradient steps from a selected W; else None."""
-        return None if self.choice is None else self.choice.evidence.precondition
+        problem = self.selection_problem
+        return None if problem is None else problem.evidence.precondition
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> FitStart:
         """Return the start with the width and the W that a selection prefers."""
-        return self._with_selection(self.drawn.choice(dependence, self.q, multiples))
+        return self._with_selection(self.fit_rows.selection_problem(dependence, self.q, multiples))
 
     def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> FitStart:
         """Return the start with the number of features that the nearest rows can use, up to `most`.
@@ -72,11 +73,13 @@ class FitStart:
         clearly more of y.
         """
         single = self._with_features(1)
-        choice = single.drawn.choice(dependence, 1, multiples)
+        choice = single.fit_rows.selection_problem(dependence, 1, multiples)
         best = single._with_selection(choice)
         for q in range(2, min(most, _MOST_FEATURES) + 1):
             candidate = self._with_features(q)
-            larger = candidate._with_selection(replace(choice, q=q, kernel=candidate.drawn.kernel))
+            larger = candidate._with_selection(
+                replace(choice, q=q, kernel=candidate.fit_rows.kernel)
+            )
             if not adds_information(larger.trials[0], best.trials[0]):
                 break
             best = larger
@@ -85,26 +88,26 @@ class FitStart:
     def _with_selection(self, choice: SelectionProblem) -> FitStart:
         """Return the start with the best trial of the selection problem `choice`."""
         with on_this_machine():
-            trials = tuple(try_widths(choice, self.drawn.seed))
+            trials = tuple(try_widths(choice, self.fit_rows.seed))
         best = trials[0]
         return replace(
             self,
-            drawn=self.drawn.with_kernel(self.drawn.kernel.widened(best.width)),
+            fit_rows=self.fit_rows.with_kernel(self.fit_rows.kernel.widened(best.width)),
             state=state_at(best.W),
-            choice=choice,
+            selection_problem=choice,
             trials=trials,
         )
 
     def _with_features(self, q: int) -> FitStart:
         """Return the start without a selection, with another number of features."""
-        kernel = self.drawn.kernel.widened(float(np.sqrt(q / self.q)))
-        return replace(self, q=q, drawn=self.drawn.with_kernel(kernel))
+        kernel = self.fit_rows.kernel.widened(float(np.sqrt(q / self.q)))
+        return replace(self, q=q, fit_rows=self.fit_rows.with_kernel(kernel))
 
     def advice(self, solution: Solution) -> str:
         """Return the advice on the number of features; empty if there is none."""
-        if self.choice is None:
+        if self.selection_problem is None:
             return components_advice(solution.eigenvalues.tolist(), solution.eigengap)
-        evidence = self.choice.evidence
+        evidence = self.selection_problem.evidence
         useful = useful_features(evidence, solution.W[: evidence.X.shape[1]])
         if useful == self.q:
             return ""

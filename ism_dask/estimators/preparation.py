@@ -161,15 +161,15 @@ class Prepared:
         whitening = whitening_transform(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
-    def share(self, q: int) -> float:
+    def column_share(self, q: int) -> float:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
-    def drawn(self, kernel: Kernel, random_state: Any, q: int) -> FitRows:
+    def fit_rows(self, kernel: Kernel, random_state: Any, q: int) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows."""
         indices, seed = _sample_indices(self.shards.n_rows, random_state or 0)
         sample = self.shards.in_double().rows(indices)
-        resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.share(q))
+        resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
         return FitRows(
             kernel=resolved,
@@ -241,7 +241,9 @@ class FitRows:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
-    def choice(self, dependence: Dependence, q: int, widths: Sequence[float]) -> SelectionProblem:
+    def selection_problem(
+        self, dependence: Dependence, q: int, widths: Sequence[float]
+    ) -> SelectionProblem:
         """Return the problem of choosing a width and a start, on up to 2,000 of the rows."""
         positions = np.arange(len(self.chosen))
         if len(positions) > SELECTION_ROWS:

@@ -53,5 +53,5 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
     with single_threaded_blas():
         affinity = Affinity.of(Gaussian(), sample)
         graph = Graph.of(cut(rows), affinity, Auto(tol=_TOL), sample=sample, seed=seed)
-        U = graph.embedded(np.eye(q), n_clusters).shards.gathered(EMBEDDING)[:, :-1]
+        U = graph.embedded(np.eye(q), n_clusters).shards.gather_fact(EMBEDDING)[:, :-1]
         return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

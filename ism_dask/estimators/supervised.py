@@ -284,7 +284,7 @@ default "auto"
         if self.whiten:
             prepared = prepared.whitened()
         fit_start = self._fit_start(prepared, kernel, dependence)
-        fit_rows, q = fit_start.drawn, fit_start.q
+        fit_rows, q = fit_start.fit_rows, fit_start.q
         problem = fit_rows.problem(dependence)
         search = self._search
         stopping = search.stopping.after(time.perf_counter() - started)
@@ -307,7 +307,7 @@ default "auto"
         else:
             default_q = max(len(dependence.classes) - 1, 1)
         q = self._resolve_n_components(self.n_components, default_q, prepared)
-        fit_rows = prepared.drawn(kernel, self.random_state, q)
+        fit_rows = prepared.fit_rows(kernel, self.random_state, q)
         default_start = FitStart(fit_rows, q)
         if self.selection is None or not kernel.multiples or not default_start.can_select:
             return default_start

@@ -150,7 +150,7 @@ class AvoidGuide(EmbeddingGuide):
 
 def _width(embedded: Shards) -> int:
     """Return k, the number of columns of U."""
-    return embedded.pick(np.arange(1)).facts[EMBEDDING].shape[1] - 1
+    return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:

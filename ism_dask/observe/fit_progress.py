@@ -59,7 +59,7 @@ class Pass:
         """Return whether the pass takes long enough to be reported."""
         return (now if self.done < self.total else self.last) - self.first > _LONG
 
-    def goes_on(self, done: int, total: int) -> bool:
+    def continues_with(self, done: int, total: int) -> bool:
         """Return whether the counts `done` and `total` belong to this pass, not to the next."""
         return total == self.total and done > self.done
 
@@ -103,7 +103,7 @@ class FitProgress:
     def on_task(self, done: int, total: int) -> None:
         """Count a task of a pass. Computing threads call this; passes follow each other."""
         now, current = time.monotonic(), self._pass
-        if current is not None and current.goes_on(done, total):
+        if current is not None and current.continues_with(done, total):
             self._pass = replace(current, last=now, done=done)
         else:
             self._pass = Pass(now, now, done, total, _long_passes(current))
@@ -134,7 +134,7 @@ class FitProgress:
         self._begin_run(f"round {done.number + 1}, ", last=done.last)
         return f"round {done.number}"
 
-    def look(self) -> str | None:
+    def advance_by_pass(self) -> str | None:
         """Advance by the current pass and return a text on it, or None if no pass takes long."""
         current = self._pass
         if current is None or not current.is_long(time.monotonic()):

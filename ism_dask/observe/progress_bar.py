@@ -166,7 +166,7 @@ class _Bar(FitWatcher):
         if not self._fits:
             return
         self._progress.on_task(done, total)
-        text = self._progress.look()
+        text = self._progress.advance_by_pass()
         if text is not None:
             self._show(text, frequent=True, completed=self._progress.share)
 

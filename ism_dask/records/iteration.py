@@ -80,7 +80,7 @@ class State:
     peak: float = -np.inf
 
     @classmethod
-    def begun(cls, start: Candidate) -> State:
+    def initial(cls, start: Candidate) -> State:
         """Return the state before the first iteration, which starts at a candidate."""
         return cls(iteration=0, current=start, best=start, history=())
 

@@ -104,13 +104,13 @@ class Shards:
         read = all(isinstance(part.raw, RowRange) for part in self.parts)
         return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
-    def some(self, numbers: Sequence[int]) -> Shards:
+    def subset(self, numbers: Sequence[int]) -> Shards:
         """Return only the shards with these indices, as if there were no others."""
         parts = [self.parts[number] for number in numbers]
         sizes = [self.bounds[number + 1] - self.bounds[number] for number in numbers]
         starts = [0, *np.cumsum(sizes).tolist()]
         moved = tuple(replace(part, start=at) for part, at in zip(parts, starts, strict=False))
-        source = None if self.source is None else self.source.some(numbers)
+        source = None if self.source is None else self.source.subset(numbers)
         return replace(self, parts=moved, n_rows=starts[-1], source=source)
 
     def standardised(self, affine: Standardisation) -> Shards:
@@ -202,8 +202,8 @@ class Shards:
         """Return the sum over shards of `function(head, tail, *args)`.
 
         `head` is a loaded shard. `tail` is an iterator over those loaded shards of `tails`, cut
-        alike, whose indices `chosen` lists for this head. If there are more of them than `max_shards_per_task`,
-        several calls share the tail.
+        alike, whose indices `chosen` lists for this head. If there are more of them than
+        `max_shards_per_task`, several calls share the tail.
         """
         task, loader = self._make_task(function, *args), tails._make_task(_identity)
         call = self._caller(Task.on_listed_tail, task)
@@ -215,15 +215,15 @@ class Shards:
             tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
 
-    def gathered(self, fact: RowFact) -> Array:
+    def gather_fact(self, fact: RowFact) -> Array:
         """Return a fact of all rows (n, ...)."""
         return np.concatenate(computed([part.facts[fact] for part in self.parts]))
 
     def rows(self, indices: Array) -> Array:
         """Return the rows with ascending `indices` (m,), as functions get them."""
-        return self.pick(indices).X
+        return self.load_rows(indices).X
 
-    def pick(self, indices: Array) -> LoadedShard:
+    def load_rows(self, indices: Array) -> LoadedShard:
         """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._caller(Task.on_rows, self._make_task(_identity))

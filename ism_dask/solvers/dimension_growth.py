@@ -49,7 +49,7 @@ def _with_new_column(log: SolverLog, fixed: Array, stopping: Stopping) -> tuple[
     The climb uses coordinates of the orthogonal complement of `fixed`, so that rounding cannot lead
     the column back into the span of `fixed`.
     """
-    log.begin_anew()
+    log.begin_subproblem()
     complement = np.linalg.qr(fixed, mode="complete")[0][:, fixed.shape[1] :]
     first = np.linalg.svd(complement.T @ log.start, full_matrices=False)[0][:, :1]
 
@@ -60,13 +60,13 @@ def _with_new_column(log: SolverLog, fixed: Array, stopping: Stopping) -> tuple[
         return np.asarray(complement.T @ evaluation.product[:, -1:])
 
     now = log.evaluate(whole(first))
-    if log.settled(slope(now), first):
+    if log.may_end_at(slope(now), first):
         log.note(whole(first), now)
         return whole(first), True
     climb = cayley_ascent(lambda column: log.evaluate(whole(column)), slope, first, now)
     for steps, (column, evaluation) in enumerate(climb, start=1):
         log.note(whole(column), evaluation)
-        converged = log.settled(slope(evaluation), column)
+        converged = log.may_end_at(slope(evaluation), column)
         if converged or steps >= stopping.max_iter:
             return whole(column), converged
     raise RuntimeError("a climb has no end of its own")

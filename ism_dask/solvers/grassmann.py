@@ -37,7 +37,7 @@ def solve(
             "pip install 'ism-dask[rivals]'"
         ) from error
     log = SolverLog(operator, q, stopping, on_iteration, state)
-    if log.at_rest:
+    if log.may_end_now:
         return log.ended(Status.CONVERGED)
     search = TrustRegions(
         max_iterations=stopping.max_iter,
@@ -56,7 +56,7 @@ def _run(posed: _PymanoptProblem, search: Any) -> Status:
     except _Converged:
         return Status.CONVERGED
     # Models without a step count as iterations, too: W may be stationary at the limit.
-    return Status.CONVERGED if posed.trace.at_rest else Status.MAX_ITER
+    return Status.CONVERGED if posed.trace.may_end_now else Status.MAX_ITER
 
 
 class _Converged(Exception):  # noqa: N818 - nothing went wrong
@@ -110,5 +110,5 @@ class _PymanoptProblem:
         if np.array_equal(W, self.trace.state.current.W):
             return
         self.trace.note(W, evaluation)
-        if self.trace.settled(evaluation.product, W):
+        if self.trace.may_end_at(evaluation.product, W):
             raise _Converged

@@ -126,7 +126,7 @@ def solve(
             settled=met,
             residual=tried.residual,
         )
-        if not last and run.stays(tried):
+        if not last and run.ends_at(tried):
             record = replace(record, settled=True)
         state = _next_state(state, spectrum, record, slack)
         if on_iteration is not None:
@@ -154,7 +154,7 @@ class _Run:
             space=space_of(self.operator),
         )
 
-    def stays(self, point: _Point) -> bool:
+    def ends_at(self, point: _Point) -> bool:
         """Return whether W is stationary and that ends the iteration, because there is no `tol`."""
         if self.stopping.tol is not None or point.residual > RESIDUAL:
             return False
@@ -232,7 +232,7 @@ def one_step_agrees(operator: Operator, solution: Solution) -> bool:
     if solution.eigengap < 0:
         return True
     point = _Point(solution.W, operator.phi(solution.W))
-    return _Run(operator, solution.W.shape[1], Stopping(None)).stays(point)
+    return _Run(operator, solution.W.shape[1], Stopping(None)).ends_at(point)
 
 
 def spectral_state(operator: Operator, q: int) -> State:
@@ -245,7 +245,7 @@ def spectral_state(operator: Operator, q: int) -> State:
     values, W = determined_eigenvectors(phi0, q)
     if not W.shape[1]:
         W = leading_eigenpairs(phi0, q, space=space_of(operator)).vectors
-    return State.begun(Candidate(W, values, np.nan, -np.inf))
+    return State.initial(Candidate(W, values, np.nan, -np.inf))
 
 
 def spectral_start(operator: Operator, q: int) -> Array:
@@ -255,12 +255,12 @@ def spectral_start(operator: Operator, q: int) -> Array:
 
 def state_at(W: Array) -> State:
     """Return the state before the first iteration that starts at W (d, q)."""
-    return State.begun(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
+    return State.initial(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
 
 
 def restart_from(solution: Solution) -> State:
     """Return the state before the first iteration that starts at the W of another problem."""
-    return State.begun(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
+    return State.initial(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
 
 
 def continue_from(solution: Solution, W: Array | None = None) -> State:

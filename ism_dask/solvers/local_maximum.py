@@ -74,7 +74,7 @@ def verify_maximum(operator: TimeLimited, solution: Solution, horizon: int = HOR
         moved = _best_along(operator, solution, extremes.upward)
         if moved is not None:
             return Verdict(moved)
-    if model.leaves:
+    if model.spectral_step_leaves:
         return _after_spectral_steps(operator, solution, solution.W, horizon)
     if extremes.least > -2.0 - _GROWTH:
         return Verdict()
@@ -123,7 +123,7 @@ class _SecondOrderModel:
         return cls(operator, solution, basis @ rotation, gaps, step)
 
     @property
-    def leaves(self) -> bool:
+    def spectral_step_leaves(self) -> bool:
         """Whether Phi has an eigenvalue outside of W that is larger than one within."""
         return bool(self.gaps.min() < 0)
 

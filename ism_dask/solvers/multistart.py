@@ -85,14 +85,15 @@ class MultistartSearch:
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
     @property
-    def chosen(self) -> bool:
+    def starts_from_selection(self) -> bool:
         """Whether a selection chose the initial W."""
         return self.precondition is not None
 
     @property
     def climbs(self) -> bool:
         """Whether the search begins with gradient steps, from a W that a selection chose."""
-        return self.chosen and self.solver.ends_by_change and self.stopping.tol is None
+        uses_gradients = self.solver.ends_by_change and self.stopping.tol is None
+        return self.starts_from_selection and uses_gradients
 
     def run(
         self,
@@ -111,7 +112,8 @@ class MultistartSearch:
         run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
         looks_further = self.continuation or self.n_init > 1
         watcher = None if looks_further else self.on_iteration
-        results = [run.attempted(problem, partial(run.solved, state=state, watcher=watcher))]
+        plain_run = partial(run.solve_accurately, state=state, watcher=watcher)
+        results = [run.with_first_engine(problem, plain_run)]
         if looks_further and not run.time_is_up:
             results.append(self._with_more_starts(run, problem, state))
         # If J is equal, return the later one, whose iterations were reported to the watcher.
@@ -123,9 +125,9 @@ class MultistartSearch:
         """Return the solution by continuation from wider kernels, or by random starts."""
         wider_state = state
         for wider in self._wider_problems(problem):
-            _, solution = run.attempted(wider, partial(run.loosely, state=wider_state))
+            _, solution = run.with_first_engine(wider, partial(run.warm_start, state=wider_state))
             wider_state = restart_from(solution)
-        return run.attempted(problem, partial(run.from_the_best, state=wider_state))
+        return run.with_first_engine(problem, partial(run.solve_from_best_start, state=wider_state))
 
     def _wider_problems(self, problem: Problem) -> Iterator[Problem]:
         """Yield the problem with kernels of larger width, if the kernel has a width."""
@@ -145,14 +147,16 @@ class _SearchRun:
     saved_fit: CheckpointedFit
     began: float
 
-    def attempted(
+    def with_first_engine(
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return the result of `work` with the first engine that does not decline."""
-        engines = candidate_engines(self.search.engine, problem, self.q, climbs=self.search.chosen)
+        engines = candidate_engines(
+            self.search.engine, problem, self.q, climbs=self.search.starts_from_selection
+        )
         return first_that_serves(engines, work)
 
-    def loosely(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+    def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
         loose = self._rough_stopping(_LOOSE)
         operator = PaddedOperator(engine, self._constant)
@@ -163,18 +167,18 @@ class _SearchRun:
         )
         return engine, solution
 
-    def from_the_best(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+    def solve_from_best_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return the solution from the start of largest J, among random ones and `state`."""
         if self.search.n_init > 1:
-            tried = [] if state is None else [self.loosely(engine, state)[1]]
+            tried = [] if state is None else [self.warm_start(engine, state)[1]]
             for start in self._random_starts():
                 if tried and self.time_is_up:
                     break
-                tried.append(self.loosely(engine, start)[1])
+                tried.append(self.warm_start(engine, start)[1])
             state = restart_from(max(tried, key=lambda solution: solution.objective))
-        return self.solved(engine, state, self.search.on_iteration)
+        return self.solve_accurately(engine, state, self.search.on_iteration)
 
-    def solved(
+    def solve_accurately(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> tuple[Engine, Solution]:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
@@ -277,7 +281,7 @@ class _SearchRun:
         The number is 0 if a selection chose W. With a width below the one of largest J, J rises if
         W turns into constant directions: that scales the features down and explains nothing of y.
         """
-        return 0 if self.search.chosen else self.q + 1
+        return 0 if self.search.starts_from_selection else self.q + 1
 
     @property
     def _horizon(self) -> int:

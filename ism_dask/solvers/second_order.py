@@ -47,14 +47,14 @@ class _QuadraticModel:
         """Half of the Riemannian gradient of J."""
         return self._tangent(self.product)
 
-    def bent(self, Z: Array) -> Array:
+    def hessian_product(self, Z: Array) -> Array:
         """Return the product of Z with half of the Riemannian Hessian of J."""
         inner = self.W.T @ self.product
         return self._tangent(self.operator.curvature(self.W, Z)) - Z @ (inner + inner.T) / 2
 
-    def gain(self, Z: Array, bent: Array) -> float:
-        """Return the gain of J that the model predicts along Z; `bent` is `self.bent(Z)`."""
-        return float(np.sum((2 * self.slope + bent) * Z))
+    def gain(self, Z: Array, HZ: Array) -> float:
+        """Return the gain of J that the model predicts along Z, given its `hessian_product`."""
+        return float(np.sum((2 * self.slope + HZ) * Z))
 
     def _tangent(self, Z: Array) -> Array:
         return Z - self.W @ (self.W.T @ Z)
@@ -98,8 +98,8 @@ def _trust_region_steps(operator: TimeLimited, solution: Solution) -> Iterator[A
         if relative_residual(W, evaluation.product) <= _RESIDUAL:
             return
         model = _QuadraticModel(operator, W, evaluation.product)
-        Z, bent, at_edge = _truncated_cg(model, radius)
-        predicted = model.gain(Z, bent)
+        Z, HZ, at_edge = _truncated_cg(model, radius)
+        predicted = model.gain(Z, HZ)
         if not predicted > _GAIN * abs(evaluation.objective):
             return
         tried = nearest_orthonormal(W + Z)
@@ -115,28 +115,28 @@ def _trust_region_steps(operator: TimeLimited, solution: Solution) -> Iterator[A
 
 
 def _truncated_cg(model: _QuadraticModel, radius: float) -> tuple[Array, Array, bool]:
-    """Return the step that maximises the model, its `bent`, and whether it ends at the radius.
+    """Return the maximising step, its Hessian product, and whether it ends at the radius.
 
     These are truncated conjugate gradients after Steihaug and Toint.
     """
     residual = model.slope
-    Z, bent = np.zeros_like(residual), np.zeros_like(residual)
+    Z, HZ = np.zeros_like(residual), np.zeros_like(residual)
     along = residual
     size = first = float(np.sum(residual**2))
     for _ in range(_PRODUCTS):
-        bend = model.bent(along)
-        curve = -float(np.sum(along * bend))
+        H_along = model.hessian_product(along)
+        curve = -float(np.sum(along * H_along))
         length = size / curve if curve > 0 else np.inf
         if curve <= 0 or np.linalg.norm(Z + length * along) >= radius:
             length = _length_to_radius(Z, along, radius)
-            return Z + length * along, bent + length * bend, True
-        Z, bent = Z + length * along, bent + length * bend
-        residual = residual + length * bend
+            return Z + length * along, HZ + length * H_along, True
+        Z, HZ = Z + length * along, HZ + length * H_along
+        residual = residual + length * H_along
         size, before = float(np.sum(residual**2)), size
         if size <= _FORCING * first:
             break
         along = residual + (size / before) * along
-    return Z, bent, False
+    return Z, HZ, False
 
 
 def _length_to_radius(Z: Array, along: Array, radius: float) -> float:

@@ -78,7 +78,7 @@ class SolverLog:
         self._earlier = history[-1].seconds if history else 0.0
         self._last, self._begun = self.evaluation, len(history)
 
-    def begin_anew(self) -> None:
+    def begin_subproblem(self) -> None:
         """Begin another subproblem, whose plateau of J does not count the steps so far."""
         self._begun = len(self.state.history)
 
@@ -116,11 +116,11 @@ class SolverLog:
             self._on_iteration(self.state)
 
     @property
-    def at_rest(self) -> bool:
+    def may_end_now(self) -> bool:
         """Whether the solver may end at the last W, which has all q columns."""
-        return self.settled(self._last.product, self.state.current.W)
+        return self.may_end_at(self._last.product, self.state.current.W)
 
-    def settled(self, product: Array, W: Array) -> bool:
+    def may_end_at(self, product: Array, W: Array) -> bool:
         """Return whether the solver may end at W (d, k), with half the gradient as `product`."""
         return relative_residual(W, product) <= self._rest or self._stalls
 

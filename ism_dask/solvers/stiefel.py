@@ -61,12 +61,12 @@ solve_roughly = partial(climb, rest=2e-3, still=1e-7)
 def _follow(
     log: SolverLog, steps: Iterator[tuple[Array, ProductEvaluation]], stopping: Stopping
 ) -> Status:
-    if log.at_rest:
+    if log.may_end_now:
         return Status.CONVERGED
     try:
         for W, evaluation in steps:
             log.note(W, evaluation)
-            if log.settled(evaluation.product, W):
+            if log.may_end_at(evaluation.product, W):
                 return Status.CONVERGED
             if log.state.iteration >= stopping.max_iter:
                 return Status.MAX_ITER

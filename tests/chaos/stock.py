@@ -112,7 +112,7 @@ def read_under_way() -> None:
     checkpoints = Checkpoints.of_run("under-way")
     for number in checkpoints.numbers:
         checkpoints.read(number)
-    _ = checkpoints.pointed
+    _ = checkpoints.pointer
     PieceStore.of_run("under-way").find(PIECE, REQUEST)
     find_lease("under-way")
 

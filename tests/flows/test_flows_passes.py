@@ -132,10 +132,10 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     def pass_of(tasks: int) -> None:
         for done in range(1, tasks + 1):
             progress.on_task(done, tasks)
-            progress.look()
+            progress.report_pass()
 
     with watch_progress(diary):
-        progress.look()  # nothing is under way
+        progress.report_pass()  # nothing is under way
         pass_of(2)
         pass_of(2)
         progress.on_iteration(state(1.0))
@@ -166,7 +166,7 @@ def test_short_passes_are_not_told_of() -> None:
     with watch_progress(diary):
         for done in (1, 2, 3):
             progress.on_task(done, 3)
-            progress.look()
+            progress.report_pass()
     assert diary.texts == []
 
 
@@ -233,7 +233,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
         progress.on_round(ended_round(1, 0.5))
         progress.on_round(ended_round(2, 0.001))
         progress.on_task(1, 1)
-        progress.look()
+        progress.report_pass()
     assert diary.texts == [
         "round 2, last change 0.5",
         "clusters",
@@ -255,7 +255,7 @@ def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
     for number, change in enumerate((0.5, 0.6, 0.1, 0.001), start=1):
         for changes in ((1.0,), (1.0, 0.5), (1.0, 0.5, 0.001)):
             progress.on_task(1, 2)
-            assert progress.look() == f"{progress.stage}, rows 50%"
+            assert progress.advance_by_pass() == f"{progress.stage}, rows 50%"
             seen()
             name = progress.on_iteration(state(*changes))
             assert name == f"round {number}, iteration {len(changes)}"

@@ -291,7 +291,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
             other = mine()
             this.lease.renew()
             assert mine() == other
-            this.piece("fold", 1, dict)
+            this.compute_or_restore("fold", 1, dict)
 
     def mine() -> Lease:
         lease = find_lease("mine")
@@ -375,7 +375,7 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
     def work() -> None:
         seldom = replace(settings, checkpoint=1e6)
         with resumable_run("mine", "fit", seldom, {}) as this, this.fit() as keeper:
-            keeper.take(Checkpoint())
+            keeper.offer(Checkpoint())
             raise StorageError("a chunk")
 
     with pytest.raises(StorageError, match="a chunk"):

@@ -166,7 +166,7 @@ def test_a_smaller_tolerance_takes_more_pairs_and_finer_ends():
 def test_groups_have_their_share_of_each_class():
     shards = cut(X, 30).with_rows(GAMMA_FACTS, SORTED[:, None])
     design = PairDesign.of(shards, 6, 0)
-    dealt = design.dealt(shards.pick(np.arange(30, 60)))
+    dealt = design.dealt(shards.load_rows(np.arange(30, 60)))
     edges = design.edges(30)
     counts = [
         np.bincount(part[:, 0], minlength=3)
@@ -232,7 +232,7 @@ def test_few_rows_stand_for_all_with_what_is_known_of_them():
     assert few.n_rows < 20_000
     numbers = np.searchsorted(np.sort(rows[:, 0]), few.rows(np.arange(few.n_rows))[:, 0])
     order = np.argsort(rows[:, 0])[numbers]
-    drawn = few.pick(np.arange(few.n_rows)).facts[GAMMA_FACTS]
+    drawn = few.load_rows(np.arange(few.n_rows)).facts[GAMMA_FACTS]
     np.testing.assert_array_equal(drawn, known.facts[order])
     W = np.eye(8)[:, :1]
     share = (few.n_rows / len(rows)) ** 2

@@ -32,7 +32,7 @@ def one_hot(n_classes):
 
 def full(gamma, shards):
     """Gamma as a matrix."""
-    U = gamma.factor(shards.gathered(GAMMA_FACTS))
+    U = gamma.factor(shards.gather_fact(GAMMA_FACTS))
     return U @ np.diag(gamma.signs) @ U.T
 
 

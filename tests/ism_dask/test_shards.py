@@ -109,7 +109,7 @@ def test_folds_through_facts_do_not_see_the_rows():
 
 
 def test_picked_rows_bring_their_facts():
-    piece = cut(X, 13).with_rows(NUMBERS, np.arange(50.0)).pick(np.array([3, 12, 13, 49]))
+    piece = cut(X, 13).with_rows(NUMBERS, np.arange(50.0)).load_rows(np.array([3, 12, 13, 49]))
     np.testing.assert_array_equal(piece.X, X[[3, 12, 13, 49]])
     np.testing.assert_array_equal(piece.facts[NUMBERS], [3, 12, 13, 49])
 

@@ -55,7 +55,7 @@ def dense(K_matrix, k):
 
 def check(embedding, K_matrix, k, tol):
     expected, U, roots = dense(K_matrix, k)
-    rows = embedding.shards.gathered(EMBEDDING)
+    rows = embedding.shards.gather_fact(EMBEDDING)
     np.testing.assert_allclose(embedding.values, expected, atol=tol)
     assert subspace_sine(U, rows[:, :-1]) < 10 * tol
     np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
@@ -97,7 +97,7 @@ def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
 def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine):
     X, W = blobs
     embedding = graph(X, 40, Gaussian(2.0), engine, tol=1e-10).embedded(W, K)
-    rows = embedding.shards.gathered(EMBEDDING)
+    rows = embedding.shards.gather_fact(EMBEDDING)
     np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
     part = embedding.extension((X @ W)[17:20])
     np.testing.assert_allclose(part, rows[17:20], atol=1e-12)
@@ -117,7 +117,7 @@ def test_more_directions_than_the_kernel_has_are_left_zero():
     embedding = graph(X, 10, Gaussian(1.0), "auto").embedded(np.eye(2)[:, :1], 3)
     assert embedding.values[0] > 0.1
     np.testing.assert_array_equal(embedding.values[1:], 0)
-    np.testing.assert_array_equal(embedding.shards.gathered(EMBEDDING)[:, 1:-1], 0)
+    np.testing.assert_array_equal(embedding.shards.gather_fact(EMBEDDING)[:, 1:-1], 0)
     np.testing.assert_array_equal(embedding.extension(X[:, :1])[:, 1:-1], 0)
 
 
@@ -170,5 +170,5 @@ def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     exact = graph(X, 2000, narrow, "exact").embedded(np.eye(6), 2)
     assert exact.note == ""
     np.testing.assert_allclose(found.values, exact.values, rtol=0.05)
-    U, other = (each.shards.gathered(EMBEDDING)[:, :-1] for each in (exact, found))
+    U, other = (each.shards.gather_fact(EMBEDDING)[:, :-1] for each in (exact, found))
     assert subspace_sine(U, other) < 0.05

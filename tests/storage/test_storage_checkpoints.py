@@ -61,7 +61,9 @@ def test_what_is_no_journey_is_said_to_be_none() -> None:
             checkpoint_from_json(wrong, numbers)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float32"):
         checkpoint_to_json(
-            Checkpoint(None, (solution(0), State.begun(Candidate(*[np.zeros(1, "f4")] * 2, 0, 0))))
+            Checkpoint(
+                None, (solution(0), State.initial(Candidate(*[np.zeros(1, "f4")] * 2, 0, 0)))
+            )
         )
 
 
@@ -83,7 +85,7 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     assert same(found, checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**REQUEST, "tol": 0.01}) is None
-    assert checkpoints.pointed == 5
+    assert checkpoints.pointer == 5
     assert list_runs() == ()
     checkpoints.clear()
     assert checkpoints.find(REQUEST) is None

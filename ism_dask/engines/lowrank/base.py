@@ -96,7 +96,7 @@ class LowRankEngine(Engine):
     def _accuracy_at(self, at: EvaluationAtW) -> dict[str, Any]:
         return self._accuracy(at.objective, at.left_out, at.expansion.size)
 
-    def moved(self, W: Array, X: Array, facts: Array) -> Array:
+    def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
         at, gamma = self._at(W), self.problem.gamma
         Z = X @ W.astype(X.dtype)

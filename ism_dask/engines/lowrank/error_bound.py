@@ -74,7 +74,7 @@ class RemainderMeasure:
     expansion: FactoredSlope
     gamma: Gamma
 
-    def look(self, piece: LoadedShard) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
+    def measure(self, piece: LoadedShard) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error and each remainder.
 
         The rows of the shard are projected ones.
@@ -105,7 +105,7 @@ class RemainderMeasure:
         Parameters
         ----------
         gram : array
-            The Gram matrix that `look` returns, summed over all rows.
+            The Gram matrix that `measure` returns, summed over all rows.
         found : tuple of TermRemainder
             The remainders of all rows, one for each term.
         rounding : tuple of RemainderRounding
@@ -164,4 +164,4 @@ def measure_remainder(
     piece: LoadedShard, audit: RemainderMeasure
 ) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
     """Call `audit.look`, as a function that a worker can import."""
-    return audit.look(piece)
+    return audit.measure(piece)
