@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# By default there is an estimate from this number of steps and seconds on.
+_STEPS, _SECONDS = 2, 2.0
 # The weight of each new estimate in the exponential average.
 _NEW_WEIGHT = 0.3
 
@@ -16,17 +18,22 @@ class TimeLeft:
     ----------
     clock : callable
         Returns seconds.
-    steps : int
-        The number of steps from which there is an estimate.
-    seconds : float
-        The time from which there is an estimate.
+    steps : int, optional
+        The number of steps from which there is an estimate; default 2.
+    seconds : float, optional
+        The time from which there is an estimate; default 2.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, steps: int = 2, seconds: float = 2.0
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        steps: int | None = None,
+        seconds: float | None = None,
     ) -> None:
         self._clock, self._began = clock, clock()
-        self._enough_steps, self._enough_seconds = steps, seconds
+        self._enough_steps = _STEPS if steps is None else steps
+        self._enough_seconds = _SECONDS if seconds is None else seconds
         self._share, self._steps = 0.0, 0
         self._end: float | None = None
 

@@ -165,7 +165,7 @@ def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
 def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.tracking.live import LiveRun
 
-    monkeypatch.setattr("flows.interface.progress._SECONDS", 0.0)
+    monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)
     run = _new_run()
     with LiveRun(run.id, "key", "title", set(), lambda: None) as follower:
         for share in (0.1, 0.2):
