@@ -136,7 +136,7 @@ class Crossval:
         mean, sd = average(results)
         result = CrossvalResult(
             run=self.run.run,
-            n_components=self.labelled.components(self.settings),
+            n_components=self.labelled.count_components(self.settings),
             folds=self.settings.folds,
             results=tuple(results),
             mean=mean,
