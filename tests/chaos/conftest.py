@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fixtures import *  # noqa: F403
-from fixtures import _serving  # noqa: F401
+from fixtures import _home_with_a_fit, _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
 # Files whose faults need a cluster or a server to start and to be killed: up to a minute each.

@@ -53,6 +53,25 @@ def apart() -> Command:
     return run
 
 
+@pytest.fixture(scope="session")
+def _home_with_a_fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from flows.runs.fit import fit_plain
+    from flows.settings.runs import FitSettings
+
+    home = tmp_path_factory.mktemp("fitted") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        fit_plain(FitSettings(dataset="wine", run="mine"))
+    return home
+
+
+@pytest.fixture
+def fitted_wine(_home_with_a_fit: Path) -> str:
+    """Return the name of a run in the home of the test: a fit of Wine with all defaults."""
+    shutil.copytree(_home_with_a_fit, os.environ["ISM_DASK_HOME"], dirs_exist_ok=True)
+    return "mine"
+
+
 @pytest.fixture
 def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every iteration that has not ended be taken for a swing between two subspaces."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -47,9 +48,10 @@ def test_help_has_an_example_and_all_commands_have_the_same_options(
 
 
 def test_help_waits_for_nothing_heavy(apart: Command) -> None:
-    started = time.perf_counter()
+    # Not by the clock, which a busy machine lets run on: 0.2 s of computing.
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     ended = apart("--help", PYTHONPROFILEIMPORTTIME="1")
-    assert time.perf_counter() - started < 5  # 0.2 s on a machine at rest
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 2
     for heavy in ("numpy", "scipy", "sklearn", "dask", "zarr", "prefect", "pydantic"):
         assert f" {heavy}\n" not in ended.err
     assert all(command in ended.out for command in COMMANDS)
@@ -63,7 +65,7 @@ def test_version_and_no_command_at_all(here: Command) -> None:
 
 
 def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
-    ended = apart("crossval", "wine", "--plain", "--json")
+    ended = apart("crossval", "wine", "--plain", "--json", "--sigma", "median")
     assert (ended.status, ended.err) == (0, "")
     assert ended.answer["mean"]["accuracy"] >= 0.95
     assert len(ended.answer["results"]) == 10
@@ -71,7 +73,8 @@ def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
 
 
 def test_crossval_for_people(here: Command) -> None:
-    ended = here("crossval", "wine", "--plain", "--first", 3, "--max-iter", 1, "--tol", 1e-9)
+    words = ("crossval", "wine", "--plain", "--sigma", "median")
+    ended = here(*words, "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
     assert "Cross-validation of wine: 178 rows, 13 columns, gaussian kernel, q = 2" in ended.out
     first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
@@ -84,7 +87,7 @@ def test_crossval_for_people(here: Command) -> None:
     ]
     said = "not converged: fold 1, 2, 3 did not converge. Raise --max-iter"
     assert said in ended.out
-    assert here("crossval", "wine", "--plain", "--first", 1, "--quiet") == Ended(0, "", "")
+    assert here(*words, "--first", 1, "--quiet") == Ended(0, "", "")
 
 
 def test_datasets_and_ingest(here: Command) -> None:
@@ -196,7 +199,7 @@ def test_options_for_a_better_optimum(here: Command) -> None:
 
 
 def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
-    words = ("fit", "wine", "--plain", "--force", "--max-iter", 1)
+    words = ("fit", "wine", "--plain", "--force", "--sigma", "median", "--max-iter", 1)
     kept = "not converged: the best W so far was saved. It"
     assert f"{kept} did not converge. Raise --max-iter\n" in here(*words).out
     assert "Raise --max-iter\n" in here(*words, "--solver", "stiefel").out
@@ -218,8 +221,8 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
     here: Command, request: pytest.FixtureRequest, command: str
 ) -> None:
     def ended(*options: object) -> str:
-        words = (command, "wine", "--plain", "--json", "--force", "--run", "one", *options)
-        status: str = here(*words).answer["status"]
+        words = (command, "wine", "--plain", "--json", "--force", "--sigma", "median")
+        status: str = here(*words, "--run", "one", *options).answer["status"]
         assert load_model("one").metrics["status"] == status
         return status
 
@@ -374,9 +377,13 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_the_traceback_is_there_for_who_asks(apart: Command) -> None:
+def test_the_traceback_is_there_for_who_asks(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("fit", "wine", "--plain", "--label", "colour")
-    for ended in (apart(*words, "--debug"), apart(*words, ISM_DASK_DEBUG="1")):
+    for options, debug in (("--debug",), ""), ((), "1"):
+        monkeypatch.setenv("ISM_DASK_DEBUG", debug)
+        ended = here(*words, *options)
         assert ended.status == 2
         assert "Traceback" in ended.err
         assert ended.err.splitlines()[-1].startswith("ism-dask: `label`")

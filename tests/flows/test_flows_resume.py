@@ -35,7 +35,9 @@ from storage import (
     saved_run_path,
 )
 
-FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
+# Of one width and one start.
+MEDIAN = ("--sigma", "median")
+FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 AT_ONCE = ("--plain", "--checkpoint", "0")
 
 
@@ -77,7 +79,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
 
 
 def test_folds_that_are_done_stay_done(here: Command) -> None:
-    asked = ("crossval", "own", "-q", "2", "--folds", "4", "--run")
+    asked = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4", "--run")
     store_own(300, 6)
     whole = here(*asked, "whole", *AT_ONCE, "--json").answer
     killed("ledger/fold-3.json", 1, *asked, "cut")
@@ -346,7 +348,7 @@ def test_a_second_try_goes_on_with_what_was_begun_afresh(
 
 def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
     store_own(300, 6)
-    asked = ("crossval", "own", "-q", "2", "--folds", "3")
+    asked = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "3")
     assert here(*asked, *AT_ONCE).status == 0
     killed("ledger/fold-2.json", 1, *asked, "--seed", "1")
     (line,) = here("runs", "--json").answer["unfinished"]

@@ -37,14 +37,14 @@ from storage import (
     saved_run_path,
 )
 
-WINE = CrossvalSettings(dataset="wine", first=1)
+WINE = CrossvalSettings(dataset="wine", first=1, sigma="median")
 
 
 def test_every_run_is_listed_the_newest_first(here: Command) -> None:
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
     for command in ("fit", "cluster", "crossval"):
-        assert here(command, "wine", "--plain").status == 0
+        assert here(command, "wine", "--plain", "--sigma", "median").status == 0
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [
         "wine-gaussian-q2-crossval",
@@ -62,12 +62,11 @@ def test_every_run_is_listed_the_newest_first(here: Command) -> None:
     assert "accuracy" in table
 
 
-def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
-    assert here("fit", "wine", "--plain", "--run", "good").status == 0
-    assert here("crossval", "wine", "--plain", "--run", "bad").status == 0
+def test_a_damaged_run_is_listed_with_its_problem(here: Command, fitted_wine: str) -> None:
+    assert here("crossval", "wine", "--plain", "--first", 1, "--run", "bad").status == 0
     (open_run("bad").path / "zarr.json").write_bytes(b"")
     problems = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
-    assert problems["good"] == ""
+    assert problems[fitted_wine] == ""
     assert "`zarr.json`" in problems["bad"]
     table = here("runs")
     assert table.status == 0
@@ -90,14 +89,15 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path)
     assert here("runs").status == 0
     for command in ("show", "report"):
         assert "'foreign' has no record of how it came about" in here(command, "foreign").failed(1)
-    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+    assert here("fit", "wine", "--plain", "--sigma", "median", "--run", "mine").status == 0
     np.save(tmp_path / "rows.npy", np.ones((2, 3)))
     assert here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").status == 0
 
 
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_run_is_shown(here: Command, kind: str) -> None:
-    made = here(kind, "wine", "--plain", "--json", "--run", "mine").answer
+    asked = (kind, "wine", "--plain", "--json", "--sigma", "median", "--run", "mine")
+    made = here(*asked).answer
     shown = here("show", "mine")
     assert shown.status == 0
     words = " ".join(shown.out.split())
@@ -152,8 +152,9 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
 
 
 def test_images_are_known_to_be_images() -> None:
-    assert load_model(fit_plain(FitSettings(dataset="digits")).run).image_shape == (8, 8)
-    assert load_model(fit_plain(FitSettings(dataset="wine")).run).image_shape is None
+    for dataset, shape in (("digits", (8, 8)), ("wine", None)):
+        run = fit_plain(FitSettings(dataset=dataset, sigma="median")).run
+        assert load_model(run).image_shape == shape
 
 
 def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
@@ -162,50 +163,52 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
     first = open_run(name).created
     crossval_plain(WINE)
     assert open_run(name).created > first
-    named = CrossvalSettings(dataset="wine", first=1, run="named")
+    named = replace(WINE, run="named")
     crossval_plain(named)
     with pytest.raises(FlowError, match="there is a run 'named' already"):
         crossval_plain(named)
-    crossval_plain(CrossvalSettings(dataset="wine", first=1, run="named", force=True))
+    crossval_plain(replace(named, force=True))
 
 
 def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
     name = "wine-gaussian-q2-crossval"
-    fit_plain(FitSettings(dataset="wine", run=name))
+    fit_plain(FitSettings(dataset="wine", run=name, sigma="median"))
     assert here("report", name).status == 0
     assert "--force" in here("crossval", "wine", "--plain").failed(1)
-    assert here("crossval", "wine", "--plain", "--force").status == 0
+    assert here("crossval", "wine", "--plain", "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
     assert not model_path(name).exists()
     assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
     assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)
-    assert here("fit", "wine", "--plain", "--run", name, "--force").status == 0
+    again = ("fit", "wine", "--plain", "--sigma", "median", "--run", name, "--force")
+    assert here(*again).status == 0
     assert [run.kind for run in list_runs()] == ["fit"]
 
 
 def test_remains_of_a_run_that_was_replaced_are_not_the_run(tmp_path: Path) -> None:
-    crossval_plain(CrossvalSettings(dataset="wine", first=1, run="one"))
+    crossval_plain(replace(WINE, run="one"))
     path = saved_run_path("one")
     assert path is not None
     shutil.copytree(path, tmp_path / "results")
-    fit_plain(FitSettings(dataset="wine", run="one", force=True))
+    fit_plain(FitSettings(dataset="wine", sigma="median", run="one", force=True))
     shutil.copytree(tmp_path / "results", path)  # as if it could not be removed
     assert open_run("one").kind == "fit"
 
 
+@pytest.mark.usefixtures("fitted_wine")
 @pytest.mark.parametrize("command", ["show", "report"])
 def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
     assert "`ism-dask runs`" in here(command, "wine").failed(2)
-    assert here("fit", "wine", "--plain", "--run", "wine-2d").status == 0
+    run_folder("mine").rename(run_folder("wine-2d"))
     output = here(command, "wine-2f").failed(2)
     assert "no run 'wine-2f' is saved; did you mean 'wine-2d'? `ism-dask runs` lists" in output
     assert "did you mean" not in here(command, "qqq").failed(2)
     assert "`run` is '../x'" in here(command, "../x").failed(2)
 
 
+@pytest.mark.usefixtures("fitted_wine")
 def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path) -> None:
-    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
     ended = here("report", "mine")
     assert ended.out.strip() == str(run_folder("mine") / "report.html")
     wanted = tmp_path / "out.html"
@@ -217,8 +220,8 @@ def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path) -> No
     )
 
 
-def test_a_report_is_opened(apart: Command, here: Command, tmp_path: Path) -> None:
-    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+@pytest.mark.usefixtures("fitted_wine")
+def test_a_report_is_opened(apart: Command, tmp_path: Path) -> None:
     opener, output = tmp_path / "opener", tmp_path / "told"
     opener.write_text(f'#!/bin/sh\necho "$1" > {output}\n')
     opener.chmod(0o755)
@@ -227,9 +230,9 @@ def test_a_report_is_opened(apart: Command, here: Command, tmp_path: Path) -> No
     assert output.read_text().strip() == (run_folder("mine") / "report.html").as_uri()
 
 
+@pytest.mark.usefixtures("fitted_wine")
 @pytest.mark.parametrize("command", ["runs", "show mine", "report mine"])
-def test_what_is_kept_is_shown_at_once(here: Command, apart: Command, command: str) -> None:
-    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
+def test_what_is_kept_is_shown_at_once(apart: Command, command: str) -> None:
     ended = apart(*command.split(), PYTHONPROFILEIMPORTTIME="1")
     assert ended.status == 0
     for heavy in ("scipy", "sklearn", "dask", "distributed", "prefect"):
@@ -253,12 +256,12 @@ for module in (pickle, _pickle):
 pickle._Unpickler = pickle._load = pickle._loads = refused
 from storage import load_model
 rows = np.load(sys.argv[1], allow_pickle=False)
-np.save(sys.argv[2], load_model("wine-2d").transform(rows))
+np.save(sys.argv[2], load_model("mine").transform(rows))
 """
 
 
+@pytest.mark.usefixtures("fitted_wine")
 def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path: Path) -> None:
-    fit_plain(FitSettings(dataset="wine", n_components=2, run="wine-2d"))
     data = ensure_stored("wine", None)
     X = data.X.read(0, 178)
     np.save(tmp_path / "rows.npy", X)
@@ -275,8 +278,8 @@ def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path: Path) -
     np.testing.assert_allclose(np.load(tmp_path / "new.npy"), expected, atol=1e-10)
 
 
+@pytest.mark.usefixtures("fitted_wine")
 def test_a_summary_of_infinities_is_strict_json(here: Command) -> None:
-    assert here("fit", "wine", "--plain", "--run", "mine").status == 0
 
     def refused(name: str) -> Any:
         raise AssertionError(name)

@@ -16,8 +16,6 @@ from commandline import Command
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
-from flows.runs.fit import fit_plain
-from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, home, run_folder, write_dataset
 
 SECRET = "for nobody's eyes"
@@ -26,9 +24,8 @@ ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port(fitted_wine: str) -> Iterator[int]:
     """Serve the runs of a home with one run in it, and a secret beside the runs."""
-    fit_plain(FitSettings(dataset="wine", run="known"))
     (home() / "secret.html").write_text(SECRET)
     with ThreadingHTTPServer((HOST, 0), ReportHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -57,8 +54,8 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
         "/..%2fsecret.html",
         "/%2e%2e/secret.html",
         "/%252e%252e%252fsecret.html",
-        "/known/../../secret.html",
-        "/known/model/manifest.json",
+        "/mine/../../secret.html",
+        "/mine/model/manifest.json",
         "//secret.html",
         "/..\\secret.html",
         "/..%5csecret.html",
@@ -67,7 +64,7 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
         "/.hidden",
         "/.",
         "/~",
-        f"http://{HOST}/known",
+        f"http://{HOST}/mine",
         "file:///etc/passwd",
         "/" + "a" * 129,
     ],
@@ -80,12 +77,12 @@ def test_no_path_leads_out(port: int, path: str) -> None:
 
 def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    shutil.copytree(run_folder("known"), outside)
-    run_folder("known").with_name("link").symlink_to(outside)
-    shutil.copytree(run_folder("known"), run_folder("part"))
+    shutil.copytree(run_folder("mine"), outside)
+    run_folder("mine").with_name("link").symlink_to(outside)
+    shutil.copytree(run_folder("mine"), run_folder("part"))
     shutil.rmtree(run_folder("part") / "model")
     (run_folder("part") / "model").symlink_to(outside / "model")
-    shutil.copytree(run_folder("known"), run_folder("file"))
+    shutil.copytree(run_folder("mine"), run_folder("file"))
     chunk = run_folder("file") / "model/components/c/0/0"
     chunk.unlink()
     chunk.symlink_to(home() / "secret.html")
@@ -93,34 +90,34 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
         status, page = asked(port, f"/{name}")
         assert status >= 400, name
         assert SECRET not in page
-    assert asked(port, "/known")[0] == asked(port, "/")[0] == 200
+    assert asked(port, "/mine")[0] == asked(port, "/")[0] == 200
 
 
 def test_only_our_names_are_heard(port: int) -> None:
     for name in (f"{HOST}:{port}", "localhost", f"localhost:{port}"):
-        assert asked(port, "/known", Host=name)[0] == 200
+        assert asked(port, "/mine", Host=name)[0] == 200
     for name in ("example.org", f"example.org:{port}", f"{HOST}.example.org", f"x@{HOST}", "[::1]"):
-        status, page = asked(port, "/known", Host=name)
+        status, page = asked(port, "/mine", Host=name)
         assert status == 403
         assert "wine" not in page
 
 
 def test_only_pages_are_to_be_had(port: int) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        assert asked(port, "/known", method)[0] == 405
+        assert asked(port, "/mine", method)[0] == 405
     for method in ("TRACE", "CONNECT", "BREW"):
-        assert asked(port, "/known", method)[0] == 501
-    assert asked(port, "/known", "HEAD") == (200, "")
+        assert asked(port, "/mine", method)[0] == 501
+    assert asked(port, "/mine", "HEAD") == (200, "")
 
 
 @pytest.mark.parametrize(
     "bytes_",
     [
-        b"GET /known HTTP/1.1\r\n\r\n",
-        b"GET /known HTTP/1.1\r\nHost: example.org\r\nHost: 127.0.0.1\r\n\r\n",
-        b"GET /known\r\n\r\n",
+        b"GET /mine HTTP/1.1\r\n\r\n",
+        b"GET /mine HTTP/1.1\r\nHost: example.org\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /mine\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-        b"GET /known HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET /mine HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
         b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
     ],
 )
@@ -132,7 +129,7 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) 
         while part := connection.recv(65536):
             found += part
     assert b"wine" not in found
-    assert asked(port, "/known")[0] == 200
+    assert asked(port, "/mine")[0] == 200
 
 
 def test_names_do_nothing_to_a_terminal(here: Command) -> None:

@@ -69,6 +69,20 @@ def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return kept
 
 
+def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
+    """First of the tests of `kept`: until it is paused, the deployment runs every ten seconds."""
+    for name in ("fit/nightly-mnist", "tables/weekly-tables"):
+        found = up.asked("GET", f"deployments/name/{name}").json()
+        assert found["description"].endswith("UTC.")
+        assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
+    refused = up.begun(dataset="wine", n_components="many")
+    assert (refused.status_code, "n_components" in refused.text) == (409, True)
+    run = wait(lambda: up.run_that_is("COMPLETED"))
+    assert run["auto_scheduled"]
+    assert (report_path("soon").parent / "model").is_dir()
+    up.asked("PATCH", f"deployments/{up.soon}", json={"paused": True})
+
+
 def test_all_answer_where_they_say(up: Kept) -> None:
     found = running_services()
     assert found is not None
@@ -127,19 +141,6 @@ def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
         assert httpx.get(f"{site}/shown", headers={"Host": host}).status_code == 403
     assert httpx.get(site, headers={"Host": "localhost"}).status_code == 200
     assert httpx.post(f"{site}/shown").status_code == 405
-
-
-def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
-    for name in ("fit/nightly-mnist", "tables/weekly-tables"):
-        found = up.asked("GET", f"deployments/name/{name}").json()
-        assert found["description"].endswith("UTC.")
-        assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
-    refused = up.begun(dataset="wine", n_components="many")
-    assert (refused.status_code, "n_components" in refused.text) == (409, True)
-    run = wait(lambda: up.run_that_is("COMPLETED"))
-    assert run["auto_scheduled"]
-    assert (report_path("soon").parent / "model").is_dir()
-    up.asked("PATCH", f"deployments/{up.soon}", json={"paused": True})
 
 
 def test_what_dies_is_started_again(up: Kept) -> None:
@@ -289,7 +290,7 @@ def _deploy(up: Kept, file: Path) -> None:
     """Register what is deployed as `make deploy` does, and a copy that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
-    settings = {"dataset": "wine", "n_components": 2, "run": "soon", "force": True}
+    settings = {"dataset": "wine", "sigma": "median", "run": "soon", "force": True}
     soon = {"name": "soon", "schedules": [{"interval": 10}], "parameters": {"settings": settings}}
     known["deployments"].append({**nightly, **soon})
     file.write_text(yaml.safe_dump(known))
