@@ -19,11 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from daskparts import dask, process, scheduler, worker
+from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
 from fixtures import free_port
 from tally import Tally, few_and_many
-from tlsparts import cluster_file, made, options
 from upkeep import kept_up
 
 from flows.compute.connection import quiet_logs

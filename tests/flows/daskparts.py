@@ -1,4 +1,4 @@
-"""Schedulers and workers of Dask as processes of their own, as they are on a cluster."""
+"""Schedulers and workers of Dask as processes of their own, as they are on a cluster, and TLS."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 # What `make tools` cannot install: Debian has none.
 ELSEWHERE = frozenset({"kubectl"})
+MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy/tls/make-certificates"
 
 
 def needs(program: str) -> str:
@@ -98,3 +99,29 @@ def _address(file: Path) -> str:
             return str(json.loads(file.read_text())["address"])
         time.sleep(0.1)
     raise AssertionError(f"no scheduler has written {file}")
+
+
+def made(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Let `deploy/tls` make certificates in a folder."""
+    return subprocess.run(
+        [MAKE_CERTIFICATES, folder, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def options(folder: Path, role: str) -> tuple[str, ...]:
+    """Return the options with which a part of a cluster takes its certificates."""
+    files = {"ca-file": "ca", "cert": role, "key": f"{role}-key"}
+    given = [(f"--tls-{name}", f"{folder}/{file}.pem") for name, file in files.items()]
+    return ("--protocol", "tls", *(word for pair in given for word in pair))
+
+
+def cluster_file(file: Path, address: str, ca: Path, own: Path) -> Path:
+    file.write_text(
+        f'kind = "address"\naddress = "{address}"\n[tls]\nca_file = "{ca}/ca.pem"\n'
+        f'cert = "{own}/client.pem"\nkey = "{own}/client-key.pem"\n'
+    )
+    return file

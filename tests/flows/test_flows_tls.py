@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from commandline import Command
-from daskparts import needs
+from daskparts import cluster_file, made, needs, options
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
-from tlsparts import cluster_file, made, options
 
 
 @pytest.fixture(scope="module")
