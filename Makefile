@@ -10,8 +10,8 @@ API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
 	api = json.load(sys.stdin).get("api"); \
 	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
 POOL = local-process
-# Files of tests go beside each other, one more than there are cores: much of the time they wait for
-# servers and workers to start. In the order they have, for those that wait longest come first.
+# Test files run side by side, one more than there are cores: much of the time they wait for servers
+# and workers to start. tests/conftest.py orders them: the files that take longest begin first.
 BESIDE = --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test chaos long deploy browser tools lint format bench bench-scale clean help
