@@ -128,18 +128,17 @@ LOOKING_FURTHER = [{"n_init": 4}, {"continuation": True}, {"n_init": 3, "continu
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("further", LOOKING_FURTHER, ids=str)
-def test_what_looks_further_never_finds_less(further):
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(int(rng.integers(20, 60)), 6))
-        y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
-        kernel = [Gaussian(0.3), Gaussian(), Polynomial(2, 0.0)][seed % 3]
-        q = 1 + seed % 4
-        plain, more = (
-            SupervisedIKDR(q, kernel=kernel, **options).fit(X, y) for options in ({}, further)
-        )
-        assert more.objective_ >= plain.objective_ * (1 - 1e-12)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_looks_further_never_finds_less(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(int(rng.integers(20, 60)), 6))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
+    kernel = [Gaussian(0.3), Gaussian(), Polynomial(2, 0.0)][seed % 3]
+    plain, *more = (
+        SupervisedIKDR(1 + seed % 4, kernel=kernel, **options).fit(X, y).objective_
+        for options in ({}, *LOOKING_FURTHER)
+    )
+    assert min(more) >= plain * (1 - 1e-12)
 
 
 def test_continuation_begins_with_what_wider_kernels_find():
