@@ -39,10 +39,10 @@ def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
 
 
 def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
-    output = printed("larger_than_memory.py", "--rows", "5000")
-    assert "5,000 rows of 20 in 4 chunks" in output
+    output = printed("larger_than_memory.py", "--rows", "2000")
+    assert "2,000 rows of 20 in 4 chunks" in output
     assert "engine exact" in output
     sine = re.search(r"the true one: (0\.\d+)", output)
     assert sine is not None
     assert float(sine[1]) < 0.2
-    assert "new features on disk: 5,000 x 2 float32" in output
+    assert "new features on disk: 2,000 x 2 float32" in output

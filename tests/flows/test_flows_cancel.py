@@ -26,7 +26,8 @@ LONG = {
     "max_iter": 1000,
     "n_components": 3,
 }
-COMMAND = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--max-iter", "1000", "-q", "3")
+COMMAND = ("fit", "own", "--sigma", "median", "--engine", "exact", "--tol", "1e-12")
+COMMAND += ("--max-iter", "1000", "-q", "3")
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 
 

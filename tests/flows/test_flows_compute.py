@@ -101,7 +101,7 @@ def local(tmp_path: Path) -> Path:
 
 
 def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
-    asked = ("crossval", "wine", "--plain", "--json", "--first", 2)
+    asked = ("crossval", "wine", "--plain", "--json", "--sigma", "median", "--first", 2)
     alone = here(*asked).answer
     with_workers = here(*asked, "--cluster", local)
     assert with_workers.err == ""

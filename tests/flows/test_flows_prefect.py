@@ -25,7 +25,7 @@ from storage import DownloadError, home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-WINE = CrossvalSettings(dataset="wine", first=3)
+WINE = CrossvalSettings(dataset="wine", sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:

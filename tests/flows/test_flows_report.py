@@ -64,7 +64,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
         return home, {
             "fit": fit_plain(FitSettings(dataset="wine", run="fit")),
             "cluster": cluster_plain(digits),
-            "crossval": crossval_plain(CrossvalSettings(dataset="wine", run="crossval")),
+            "crossval": crossval_plain(
+                CrossvalSettings(dataset="wine", sigma="median", run="crossval")
+            ),
         }
 
 

@@ -271,7 +271,12 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
     assert "cost" not in result
 
 
-def test_lines_stop_where_they_would_take_too_long(reference_data: object) -> None:
+def test_lines_stop_where_they_would_take_too_long(
+    reference_data: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The 10,000 images that the other figure takes; and fewer of them for training.
+    monkeypatch.setattr(figure_1b, "_SPLIT", "test")
+    monkeypatch.setattr(accuracy_by_features, "_ROWS", 2000)
     line = figure_1b.GrowthLine(figure_1b._LINES[0], WINE)
     assert line.ends_with({"seconds": 16.0, "status": "converged"})
     assert not line.ends_with({"seconds": 14.0, "status": "converged"})
@@ -300,7 +305,7 @@ def test_settings_say_what_there_is() -> None:
 
 
 def test_a_run_of_another_kind_is_not_replaced() -> None:
-    fit_plain(FitSettings(dataset="wine", run="mine"))
+    fit_plain(FitSettings(dataset="wine", sigma="median", run="mine"))
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         tables_plain(replace(WINE, run="mine"))
 

@@ -112,7 +112,7 @@ def heard_of(command: subprocess.Popen[str]) -> set[str]:
     with command:
         while command.poll() is None:
             found |= {host for each in living(command.pid) for host, _ in heard(each)}
-            time.sleep(0.02)
+            time.sleep(0.1)  # who listens does so for seconds
     assert command.returncode == 0
     return found
 
