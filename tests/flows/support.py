@@ -25,11 +25,11 @@ def hook(event, given):
         if calls == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
-take = resumable.CheckpointThrottle.take
+offer = resumable.CheckpointThrottle.offer
 def announced(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
-    take(self, checkpoint)
-resumable.CheckpointThrottle.take = announced
+    offer(self, checkpoint)
+resumable.CheckpointThrottle.offer = announced
 from flows.cli import main
 main()
 """

@@ -67,7 +67,10 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
     # What may stay empty is an empty field, and no choice of a type.
     assert "None" not in visit.found
     assert "The label with the classes" in visit.found
-    (run,) = serving.find("flow_runs", deployments={"id": {"any_": [deployment]}})
+    wanted = {"deployments": {"id": {"any_": [deployment]}}}
+    # While its database is busy the server refuses, and the page sends the form again.
+    serving.until(lambda: serving.find("flow_runs", **wanted))
+    (run,) = serving.find("flow_runs", **wanted)
     given = run["parameters"]["settings"]
     assert TypeAdapter(ClusterSettings).validate_python(given) == ClusterSettings(dataset="wine")
     for wrong in ({"tol": 0}, {"kernel": "gauss"}, {"dataset": "whine"}, {"n_clusters": "many"}):
