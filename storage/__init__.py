@@ -21,6 +21,7 @@ from storage.errors import (
     RawFileError,
     RunNotFound,
     StorageError,
+    TableError,
     UnfitRows,
     UnsafeName,
 )
@@ -50,6 +51,7 @@ from storage.runs import (
     save_results,
     saved_run_path,
 )
+from storage.tables import ingest_table
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
 
@@ -77,6 +79,7 @@ __all__ = [
     "StorageError",
     "StoredDataset",
     "StoredItem",
+    "TableError",
     "UnfitRows",
     "UnsafeName",
     "ZarrRows",
@@ -85,6 +88,7 @@ __all__ = [
     "datasets_folder",
     "home",
     "ingest",
+    "ingest_table",
     "is_complete",
     "lease_path",
     "list_datasets",

@@ -14,7 +14,9 @@ from storage.errors import StorageError
 from storage.paths import safe_name
 from storage.records import check_field_types
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# The first format has no `table`.
+_READABLE = (1, FORMAT_VERSION)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class DatasetInfo:
         (height, width) if a row is a picture.
     default_label : str, optional
         The label that `Dataset.y` returns.
+    table : Mapping, optional
+        For a data set made from a table: its schema, how it was read, and its files.
     """
 
     name: str
@@ -47,6 +51,7 @@ class DatasetInfo:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_shape: tuple[int, ...] | None = None
     default_label: str | None = None
+    table: Mapping[str, Any] | None = None
 
     @property
     def folder(self) -> str:
@@ -60,10 +65,11 @@ class DatasetInfo:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
         """Return the metadata that `to_json` wrote; raise StorageError for another format."""
-        if found.get("format_version") != FORMAT_VERSION:
+        if found.get("format_version") not in _READABLE:
             raise StorageError(
                 f"`format_version` is {found.get('format_version')!r}; this version reads "
-                f"{FORMAT_VERSION}. Upgrade the package, or ingest the data set again."
+                f"{_READABLE[0]} to {FORMAT_VERSION}. Upgrade the package, or ingest the data set "
+                "again."
             )
         values = {key: value for key, value in found.items() if key != "format_version"}
         for key in ("feature_names", "image_shape"):

@@ -47,3 +47,7 @@ class DamagedStore(StorageError):  # noqa: N818
 
 class DownloadError(StorageError):
     """A raw file could not be downloaded from its public address."""
+
+
+class TableError(StorageError, ValueError):
+    """A table that cannot be ingested as it is: its files, columns or values."""

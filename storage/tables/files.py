@@ -1,0 +1,178 @@
+"""Find the files of a table: one file, a folder, a glob or a list of them, local or remote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+from fsspec.spec import AbstractFileSystem
+
+from storage.errors import TableError
+
+_GLOB = frozenset("*?[")
+# What a file system may record of a file's version, best first.
+_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that a table was read from, and the version that it had then.
+
+    Attributes
+    ----------
+    path : str
+        With its protocol, such as `s3://`, unless it is local.
+    bytes : int or None
+        None if its server does not tell.
+    version : str
+        Its etag or its time of modification; empty if neither is recorded.
+    """
+
+    path: str
+    bytes: int | None
+    version: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class FoundFiles:
+    """The files of a table, sorted by path, all in one file system.
+
+    Attributes
+    ----------
+    filesystem : AbstractFileSystem
+    paths : tuple of str
+        Without protocol, as the file system takes them.
+    suffix : str
+        The format, such as ".csv": the last suffix, `.gz` aside.
+    folder : str or None
+        The folder that was given, if it was one: `key=value` folders below it are columns.
+    """
+
+    filesystem: AbstractFileSystem
+    paths: tuple[str, ...]
+    suffix: str
+    folder: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on this machine's own file systems."""
+        return "file" in _protocols(self.filesystem)
+
+    def versions(self) -> tuple[SourceFile, ...]:
+        """Return each file with its present version."""
+        return tuple(self._version(path) for path in self.paths)
+
+    def _version(self, path: str) -> SourceFile:
+        info = self.filesystem.info(path)
+        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
+        shown = path if self.is_local else self.filesystem.unstrip_protocol(path)
+        return SourceFile(shown, info.get("size"), version)
+
+
+def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str]) -> FoundFiles:
+    """Return the files of a table.
+
+    Parameters
+    ----------
+    source : str, Path or sequence of them
+        A file, a folder, a glob, or several; a str may be an address that fsspec reads.
+    suffixes : iterable of str
+        Suffixes of the formats that can be read.
+
+    Raises
+    ------
+    TableError
+        If there are none, if their formats differ, or if no reader knows the format.
+    """
+    given = [source] if isinstance(source, str | Path) else list(source)
+    if not given:
+        raise TableError("the list of files is empty; name one or more")
+    opened = [_opened(str(each)) for each in given]
+    if len({_protocols(filesystem) for filesystem, _ in opened}) > 1:
+        raise TableError(f"the files are in different places: {', '.join(map(str, given))}")
+    filesystem, known = opened[0][0], frozenset(suffixes)
+    with_folders = [_expanded(filesystem, path, known) for _, path in opened]
+    paths = sorted({path for found, _ in with_folders for path in found})
+    folder = with_folders[0][1] if len(with_folders) == 1 else None
+    return FoundFiles(filesystem, tuple(paths), _common_suffix(paths, known), folder)
+
+
+def table_name(source: str | Path) -> str:
+    """Return a name for the table in a file, folder or glob: its last part without suffixes."""
+    parts = [part for part in PurePosixPath(str(source)).parts if not _GLOB & set(part)]
+    return (parts[-1] if parts else "").split(".")[0]
+
+
+def format_suffix(path: str) -> str:
+    """Return the last suffix of a path in lower case, `.gz` aside."""
+    pure = PurePosixPath(path.lower())
+    return PurePosixPath(pure.stem).suffix if pure.suffix == ".gz" else pure.suffix
+
+
+def _opened(source: str) -> tuple[AbstractFileSystem, str]:
+    try:
+        filesystem, path = fsspec.core.url_to_fs(source)
+    except (ImportError, ValueError) as error:
+        raise TableError(f"cannot open {source}: {error}") from error
+    return filesystem, path
+
+
+def _expanded(
+    filesystem: AbstractFileSystem, path: str, known: frozenset[str]
+) -> tuple[list[str], str | None]:
+    """Return the files that a path stands for, and the path itself if it is a folder of files."""
+    ask: Callable[[str], Any] = filesystem.glob if _GLOB & set(path) else filesystem.info
+    try:
+        found = ask(path)
+    except FileNotFoundError as error:
+        raise TableError(f"there is no file or folder {path}") from error
+    except OSError as error:
+        raise TableError(f"cannot open {path}: {error.strerror or error}") from error
+    if isinstance(found, list):
+        if not found:
+            raise TableError(f"no file matches {path}")
+        return found, None
+    # A Zarr array is a folder, too.
+    if found["type"] != "directory" or format_suffix(path) in known:
+        return [path], None
+    inside = [each for each in filesystem.find(path) if _is_part(each, path, known)]
+    if not inside:
+        raise TableError(
+            f"the folder {path} has no file that can be read; expected {_listed(known)}"
+        )
+    return inside, path
+
+
+def _is_part(path: str, folder: str, known: frozenset[str]) -> bool:
+    """Return whether a file of a folder belongs to its table: none that is hidden or a record."""
+    parts = PurePosixPath(path.removeprefix(folder)).parts
+    return format_suffix(path) in known and not any(part.startswith((".", "_")) for part in parts)
+
+
+def _common_suffix(paths: Sequence[str], known: frozenset[str]) -> str:
+    suffixes = sorted({format_suffix(path) for path in paths})
+    if len(suffixes) > 1:
+        raise TableError(
+            f"the files have different formats, {', '.join(suffixes)}; name those of one format"
+        )
+    if suffixes[0] not in known:
+        raise TableError(
+            f"{paths[0]} ends in {suffixes[0] or 'no suffix'!r}; expected {_listed(known)}"
+        )
+    return suffixes[0]
+
+
+def _listed(suffixes: Iterable[str]) -> str:
+    return ", ".join(sorted(suffixes))
+
+
+def _protocols(filesystem: AbstractFileSystem) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

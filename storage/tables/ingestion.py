@@ -1,0 +1,424 @@
+"""Ingest a table of any origin as a data set of the home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.atomic import remove_leftovers
+from storage.catalogue import DATASETS
+from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
+from storage.dataset_info import DatasetInfo
+from storage.dataset_writing import write_dataset
+from storage.errors import StorageError, TableError
+from storage.paths import safe_name
+from storage.tables.encoding import encode_batch
+from storage.tables.files import SourceFile, table_name
+from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
+from storage.tables.schema import (
+    CATEGORY,
+    CLASSES,
+    DROP,
+    MISSING,
+    NUMBER,
+    NUMBERS,
+    REFUSE,
+    Feature,
+    Label,
+    TableSchema,
+    check_encoded_names,
+    with_levels,
+)
+from storage.tables.sources import TableSource, open_table
+
+# A label of at most so many different whole numbers has classes, as for the estimators.
+_MAX_WHOLE_CLASSES = 20
+# The share of the progress that the scan takes.
+_SCANNED = 0.4
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read a table.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Columns to be explained; the first is the default.
+    drop, keep : tuple of str
+        Columns that are no features; `transform` passes those to `keep` through.
+    columns : tuple of str
+        Patterns such as `x_*`; other columns are no features. Empty: all are.
+    missing : {"refuse", "drop", "mean", "indicator"}
+        What to do where a value is missing: raise an error, leave the row out, fill in the mean
+        of the column, or that and add a column that marks the gaps.
+    target : {"auto", "classes", "numbers"}
+        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
+    max_levels : int
+        Most levels of a category.
+    """
+
+    labels: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    missing: str = REFUSE
+    target: str = "auto"
+    max_levels: int = 50
+
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING:
+            raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.target not in ("auto", CLASSES, NUMBERS):
+            raise TableError(f"`target` is {self.target!r}; expected auto, {CLASSES} or {NUMBERS}")
+        if self.max_levels < 2:
+            raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class TablePlan:
+    """A table that was scanned, and how it is to be stored.
+
+    Attributes
+    ----------
+    source : TableSource
+    schema : TableSchema
+    options : TableOptions
+    files : tuple of SourceFile
+        The files, with the versions that were scanned.
+    """
+
+    source: TableSource
+    schema: TableSchema
+    options: TableOptions
+    files: tuple[SourceFile, ...]
+
+    def blocks(self, labels: dict[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        """Yield the encoded rows in blocks; in the end, fill `labels` with those of all rows."""
+        parts: dict[str, list[NDArray[Any]]] = {label.name: [] for label in self.schema.labels}
+        for batch in self.source.batches(self.schema.columns):
+            encoded = encode_batch(batch, self.schema)
+            for name, values in encoded.labels.items():
+                parts[name].append(values)
+            if len(encoded.X):
+                yield encoded.X
+        if self.source.versions() != self.files:
+            raise TableError(
+                f"{self.source.description} changed while it was read; ingest it again"
+            )
+        keys = {label.name: label.key for label in self.schema.labels}
+        labels.update({keys[name]: np.concatenate(each) for name, each in parts.items() if each})
+
+
+def ingest_table(
+    source: Any,
+    name: str | None = None,
+    *,
+    label: str | Sequence[str] = (),
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
+    missing: str = REFUSE,
+    target: str = "auto",
+    max_levels: int = 50,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Store a table as a data set, encoded as numbers, and return it opened.
+
+    Numbers stay as they are, booleans become 0 and 1, and strings one column per level, called
+    `region=north`. Dates, free text, infinite values and, unless `missing` says otherwise, gaps
+    are errors that name the column.
+
+    Parameters
+    ----------
+    source : path, address, glob, sequence of these, frame or array
+        CSV, TSV (also gzipped), Parquet, Feather, Arrow, NPY, NPZ, Zarr or HDF5; an address is one
+        that fsspec reads; a frame is of pandas, polars, Dask, xarray, pyarrow or NumPy.
+    name : str, optional
+        Name of the data set. Default: that of the file or folder.
+    label : str or sequence of str
+        The column or columns to be explained; the first is the default.
+    drop, keep : sequence of str
+        Columns that are no features; `transform` passes those to `keep` through.
+    columns : str or sequence of str
+        Patterns of the columns to use, such as `x_*`. Default: all.
+    missing : {"refuse", "drop", "mean", "indicator"}
+        What to do where a value is missing: raise an error, leave the row out, fill in the mean
+        of the column, or that and add a column that marks the gaps.
+    target : {"auto", "classes", "numbers"}
+        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
+    max_levels : int
+        Most levels of a category.
+    force : bool
+        Replace a data set of that name that was stored from something else.
+    progress : callable, optional
+        Called with the share that is done, from 0 to 1, and with a text.
+
+    Returns
+    -------
+    Dataset
+        Its `info.table` has the schema, and the files with their versions.
+
+    Raises
+    ------
+    TableError
+        If the table cannot be read or encoded; the message names the file or column.
+    """
+    options = TableOptions(
+        labels=_as_tuple(label),
+        drop=_as_tuple(drop),
+        keep=_as_tuple(keep),
+        columns=_as_tuple(columns),
+        missing=missing,
+        target=target,
+        max_levels=max_levels,
+    )
+    name = _dataset_name(source, name)
+    table = open_table(source)
+    if not force and is_complete(dataset_path(name)):
+        return _stored_already(name, options, table.versions())
+    return store_table(plan_table(table, options, progress), name, force=force, progress=progress)
+
+
+def plan_table(
+    table: TableSource, options: TableOptions, progress: Progress | None = None
+) -> TablePlan:
+    """Scan a table, and decide how to store it; nothing is written."""
+    files = table.versions()
+    features = _feature_names(table, options)
+    kinds = _kinds(table, [*features, *options.labels])
+
+    def on_rows(rows: int) -> None:
+        if progress is not None:
+            # The number of rows is not known yet.
+            progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
+
+    scan = scan_table(table, kinds, frozenset(options.labels), on_rows)
+    return TablePlan(table, _decided(table, scan, features, options), options, files)
+
+
+def store_table(
+    plan: TablePlan, name: str, *, force: bool = False, progress: Progress | None = None
+) -> Dataset:
+    """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
+    target = dataset_path(safe_name(name))
+    remove_leftovers(target.parent)
+    if is_complete(target) and not force:
+        return _stored_already(name, plan.options, plan.files)
+    rows = plan.schema.rows - plan.schema.rows_left_out
+
+    def on_rows(done: int) -> None:
+        if progress is not None:
+            progress(_SCANNED + (1 - _SCANNED) * done / rows, f"store, {done:,} of {rows:,} rows")
+
+    labels: dict[str, NDArray[Any]] = {}
+    info = DatasetInfo(
+        name=name,
+        source=plan.source.description,
+        feature_names=plan.schema.encoded_names,
+        class_names={
+            label.key: label.classes for label in plan.schema.labels if label.kind == CLASSES
+        },
+        default_label=plan.schema.labels[0].key if plan.schema.labels else None,
+        table={"schema": plan.schema.to_json(), **_origin(plan.options, plan.files)},
+    )
+    write_dataset(target, info, plan.blocks(labels), labels, on_rows=on_rows)
+    return open_dataset(name)
+
+
+def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _dataset_name(source: Any, name: str | None) -> str:
+    if name is None and not isinstance(source, str | Path):
+        raise TableError("a table in memory has no name; give it one with `name`")
+    chosen = safe_name(table_name(source) if name is None else name)
+    if chosen in DATASETS:
+        raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")
+    return chosen
+
+
+def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
+    """Return the columns that are features; raise a TableError for names that do not exist."""
+    names = table.schema.names
+    for role in ("labels", "drop", "keep"):
+        for name in getattr(options, role):
+            if name not in names:
+                raise TableError(_unknown_column(role, name, table))
+    apart = {*options.labels, *options.drop, *options.keep}
+    patterns = options.columns or ("*",)
+    chosen = [
+        name
+        for name in names
+        if name not in apart and any(fnmatch(name, pattern) for pattern in patterns)
+    ]
+    if not chosen:
+        raise TableError(f"{table.description} has no column left that could be a feature")
+    return chosen
+
+
+def _unknown_column(role: str, name: str, table: TableSource) -> str:
+    near = get_close_matches(name, table.schema.names)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    columns = ", ".join(table.schema.names[:8]) + (", ..." if len(table.schema) > 8 else "")
+    return f"`{role}` has {name!r}, but {table.description} has the columns {columns}{hint}"
+
+
+def _kinds(table: TableSource, names: Sequence[str]) -> dict[str, str]:
+    """Return the kind of each column; raise one TableError that lists all that cannot be read."""
+    kinds, problems = {}, []
+    for name in dict.fromkeys(names):
+        try:
+            kinds[name] = kind_of(table.schema.field(name))
+        except TableError as error:
+            problems.append(str(error))
+    _raise_if_any(problems, "drop such columns, or convert them to numbers first")
+    return kinds
+
+
+def _raise_if_any(problems: Sequence[str], advice: str) -> None:
+    if problems:
+        raise TableError(f"{'; '.join(problems)}: {advice}")
+
+
+def _decided(
+    table: TableSource, scan: TableScan, features: Sequence[str], options: TableOptions
+) -> TableSchema:
+    """Return the schema that follows from a scan; raise a TableError for what cannot be stored."""
+    if not scan.rows:
+        raise TableError(f"{table.description} has no rows")
+    scanned = [scan.columns[name] for name in features]
+    _check_columns(scanned, options)
+    _check_gaps(scan, features, options)
+    left_out = scan.rows_with_gaps if options.missing == DROP else 0
+    if left_out == scan.rows:
+        raise TableError(
+            f"each row of {table.description} lacks a value: missing='drop' keeps none"
+        )
+    used = {*features, *options.labels, *options.keep}
+    schema = TableSchema(
+        features=tuple(map(_feature, scanned)),
+        labels=tuple(_label(scan.columns[name], options) for name in options.labels),
+        passed=options.keep,
+        dropped=tuple(name for name in table.schema.names if name not in used),
+        missing=options.missing,
+        constant=tuple(column.name for column in scanned if column.is_constant),
+        rows=scan.rows,
+        rows_left_out=left_out,
+        dtype="float32" if scan.narrow else "float64",
+    )
+    check_encoded_names(schema)
+    return schema
+
+
+def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None:
+    """Raise one TableError that lists all features whose values cannot be encoded."""
+    problems = []
+    for column in scanned:
+        if column.kind == CATEGORY and (
+            column.overflows or len(column.counts) > options.max_levels
+        ):
+            many = "over 1,000" if column.overflows else f"{len(column.counts):,}"
+            problems.append(
+                f"the column {column.name!r} has {many} different texts, such as "
+                f"{next(iter(column.counts))[:40]!r}; expected at most {options.max_levels}"
+            )
+        elif column.kind == CATEGORY and (words := _mixed(column)):
+            problems.append(f"the column {column.name!r} has numbers, and texts such as {words!r}")
+        if column.infinite:
+            problems.append(
+                f"the column {column.name!r} has infinite values in {column.infinite:,} rows"
+            )
+        if column.missing == column.rows:
+            problems.append(f"the column {column.name!r} has no values")
+    _raise_if_any(problems, "correct or drop these columns")
+
+
+def _mixed(column: ColumnScan) -> str:
+    """Return a text of a category of which half or more are numbers; empty if there is none."""
+    texts = [value for value in column.counts if not _is_number(value)]
+    return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
+    """Raise a TableError that counts missing values, unless the options accept them."""
+    refused = [*features, *options.labels] if options.missing == REFUSE else []
+    if options.missing not in (REFUSE, DROP):
+        refused = list(options.labels)
+    gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
+    if gaps:
+        counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
+        advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
+        raise TableError(
+            f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
+            f"with missing={advice}"
+        )
+
+
+def _feature(column: ColumnScan) -> Feature:
+    feature = Feature(column.name, column.kind, missing=column.missing)
+    if column.kind == CATEGORY:
+        return with_levels(feature, column.counts)
+    return replace(feature, means=(column.mean,))
+
+
+def _label(column: ColumnScan, options: TableOptions) -> Label:
+    """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
+    numeric = column.kind == NUMBER
+    if options.target == NUMBERS or (numeric and options.target == "auto" and not column.whole):
+        if not numeric:
+            raise TableError(
+                f"the label {column.name!r} holds texts; target='numbers' needs numbers"
+            )
+        return Label(column.name, NUMBERS)
+    many = column.overflows or len(column.counts) > _MAX_WHOLE_CLASSES
+    if numeric and options.target == "auto" and many:
+        raise TableError(
+            f"the label {column.name!r} has more than {_MAX_WHOLE_CLASSES} different whole "
+            "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
+        )
+    if column.overflows:
+        raise TableError(f"the label {column.name!r} has over 1,000 classes; expected fewer")
+    names = sorted(column.counts, key=int) if numeric else sorted(column.counts)
+    if len(names) < 2:
+        raise TableError(f"the label {column.name!r} has {len(names)} class; expected 2 or more")
+    return Label(column.name, CLASSES, tuple(names), tuple(column.counts[each] for each in names))
+
+
+def _origin(options: TableOptions, files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Return in plain JSON what a table was read from, and how."""
+    values = asdict(options)
+    lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
+    return {"options": {**values, **lists}, "files": [file.to_json() for file in files]}
+
+
+def _stored_already(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset:
+    """Return the stored data set if it was made from the same files alike, else raise."""
+    data = open_dataset(name)
+    origin = _origin(options, files)
+    stored = data.info.table or {}
+    if files and all(stored.get(key) == value for key, value in origin.items()):
+        return data
+    raise StorageError(
+        f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
+        "it was then; replace it with --force (force=True), or choose another name"
+    )

@@ -1,0 +1,177 @@
+"""Scan the columns of a table: their kinds, ranges, levels and gaps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import TableError
+from storage.tables.encoding import as_numbers, as_texts
+from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
+from storage.tables.sources import TableSource
+
+# Different values are counted up to this number; a label may have as many classes.
+MAX_CLASSES = 1000
+# Types of Arrow that no encoding exists for, with their names for people.
+_UNFIT: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_temporal, "dates or times"),
+    (pa.types.is_nested, "lists or records"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+)
+
+
+@dataclass
+class ColumnScan:
+    """What a scan has seen of a column.
+
+    Attributes
+    ----------
+    name, kind : str
+        The kind is `NUMBER`, `BOOLEAN` or `CATEGORY`.
+    rows, missing, infinite : int
+        Numbers of rows, of those without a value, and of those with an infinite one.
+    total, low, high : float
+        Sum and range of the numbers.
+    counts : Counter
+        Number of rows with each value; complete unless `overflows`.
+    overflows : bool
+        Whether there are more different values than were counted.
+    whole : bool
+        Whether all numbers are whole.
+    """
+
+    name: str
+    kind: str
+    rows: int = 0
+    missing: int = 0
+    infinite: int = 0
+    total: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
+    counts: Counter[str] = field(default_factory=Counter)
+    overflows: bool = False
+    whole: bool = True
+
+    @property
+    def mean(self) -> float:
+        """The mean of the numbers."""
+        present = self.rows - self.missing
+        return self.total / present if present else 0.0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are the same."""
+        if self.kind == CATEGORY:
+            return not self.overflows and len(self.counts) <= 1
+        return not self.low < self.high
+
+    def add(self, values: pa.Array, *, count: bool) -> None:
+        """Add the values of a batch; `count` the different numbers, too, not only levels."""
+        self.rows += len(values)
+        if self.kind == CATEGORY or (self.kind == BOOLEAN and count):
+            self._count(as_texts(values))
+        if self.kind == CATEGORY:
+            self.missing += values.null_count
+            return
+        numbers = as_numbers(values)
+        present = numbers[~np.isnan(numbers)]
+        self.missing += len(numbers) - len(present)
+        finite = present[np.isfinite(present)]
+        self.infinite += len(present) - len(finite)
+        if not len(finite):
+            return
+        self.total += float(finite.sum())
+        self.low = min(self.low, float(finite.min()))
+        self.high = max(self.high, float(finite.max()))
+        if count and self.kind == NUMBER:
+            self.whole = self.whole and bool((finite == np.rint(finite)).all())
+            if self.whole:
+                self._count(pa.array(finite.astype(np.int64)).cast(pa.string()))
+
+    def _count(self, texts: pa.Array) -> None:
+        if self.overflows:
+            return
+        for entry in pc.value_counts(texts):
+            text = entry["values"].as_py()
+            if text is not None:
+                self.counts[text] += entry["counts"].as_py()
+        self.overflows = len(self.counts) > MAX_CLASSES
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """What a scan has seen of a table.
+
+    Attributes
+    ----------
+    columns : dict of str to ColumnScan
+    rows, rows_with_gaps : int
+        Numbers of rows, and of those that lack a value in any of the columns.
+    narrow : bool
+        Whether float32 holds all numbers as they are.
+    """
+
+    columns: dict[str, ColumnScan]
+    rows: int
+    rows_with_gaps: int
+    narrow: bool
+
+
+def kind_of(column: pa.Field) -> str:
+    """Return the kind of a column by its type; raise a TableError if there is none for it."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    for is_unfit, words in _UNFIT:
+        if is_unfit(kind):
+            raise TableError(f"the column {column.name!r} holds {words} ({column.type})")
+    if pa.types.is_dictionary(column.type):
+        return CATEGORY
+    if pa.types.is_boolean(kind):
+        return BOOLEAN
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return NUMBER if numeric or pa.types.is_null(kind) else CATEGORY
+
+
+def scan_table(
+    source: TableSource,
+    kinds: dict[str, str],
+    labels: frozenset[str],
+    on_rows: Callable[[int], None] | None = None,
+) -> TableScan:
+    """Read these columns of a table once, and return what they hold.
+
+    Parameters
+    ----------
+    source : TableSource
+    kinds : dict of str to str
+        The kind of each column to scan.
+    labels : frozenset of str
+        Columns whose different numbers are counted.
+    on_rows : callable, optional
+        Called with the number of rows read so far.
+    """
+    columns = {name: ColumnScan(name, kind) for name, kind in kinds.items()}
+    rows = gaps = 0
+    for batch in source.batches(list(columns)):
+        absent = np.zeros(batch.num_rows, dtype=bool)
+        for name, column in columns.items():
+            values = batch.column(name)
+            column.add(values, count=name in labels)
+            if values.null_count or pa.types.is_floating(values.type):
+                absent |= np.asarray(pc.is_null(values, nan_is_null=True))
+        rows, gaps = rows + batch.num_rows, gaps + int(absent.sum())
+        if on_rows is not None:
+            on_rows(rows)
+    types = [source.schema.field(name).type for name in columns if name not in labels]
+    return TableScan(columns, rows, gaps, all(map(_fits_float32, types)))
+
+
+def _fits_float32(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return bool(kind.bit_width <= 16)
+    return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))

@@ -1,0 +1,353 @@
+"""Tables in every format come to the same rows, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from storage import StorageError, TableError, ingest_table, list_datasets, open_dataset
+from storage.tables.schema import TableSchema
+
+N = 300
+
+
+def _frame(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": np.arange(N),
+            "age": rng.integers(18, 90, N),
+            "income": rng.normal(size=N),
+            "region": rng.choice(["north", "south", "east"], N),
+            "member": rng.random(N) > 0.5,
+            "churned": rng.choice(["no", "yes"], N),
+        }
+    )
+
+
+def _gappy(seed: int = 0) -> pd.DataFrame:
+    frame = _frame(seed)
+    frame.loc[::7, "age"] = np.nan
+    frame.loc[::11, "region"] = None
+    return frame
+
+
+def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv", sep: str = ",") -> Path:
+    frame.to_csv(folder / name, index=False, sep=sep)
+    return folder / name
+
+
+def _gzipped(frame: pd.DataFrame, folder: Path) -> Path:
+    path = folder / "sales.csv.gz"
+    path.write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    return path
+
+
+def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
+    pa.parquet.write_table(_arrow(frame), folder / "sales.parquet", row_group_size=64)
+    return folder / "sales.parquet"
+
+
+def _feather(frame: pd.DataFrame, folder: Path, name: str) -> Path:
+    pa.feather.write_feather(_arrow(frame), folder / name)
+    return folder / name
+
+
+def _folder(frame: pd.DataFrame, folder: Path) -> Path:
+    for part in range(3):
+        frame.iloc[part * 100 : (part + 1) * 100].to_parquet(folder / f"part-{part}.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / ".part.crc").touch()
+    return folder
+
+
+def _halves(frame: pd.DataFrame, folder: Path) -> list[Path]:
+    return [_csv(frame.iloc[:150], folder, "a-1.csv"), _csv(frame.iloc[150:], folder, "a-2.csv")]
+
+
+def _glob(frame: pd.DataFrame, folder: Path) -> str:
+    _halves(frame, folder)
+    return str(folder / "a-*.csv")
+
+
+def _arrow(frame: pd.DataFrame, _folder: Path | None = None) -> pa.Table:
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _dask(frame: pd.DataFrame, _folder: Path) -> Any:
+    return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
+
+
+FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "csv": _csv,
+    "tsv": partial(_csv, name="sales.tsv", sep="\t"),
+    "csv.gz": _gzipped,
+    "parquet": _parquet,
+    "feather": partial(_feather, name="sales.feather"),
+    "arrow": partial(_feather, name="sales.arrow"),
+    "folder": _folder,
+    "list": _halves,
+    "glob": _glob,
+    "pandas": lambda frame, _: frame,
+    "pyarrow": _arrow,
+    "dask": _dask,
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_comes_to_the_same_rows(kind: str, tmp_path: Path) -> None:
+    frame = _frame()
+    source = FORMATS[kind](frame, tmp_path)
+    data = ingest_table(source, "sales", label="churned", keep=["id"])
+    expected = pd.get_dummies(frame[["age", "income", "region", "member"]], prefix_sep="=")
+    assert data.feature_names is not None
+    assert set(data.feature_names) == set(expected.columns)
+    assert_array_equal(data.X.read(0, N), expected[list(data.feature_names)].to_numpy(float))
+    assert data.class_names == {"churned": ("no", "yes")}
+    assert_array_equal(data.y, frame["churned"] == "yes")
+    assert open_dataset("sales").data_hash == data.data_hash
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "zarr", "array", "dask array"])
+def test_matrices_have_numbered_columns(kind: str, tmp_path: Path) -> None:
+    X = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    source: Any = tmp_path / f"m.{kind}"
+    if kind == "npy":
+        np.save(source, X)
+    elif kind == "npz":
+        np.savez(source, X=X)
+    elif kind == "zarr":
+        zarr.save_array(source, X)
+    elif kind == "array":
+        source = X
+    else:
+        source = pytest.importorskip("dask.array").from_array(X, chunks=(20, 2))
+    data = ingest_table(source, "m", label="column_3")
+    assert data.X.dtype == np.float32
+    assert data.feature_names == ("column_0", "column_1", "column_2")
+    assert_array_equal(data.X.read(0, 50), X[:, :3])
+    assert_array_equal(data.y, X[:, 3].astype(float))
+
+
+def test_folders_of_a_partitioned_table_are_a_column(tmp_path: Path) -> None:
+    frame = _frame()
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pa.dataset.write_dataset(
+        table,
+        tmp_path / "sales",
+        format="parquet",
+        partitioning=["region"],
+        partitioning_flavor="hive",
+    )
+    data = ingest_table(tmp_path / "sales", label="churned", drop=["id"])
+    assert data.feature_names is not None
+    assert {"region=east", "region=north", "region=south"} < set(data.feature_names)
+    column = data.feature_names.index("region=north")
+    assert data.X.read(0, N)[:, column].sum() == (frame["region"] == "north").sum()
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean", "indicator"])
+def test_gaps_by_their_definition(missing: str) -> None:
+    frame = _gappy()
+    data = ingest_table(frame, "g", label="churned", drop=["id"], missing=missing)
+    dummies = pd.get_dummies(frame["region"], prefix="region", prefix_sep="=").astype(float)
+    dummies[frame["region"].isna()] = np.nan
+    expected = pd.concat([frame[["age", "income"]], dummies, frame[["member"]]], axis=1).astype(
+        float
+    )
+    if missing == "drop":
+        expected = expected.dropna()
+    else:
+        gaps = expected.isna()
+        expected = expected.fillna(expected.mean())
+        if missing == "indicator":
+            expected["age is missing"] = gaps["age"]
+            expected["region is missing"] = gaps["region=east"]
+    assert data.feature_names == tuple(expected.columns)
+    assert_allclose(data.X.read(0, len(data.X)), expected.to_numpy(float), rtol=1e-12)
+    assert data.y is not None
+    assert len(data.y) == len(expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_size_of_batches_changes_nothing(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 400))
+    frame = _gappy(data.draw(st.integers(0, 3)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("storage.tables.sources.batch_rows", lambda _: size)
+        small = ingest_table(frame, "s", label="churned", missing="mean", force=True)
+    whole = ingest_table(frame, "w", label="churned", missing="mean", force=True)
+    assert_allclose(small.X.read(0, N), whole.X.read(0, N), rtol=1e-14)
+    assert_array_equal(small.y, whole.y)
+
+
+def test_the_schema_is_stored_and_read_back(tmp_path: Path) -> None:
+    path = _csv(_gappy(), tmp_path)
+    data = ingest_table(path, label="churned", keep=["id"], missing="indicator")
+    assert data.info.table is not None
+    schema = TableSchema.from_json(data.info.table["schema"])
+    assert TableSchema.from_json(schema.to_json()) == schema
+    assert schema.passed == ("id",)
+    assert [feature.missing for feature in schema.features] == [43, 0, 28, 0]
+    assert schema.encoded_names == data.feature_names
+    assert data.info.table["files"][0]["path"] == str(path)
+
+
+LABELS = {
+    "texts": (["b", "a", "b"], "auto", ("a", "b")),
+    "booleans": ([True, False, True], "auto", ("false", "true")),
+    "few whole numbers": ([3, 1, 3], "auto", ("1", "3")),
+    "whole numbers as numbers": ([3, 1, 3], "numbers", None),
+    "decimals": ([0.5, 1, 2], "auto", None),
+    "many whole numbers as classes": (list(range(30)), "classes", tuple(map(str, range(30)))),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_are_classes_or_numbers(case: str) -> None:
+    values, target, classes = LABELS[case]
+    frame = pd.DataFrame({"x": np.arange(len(values)) ** 1.5, "y": values})
+    data = ingest_table(frame, "l", label="y", target=target)
+    assert data.y is not None
+    if classes is None:
+        assert_array_equal(data.y, np.asarray(values, dtype=float))
+    else:
+        names = [str(value).lower() for value in values]
+        assert [data.class_names["y"][code] for code in data.y] == names
+        assert data.class_names["y"] == classes
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "gaps": ({}, {}, r"age \(43\), region \(28\).*drop, mean or indicator"),
+    "dates": ({"when": pd.Timestamp("2020-01-01")}, {"missing": "drop"}, "'when' holds dates"),
+    "texts": (
+        {"note": [f"n{k}" for k in range(N)]},
+        {"missing": "drop"},
+        "'note' has 300 different",
+    ),
+    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {"missing": "drop"}, "'x' has infinite values"),
+    "empty column": ({"x": np.nan}, {"missing": "mean"}, "'x' has no values"),
+    "all rows": (
+        {"x": [np.nan, *[1.0] * (N - 1)]},
+        {"missing": "mean", "label": "x"},
+        "x .1.*drop",
+    ),
+    "names that collide": (
+        {"region=north": 1.0},
+        {"missing": "mean"},
+        "'region=north' after encoding",
+    ),
+    "no such label": ({}, {"label": "churn"}, "did you mean 'churned'"),
+    "no such column": ({}, {"drop": ["Age"]}, "`drop` has 'Age'"),
+    "one class": ({"y": "a"}, {"missing": "drop", "label": "y"}, "has 1 class"),
+    "many whole numbers": (
+        {"y": range(N)},
+        {"missing": "drop", "label": "y"},
+        "classes or numbers",
+    ),
+    "texts as numbers": ({}, {"missing": "drop", "target": "numbers"}, "needs numbers"),
+    "no column left": ({}, {"columns": ["z_*"]}, "no column left"),
+    "wrong option": ({}, {"missing": "zero"}, "expected one of refuse"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_named(case: str) -> None:
+    columns, options, message = REFUSED[case]
+    frame = _gappy().assign(**columns)
+    with pytest.raises(TableError, match=message):
+        ingest_table(frame, "bad", **{"label": "churned", **options})
+    assert not list_datasets()
+
+
+FILES = {
+    "no file": ("none.csv", None, "there is no file"),
+    "unknown format": ("a.xlsx", b"PK", "expected .arrow, .csv"),
+    "empty folder": ("empty", None, "no file that can be read"),
+    "damaged parquet": ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
+    "header twice": ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
+    "rows of other lengths": ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
+    "text among numbers": ("a.csv", b"x,y\n1,a\noops,b\n", "'oops'"),
+    "no rows": ("a.csv", b"x,y\n", "has no rows"),
+    "pickle": ("a.npy", b"\x93NUMPY\x01\x00", "a.npy"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files_that_cannot_be_read_are_named(case: str, tmp_path: Path) -> None:
+    name, content, message = FILES[case]
+    path = tmp_path / name
+    if name == "empty":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        ingest_table(path, "bad", label="y")
+    assert not list_datasets()
+
+
+def test_parts_of_other_types_are_named(tmp_path: Path) -> None:
+    for part in range(9):
+        frame = _frame().drop(columns="id")
+        if part == 6:
+            frame["age"] = frame["age"].astype(str)
+        frame.to_parquet(tmp_path / f"part-{part}.parquet")
+    with pytest.raises(TableError, match=r"'age' is .*string.* in .*part-6.parquet and int64 in"):
+        ingest_table(tmp_path, "bad", label="churned")
+
+
+def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None:
+    path = _csv(_frame(), tmp_path)
+    first = ingest_table(path, label="churned")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("storage.tables.ingestion.scan_table", None)
+        again = ingest_table(path, label="churned")
+    assert again.data_hash == first.data_hash
+    with pytest.raises(StorageError, match="replace it with --force"):
+        ingest_table(path, label="churned", drop=["id"])
+    assert open_dataset("sales").data_hash == first.data_hash
+    changed = ingest_table(path, label="churned", drop=["id"], force=True)
+    assert changed.X.shape[1] == first.X.shape[1] - 1
+
+
+def test_a_source_that_changes_while_it_is_read_stores_nothing(tmp_path: Path) -> None:
+    path = _csv(_frame(), tmp_path)
+
+    def touch(share: float, _text: str) -> None:
+        os.utime(path, (1, 1))
+
+    with pytest.raises(TableError, match="changed while it was read"):
+        ingest_table(path, label="churned", progress=touch)
+    assert not list_datasets()
+
+
+def test_patterns_choose_columns() -> None:
+    frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2], "y": ["a", "b"]})
+    data = ingest_table(frame, "p", label="y", columns="x_*")
+    assert data.feature_names == ("x_1", "x_2")
+    assert data.info.table is not None
+    assert data.info.table["schema"]["dropped"] == ["z"]
+
+
+def test_a_label_may_have_any_name(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2, 4], "is it/über good?": ["a", "b", "a"]})
+    data = ingest_table(frame, "any", label="is it/über good?")
+    assert data.y is not None
+    assert_array_equal(data.y, [0, 1, 0])
