@@ -43,7 +43,7 @@ app = typer.Typer(
 # The commands, in the order in which `--help` lists them, each with an example.
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (data.datasets, "ism-dask datasets"),
-    (data.ingest, "ism-dask ingest mnist --split train"),
+    (data.ingest, "ism-dask ingest sales.csv --label churned --drop id"),
     (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
     (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
     (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,13 +37,23 @@ def ingest(
     plain: Plain = False,
     output: Output,
 ) -> None:
-    """Read a data set's raw files, check them, and store the rows."""
+    """Store a data set: a built-in one by its name, or a table of yours by its path."""
     result: IngestResult = _INGEST.run(settings, output, plain=plain)
+    if result.schema is not None:
+        _show_schema(result.schema, output)
+    where = f"at {result.path}" if result.path else "not stored: a dry run"
     output.say(
         f"{result.dataset} ({result.split}): {result.rows:,} rows, {result.columns:,} columns, "
-        f"at {result.path}"
+        f"{where}"
     )
     output.finish(result.to_json())
+
+
+def _show_schema(record: dict[str, Any], output: Output) -> None:
+    from flows.runs.tables import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
+    from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+    output.table(SCHEMA_COLUMNS, schema_cells(TableSchema.from_json(record)), left=3)
 
 
 def transform(

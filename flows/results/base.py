@@ -114,6 +114,9 @@ class IngestResult(FlowResult):
     labels : Mapping of str to int
         Number of class names of each label; 0 for numbers.
     data_hash, path : str
+        Empty after a dry run, which stores nothing.
+    schema : Mapping, optional
+        How the columns were read, if the data set was made from a table.
     """
 
     command: ClassVar[str] = "ingest"
@@ -122,8 +125,9 @@ class IngestResult(FlowResult):
     rows: int
     columns: int
     labels: Mapping[str, int]
-    data_hash: str
-    path: str
+    data_hash: str = ""
+    path: str = ""
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,6 +319,10 @@ def _row_numbers(bits: bytes) -> Array:
 
 def store(settings: IngestSettings) -> IngestResult:
     """Store a data set unless it is stored already, and verify it."""
+    if settings.is_table:
+        from flows.runs.tables import ingest_table  # noqa: PLC0415 - needs the extra `tables`
+
+        return ingest_table(settings)
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
     # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
     data.X.verify()

@@ -81,6 +81,53 @@ class DataSettings(FlowSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(DataSettings):
-    """Settings of the flow `ingest`, which reads, checks and stores a data set."""
+    """Settings of the flow `ingest`, which reads, checks and stores a data set or a table."""
 
+    dataset: str = setting(
+        about="Name of a built-in data set, or the path, address or glob of a table (.csv, .tsv, "
+        ".parquet, .feather, .arrow, .npy, .npz, .zarr, .h5; a folder of parts).",
+        title="Data set or table",
+        early=True,
+    )
     force: bool = setting(False, about="Replace what is stored.", flags=("--force",))
+    name: str | None = setting(
+        None, about="Table: name of the data set. Default: that of the file or folder."
+    )
+    label: str | None = setting(
+        None, about="Table: the column to explain; or several, separated by commas."
+    )
+    drop: str | None = setting(None, about="Table: columns to leave out, separated by commas.")
+    keep: str | None = setting(
+        None, about="Table: columns that are no features, but that `transform` passes through."
+    )
+    columns: str | None = setting(
+        None, about="Table: patterns of the columns to use, such as 'x_*'. Default: all."
+    )
+    missing: str = setting(
+        "refuse",
+        about="Table: what to do where a value is missing: refuse the table, drop the row, fill "
+        "in the column's mean, or that and add an indicator column.",
+    )
+    target: str = setting(
+        "auto",
+        about="Table: what a label of numbers is, classes or numbers. auto: up to 20 different "
+        "whole numbers are classes.",
+    )
+    max_levels: int = setting(50, about="Table: most levels of a column of texts.", ge=2)
+    dry_run: bool = setting(
+        False,
+        about="Table: show how it would be stored, and store nothing.",
+        flags=("--dry-run",),
+    )
+
+    def __post_init__(self) -> None:
+        if self.is_table:
+            FlowSettings.__post_init__(self)
+            import_choices().check_table_options(self)
+        else:
+            super().__post_init__()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether `dataset` is a table to read, not the name of a data set."""
+        return bool(import_choices().is_table(self.dataset))

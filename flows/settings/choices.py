@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from ism_dask.engines import ENGINES
@@ -12,6 +15,8 @@ from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
+from storage.tables.files import format_suffix
+from storage.tables.schema import LABEL_KINDS, MISSING
 
 __all__ = [
     "ENGINES",
@@ -53,6 +58,26 @@ def check_name(dataset: str, split: str | None) -> None:
     if dataset not in DATASETS and not stored:
         names = ", ".join(dataset_names())
         raise SettingsError(f"`dataset` is {dataset!r}; expected one of {names}")
+
+
+def is_table(source: str) -> bool:
+    """Return whether a text is the path, address or glob of a table, not a name of a data set."""
+    if source in DATASETS:
+        return False
+    looks_like_path = any(mark in source for mark in "/\\*?[") or bool(format_suffix(source))
+    return looks_like_path or Path(source).exists()
+
+
+def check_table_options(settings: Any) -> None:
+    """Raise SettingsError unless the options of a table have values that exist."""
+    if settings.split is not None:
+        raise SettingsError(f"`split` is {settings.split!r}, but a table has no splits")
+    choices = {"missing": MISSING, "target": LABEL_KINDS}
+    for name, values in choices.items():
+        if getattr(settings, name) not in values:
+            raise SettingsError(
+                f"`{name}` is {getattr(settings, name)!r}; expected one of {', '.join(values)}"
+            )
 
 
 def dataset_names() -> list[str]:

@@ -23,9 +23,11 @@ from storage.tables.encoding import encode_batch
 from storage.tables.files import SourceFile, table_name
 from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
 from storage.tables.schema import (
+    AUTO,
     CATEGORY,
     CLASSES,
     DROP,
+    LABEL_KINDS,
     MISSING,
     NUMBER,
     NUMBERS,
@@ -72,14 +74,16 @@ class TableOptions:
     keep: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     missing: str = REFUSE
-    target: str = "auto"
+    target: str = AUTO
     max_levels: int = 50
 
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
             raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
-        if self.target not in ("auto", CLASSES, NUMBERS):
-            raise TableError(f"`target` is {self.target!r}; expected auto, {CLASSES} or {NUMBERS}")
+        if self.target not in LABEL_KINDS:
+            raise TableError(
+                f"`target` is {self.target!r}; expected one of {', '.join(LABEL_KINDS)}"
+            )
         if self.max_levels < 2:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
 
@@ -128,7 +132,7 @@ def ingest_table(
     keep: Sequence[str] = (),
     columns: str | Sequence[str] = (),
     missing: str = REFUSE,
-    target: str = "auto",
+    target: str = AUTO,
     max_levels: int = 50,
     force: bool = False,
     progress: Progress | None = None,
@@ -183,11 +187,12 @@ def ingest_table(
         target=target,
         max_levels=max_levels,
     )
-    name = _dataset_name(source, name)
+    name = dataset_name(source, name)
     table = open_table(source)
-    if not force and is_complete(dataset_path(name)):
-        return _stored_already(name, options, table.versions())
-    return store_table(plan_table(table, options, progress), name, force=force, progress=progress)
+    stored = None if force else find_stored(name, options, table.versions())
+    return stored or store_table(
+        plan_table(table, options, progress), name, force=force, progress=progress
+    )
 
 
 def plan_table(
@@ -213,8 +218,10 @@ def store_table(
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
     target = dataset_path(safe_name(name))
     remove_leftovers(target.parent)
-    if is_complete(target) and not force:
-        return _stored_already(name, plan.options, plan.files)
+    if not force:
+        stored = find_stored(name, plan.options, plan.files)
+        if stored is not None:
+            return stored
     rows = plan.schema.rows - plan.schema.rows_left_out
 
     def on_rows(done: int) -> None:
@@ -240,7 +247,8 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _dataset_name(source: Any, name: str | None) -> str:
+def dataset_name(source: Any, name: str | None = None) -> str:
+    """Return the name of the data set of a table; raise an error if it has none, or a taken one."""
     if name is None and not isinstance(source, str | Path):
         raise TableError("a table in memory has no name; give it one with `name`")
     chosen = safe_name(table_name(source) if name is None else name)
@@ -384,14 +392,14 @@ def _feature(column: ColumnScan) -> Feature:
 def _label(column: ColumnScan, options: TableOptions) -> Label:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     numeric = column.kind == NUMBER
-    if options.target == NUMBERS or (numeric and options.target == "auto" and not column.whole):
+    if options.target == NUMBERS or (numeric and options.target == AUTO and not column.whole):
         if not numeric:
             raise TableError(
                 f"the label {column.name!r} holds texts; target='numbers' needs numbers"
             )
         return Label(column.name, NUMBERS)
     many = column.overflows or len(column.counts) > _MAX_WHOLE_CLASSES
-    if numeric and options.target == "auto" and many:
+    if numeric and options.target == AUTO and many:
         raise TableError(
             f"the label {column.name!r} has more than {_MAX_WHOLE_CLASSES} different whole "
             "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
@@ -411,8 +419,13 @@ def _origin(options: TableOptions, files: Sequence[SourceFile]) -> dict[str, Any
     return {"options": {**values, **lists}, "files": [file.to_json() for file in files]}
 
 
-def _stored_already(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset:
-    """Return the stored data set if it was made from the same files alike, else raise."""
+def find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
+    """Return the data set `name` if it was made alike from the same files, None if there is none.
+
+    Raise a StorageError if it was made otherwise.
+    """
+    if not is_complete(dataset_path(name)):
+        return None
     data = open_dataset(name)
     origin = _origin(options, files)
     stored = data.info.table or {}

@@ -12,7 +12,7 @@ from storage.errors import StorageError, TableError
 
 SCHEMA_VERSION = 1
 NUMBER, BOOLEAN, CATEGORY = "number", "boolean", "category"
-CLASSES, NUMBERS = "classes", "numbers"
+AUTO, CLASSES, NUMBERS = LABEL_KINDS = ("auto", "classes", "numbers")
 REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator")
 
 
