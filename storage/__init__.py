@@ -1,5 +1,7 @@
 """Store data sets, runs, models and checkpoints on disk as checksummed Zarr groups."""
 
+from typing import Any
+
 from storage.catalogue import DATASETS, DatasetSpec, Split
 from storage.checkpoints import Checkpoints
 from storage.dataset import (
@@ -51,9 +53,17 @@ from storage.runs import (
     save_results,
     saved_run_path,
 )
-from storage.tables import ingest_table
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
+
+
+def ingest_table(source: Any, name: str | None = None, **options: Any) -> Dataset:
+    """Store a table as a data set; `storage.table_ingestion.ingest_table` lists the options."""
+    # It imports pyarrow, an extra, which takes a while.
+    from storage.table_ingestion import ingest_table as ingest_any  # noqa: PLC0415
+
+    return ingest_any(source, name, **options)
+
 
 __all__ = [
     "DATASETS",

@@ -7,13 +7,8 @@ from flows.results.base import IngestResult
 from flows.settings.base import IngestSettings
 from flows.text import byte_size
 from storage import Dataset
-from storage.tables.ingestion import (
-    TableOptions,
-    dataset_name,
-    find_stored,
-    plan_table,
-    store_table,
-)
+from storage.table_ingestion import dataset_name, find_stored, scan_progress, store_table
+from storage.tables.planning import TableOptions, plan_table
 from storage.tables.schema import CATEGORY, CLASSES, DROP, Feature, Label, TableSchema
 from storage.tables.sources import open_table
 
@@ -43,7 +38,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     data = None if replaced else find_stored(name, options, table.versions())
     if data is not None:
         return _result(name, stored_schema(data), data)
-    plan = plan_table(table, options, report_progress)
+    plan = plan_table(table, options, scan_progress(report_progress))
     progress_note(describe_schema(plan.schema))
     if settings.dry_run:
         return _result(name, plan.schema)

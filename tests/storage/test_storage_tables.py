@@ -317,7 +317,7 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storage.tables.ingestion.scan_table", None)
+        patch.setattr("storage.tables.planning.scan_table", None)
         again = ingest_table(path, label="churned")
     assert again.data_hash == first.data_hash
     with pytest.raises(StorageError, match="replace it with --force"):
