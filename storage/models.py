@@ -26,6 +26,7 @@ _LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
 _PICTURES = "pictures"
 _RECORDED = (
     "feature_names",
+    "table",
     "class_names",
     "image_shape",
     "history",
@@ -71,6 +72,8 @@ class Model:
     sample : Sample, optional
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
+    table : Mapping, optional
+        The schema of the table that the model was fitted to, if it was one.
     history : sequence of Mapping
         The record of each iteration.
     config, metrics, versions : Mapping
@@ -87,6 +90,7 @@ class Model:
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
     image_shape: tuple[int, ...] | None = None
+    table: Mapping[str, Any] | None = None
     history: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -119,8 +123,9 @@ class Model:
 
         Parameters
         ----------
-        X : array of shape (n, d)
-            The features that the model was fitted to, in the same order.
+        X : array of shape (n, d), or frame
+            An array has the features that the model was fitted to, in the same order. A frame has
+            the columns of the table that it was fitted to, in any order, encoded alike.
 
         Returns
         -------
@@ -131,8 +136,10 @@ class Model:
         ------
         UnfitRows
             If X has another number of columns, or anything but finite numbers.
+        TableError
+            If a frame is not like the table: the message lists all columns and levels.
         """
-        rows, d = np.asarray(X), self.components.shape[1]
+        rows, d = np.asarray(self._encoded(X)), self.components.shape[1]
         if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
             raise UnfitRows(
                 f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
@@ -145,6 +152,18 @@ class Model:
                 "expected finite numbers. Fill or drop these rows first."
             )
         return project(rows, self.mean, self.scale, self.components)
+
+    def _encoded(self, X: Any) -> Any:
+        """Return the rows of a frame as numbers, and anything else as it is."""
+        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
+            return X
+        if self.table is None:
+            return X[list(self.feature_names or ())]
+        # They import pyarrow, an extra, which rows of arrays do not need.
+        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
+        from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+        return encode_frame(X, TableSchema.from_json(self.table))
 
 
 def model_path(name: str) -> Path:

@@ -60,22 +60,29 @@ def transform(
     model: Annotated[
         str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit` or `ism-dask cluster`.")
     ],
-    source: Annotated[str, typer.Argument(help="A data set, or a .csv or .npy file.")],
+    source: Annotated[str, typer.Argument(help="A data set, or the path of a table.")],
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The .csv or .npy file to create or replace.")
+        Path,
+        typer.Option(
+            "--out", "-o", help="File to write: .csv, .parquet, .feather, .arrow or .npy."
+        ),
     ],
     split: Annotated[str | None, typer.Option(help="Part of the data set.")] = None,
+    unseen: Annotated[
+        str,
+        typer.Option(help="Levels that the run has not seen: refuse them, or ignore them."),
+    ] = "refuse",
     output: Output,
 ) -> None:
-    """Write the new features that a run has learned of a data set or a file.
+    """Write the new features that a run has learned, of the rows of a data set or a table.
 
-    Columns of a .csv file with a header are taken by name.
+    The columns of a table are read by name, in any order.
     """
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 
     with output.watched():
-        summary = transform_rows(model, source, out, split)
+        summary = transform_rows(model, source, out, split, unseen=unseen)
     output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features")
     output.finish(summary)
 

@@ -82,6 +82,7 @@ def model_to_save(
         scale=model.scale_,
         eigenvalues=model.eigenvalues_,
         feature_names=data.feature_names,
+        table=data.info.table and data.info.table["schema"],
         image_shape=data.image_shape,
         sample=_draw_sample(model, data, values, settings.seed),
         history=[asdict(record) for record in model.history_],

@@ -15,15 +15,20 @@ from flows.runs.user_files import (
     Array,
     check_target,
     columns_in_order,
-    is_matrix_file,
     read_matrix,
     write_matrix,
 )
-from flows.settings.choices import check_name
+from flows.settings.choices import check_name, is_table
 from storage import Model, ZarrRows
+from storage.tables.files import format_suffix
+
+# Formats that are matrices without names; any other file is a table.
+_MATRICES = (".csv", ".npy")
 
 
-def transform_rows(run: str, source: str, out: Path, split: str | None = None) -> dict[str, Any]:
+def transform_rows(
+    run: str, source: str, out: Path, split: str | None = None, *, unseen: str = "refuse"
+) -> dict[str, Any]:
     """Project a data set or a file with the model of `run`, write `out`, and return a summary.
 
     Parameters
@@ -31,19 +36,30 @@ def transform_rows(run: str, source: str, out: Path, split: str | None = None) -
     run : str
         Name of a saved run.
     source : str
-        Name of a data set, or a .csv or .npy file.
+        Name of a data set, or the path, address or glob of a table.
     out : Path
-        A .csv or .npy file to create or replace.
+        A .csv, .parquet, .feather, .arrow or .npy file to create or replace.
     split : str, optional
         Part of the data set.
+    unseen : {"refuse", "ignore"}
+        What to do with levels that the model has not seen: raise an error, or give such a row 0
+        for each level of the column.
     """
-    check_target(out)
-    is_file = is_matrix_file(source)
+    if unseen not in ("refuse", "ignore"):
+        raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
+    is_file = is_table(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
     if not is_file:
         check_name(source, split)
     model = saved_model(run)
+    if is_file and (model.table is not None or format_suffix(source) not in _MATRICES):
+        # It imports pyarrow, an extra, which matrices do not need.
+        from flows.runs.table_transform import transform_table  # noqa: PLC0415
+
+        counts = transform_table(model, source, out, ignore_unseen=unseen == "ignore")
+        return {"command": "transform", "run": run, "source": source, "out": str(out), **counts}
+    check_target(out)
     projected = (
         _project_file(model, Path(source)) if is_file else _project_dataset(model, source, split)
     )

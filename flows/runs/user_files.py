@@ -40,12 +40,6 @@ def read_matrix(path: Path) -> Matrix:
     return matrix
 
 
-def is_matrix_file(source: str) -> bool:
-    """Return whether `source` names a file rather than a data set."""
-    path = Path(source)
-    return path.suffix.lower() in _READERS or len(path.parts) > 1 or path.is_file()
-
-
 def check_target(path: Path) -> None:
     """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
     _by_suffix("out", path, _WRITERS)

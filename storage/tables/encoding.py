@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from storage.errors import TableError
 from storage.tables.schema import CATEGORY, CLASSES, DROP, REFUSE, Feature, Label, TableSchema
 
 Array = NDArray[Any]
+
+# The most levels that an error lists.
+_MOST_LEVELS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,42 @@ class EncodedRows:
     left_out: Array
 
 
-def encode_batch(batch: pa.RecordBatch, schema: TableSchema, *, labels: bool = True) -> EncodedRows:
+@dataclass(eq=False)
+class Problems:
+    """What makes rows unfit for a schema, collected over batches, so that one error lists it all.
+
+    Attributes
+    ----------
+    unseen : dict of str to (set of str)
+        For each column, the levels or classes that the schema lacks.
+    gaps, infinite : Counter
+        For each column, the number of rows without a value, or with an infinite one.
+    """
+
+    unseen: dict[str, set[str]] = field(default_factory=dict)
+    gaps: Counter[str] = field(default_factory=Counter)
+    infinite: Counter[str] = field(default_factory=Counter)
+
+    def check(self) -> None:
+        """Raise a TableError that lists all problems, if there are any."""
+        lines = [
+            f"the column {name!r} has {', '.join(map(repr, sorted(levels)[:_MOST_LEVELS]))}"
+            f"{', ...' if len(levels) > _MOST_LEVELS else ''}, which it did not have before"
+            for name, levels in self.unseen.items()
+        ]
+        lines += [f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()]
+        lines += [f"{name!r} is infinite in {rows:,} rows" for name, rows in self.infinite.items()]
+        if lines:
+            raise TableError("; ".join(lines))
+
+
+def encode_batch(
+    batch: pa.RecordBatch,
+    schema: TableSchema,
+    problems: Problems | None = None,
+    *,
+    with_labels: bool = True,
+) -> EncodedRows:
     """Return the rows of a batch, encoded by a schema.
 
     Parameters
@@ -42,43 +81,28 @@ def encode_batch(batch: pa.RecordBatch, schema: TableSchema, *, labels: bool = T
     batch : RecordBatch
         Its columns are read by name.
     schema : TableSchema
-    labels : bool
+    problems : Problems, optional
+        Collects what does not fit the schema. Default: it raises a TableError.
+    with_labels : bool
         Whether to read the labels, too; rows to transform have none.
-
-    Raises
-    ------
-    TableError
-        If there is a level that the schema lacks, an infinite value, or a gap that it refuses.
     """
+    found = Problems() if problems is None else problems
     columns = np.empty((len(schema.encoded_names), batch.num_rows), schema.dtype)
-    gaps = _encode_features(batch, schema, columns)
-    values = {
-        label.name: encode_label(label, batch.column(label.name))
-        for label in (schema.labels if labels else ())
-    }
-    without_label = np.zeros(batch.num_rows, dtype=bool)
+    absent = _encode_features(batch, schema, columns, found)
+    labels = schema.labels if with_labels else ()
+    values = {label.name: _label_values(label, batch.column(label.name), found) for label in labels}
     for name, each in values.items():
-        without_label |= np.isnan(each)
-        if schema.missing != DROP and without_label.any():
-            raise _gap_error(name, without_label, "labels cannot be filled")
-    left_out = np.zeros(batch.num_rows, dtype=bool)
-    if schema.missing == DROP:
-        left_out = without_label | np.any(list(gaps.values()), axis=0)
+        gap = np.isnan(each)
+        absent |= gap
+        if schema.missing != DROP and gap.any():
+            found.gaps[name] += int(gap.sum())
+    if problems is None:
+        found.check()
+    left_out = absent if schema.missing == DROP else np.zeros(len(absent), dtype=bool)
     stays = ~left_out
     rows = columns.T if stays.all() else columns.T[stays]
-    codes = {
-        label.name: _as_stored(label, values[label.name][stays])
-        for label in schema.labels
-        if labels
-    }
-    return EncodedRows(np.ascontiguousarray(rows), codes, left_out)
-
-
-def encode_label(label: Label, values: pa.Array) -> Array:
-    """Return the class codes or numbers of a label as float64, NaN where it has no value."""
-    if label.kind != CLASSES:
-        return as_numbers(values)
-    return _codes(label.name, as_texts(values), label.classes, "class")
+    stored = {label.name: _as_stored(label, values[label.name][stays]) for label in labels}
+    return EncodedRows(np.ascontiguousarray(rows), stored, left_out)
 
 
 def as_numbers(values: pa.Array) -> Array:
@@ -103,51 +127,52 @@ def _are_whole(values: pa.Array) -> bool:
 
 
 def _encode_features(
-    batch: pa.RecordBatch, schema: TableSchema, columns: Array
-) -> dict[str, Array]:
-    """Fill `columns` (d, rows) with the encoded features; return where each has no value."""
+    batch: pa.RecordBatch, schema: TableSchema, columns: Array, found: Problems
+) -> Array:
+    """Fill `columns` (d, rows) with the encoded features; return which rows lack a value."""
     gaps, stop = {}, 0
     for feature in schema.features:
         start, stop = stop, stop + len(feature.encoded_names)
         out = columns[start:stop]
-        gap = _encode_feature(feature, batch.column(feature.name), out)
-        if gap.any():
-            if schema.missing == REFUSE:
-                raise _gap_error(feature.name, gap, "give missing='drop', 'mean' or 'indicator'")
-            out[:, gap] = np.asarray(feature.means or (0.0,))[:, None]
+        gap = _encode_feature(feature, batch.column(feature.name), out, found)
         gaps[feature.name] = gap
+        if gap.any():
+            out[:, gap] = np.asarray(feature.means or (0.0,))[:, None]
+            if schema.missing == REFUSE:
+                found.gaps[feature.name] += int(gap.sum())
     for row, feature in enumerate(schema.indicated, start=stop):
         columns[row] = gaps[feature.name]
-    return gaps
+    return np.asarray(np.any(list(gaps.values()), axis=0))
 
 
-def _encode_feature(feature: Feature, values: pa.Array, out: Array) -> Array:
+def _encode_feature(feature: Feature, values: pa.Array, out: Array, found: Problems) -> Array:
     """Write a feature into `out` (numbers, rows); return which rows have no value."""
     if feature.kind == CATEGORY:
-        codes = _codes(feature.name, as_texts(values), feature.levels, "level")
+        texts = as_texts(values)
+        codes = _codes(feature.name, texts, feature.levels, found)
         out[...] = codes == np.arange(len(feature.levels))[:, None]
-        return np.isnan(codes)
+        return np.asarray(pc.is_null(texts))
     numbers = as_numbers(values)
-    gap = np.isnan(numbers)
-    if np.isinf(numbers).any():
-        raise TableError(
-            f"the column {feature.name!r} has an infinite value; expected finite numbers. Correct "
-            "it, or drop the column"
-        )
+    infinite = int(np.count_nonzero(np.isinf(numbers)))
+    if infinite:
+        found.infinite[feature.name] += infinite
     out[0] = numbers
-    return gap
+    return np.isnan(numbers)
 
 
-def _codes(name: str, texts: pa.Array, levels: tuple[str, ...], word: str) -> Array:
-    """Return the number of each text in `levels` as float64, NaN where there is no text."""
+def _label_values(label: Label, values: pa.Array, found: Problems) -> Array:
+    """Return the class codes or numbers of a label as float64, NaN where it has no value."""
+    if label.kind != CLASSES:
+        return as_numbers(values)
+    return _codes(label.name, as_texts(values), label.classes, found)
+
+
+def _codes(name: str, texts: pa.Array, levels: tuple[str, ...], found: Problems) -> Array:
+    """Return the number of each text in `levels` as float64, NaN for other texts and for none."""
     indices = pc.index_in(texts, value_set=pa.array(levels, pa.string()))
     unseen = pc.and_(pc.is_null(indices), pc.is_valid(texts))
     if pc.any(unseen).as_py():
-        first = texts.filter(unseen)[0].as_py()
-        raise TableError(
-            f"the column {name!r} has the {word} {first!r}, which it did not have before; expected "
-            f"one of {len(levels)}, such as {levels[0]!r}"
-        )
+        found.unseen.setdefault(name, set()).update(texts.filter(unseen).unique().to_pylist())
     return np.asarray(indices.cast(pa.float64()).to_numpy(zero_copy_only=False))
 
 
@@ -155,10 +180,5 @@ def _as_stored(label: Label, values: Array) -> Array:
     """Return the values of a label as they are stored: codes in the smallest type, or float64."""
     if label.kind != CLASSES:
         return values
-    return values.astype(np.min_scalar_type(max(len(label.classes) - 1, 0)))
-
-
-def _gap_error(name: str, gap: Array, advice: str) -> TableError:
-    return TableError(
-        f"the column {name!r} has no value in {np.count_nonzero(gap):,} rows of a batch; {advice}"
-    )
+    codes = np.where(np.isnan(values), 0.0, values)  # such rows are among the problems
+    return codes.astype(np.min_scalar_type(max(len(label.classes) - 1, 0)))

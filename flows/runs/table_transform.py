@@ -1,0 +1,80 @@
+"""Project a table onto the new features of a saved model, in batches, by the names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flows.errors import FlowError
+from flows.interface.progress import report_progress
+from storage import Model
+from storage.tables.new_rows import NewRows, encode_new_rows
+from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
+from storage.tables.sources import open_table
+from storage.tables.writing import check_output, write_batches
+
+
+@dataclass
+class _Counts:
+    """Numbers of rows that were written, and that were left out for they lack a value."""
+
+    rows: int = 0
+    left_out: int = 0
+
+
+def transform_table(
+    model: Model, source: str, out: Path, *, ignore_unseen: bool = False
+) -> dict[str, Any]:
+    """Write the new features of a table, with the columns to pass through, and return counts.
+
+    Parameters
+    ----------
+    model : Model
+    source : str
+        Path, address or glob of the table.
+    out : Path
+        A file of any format of `storage.tables.writing.WRITERS`.
+    ignore_unseen : bool
+        Whether a level that the model has not seen counts as none of its levels.
+    """
+    check_output(out)
+    schema = schema_of(model)
+    counts = _Counts()
+    batches = encode_new_rows(open_table(source), schema, ignore_unseen=ignore_unseen)
+    write_batches(out, _projected(model, batches, counts))
+    report_progress(1.0, f"{counts.rows:,} rows")
+    return {
+        "rows": counts.rows,
+        "n_components": len(model.components),
+        "rows_left_out": counts.left_out,
+    }
+
+
+def schema_of(model: Model) -> TableSchema:
+    """Return the schema of the table that a model was fitted to, or one with its feature names."""
+    if model.table is not None:
+        return TableSchema.from_json(model.table)
+    if model.feature_names is None:
+        raise FlowError("the model has no names of features: give its rows as .npy, in their order")
+    features = tuple(Feature(name, NUMBER) for name in model.feature_names)
+    return TableSchema(features, (), (), (), REFUSE, (), 0, 0, "float64")
+
+
+def _projected(
+    model: Model, batches: Iterator[NewRows], counts: _Counts
+) -> Iterator[pa.RecordBatch]:
+    names = [f"feature_{number}" for number in range(len(model.components))]
+    for batch in batches:
+        # Gaps and infinite values raise an error after the last batch, which lists all of them.
+        with np.errstate(over="ignore", invalid="ignore"):
+            new = model.transform(np.nan_to_num(batch.X))
+        counts.rows += len(new)
+        counts.left_out += batch.left_out
+        report_progress(counts.rows / (counts.rows + 10**6), f"project, {counts.rows:,} rows")
+        columns = [*batch.passed.columns, *(pa.array(column) for column in new.T)]
+        yield pa.record_batch(columns, names=[*batch.passed.schema.names, *names])

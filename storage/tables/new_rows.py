@@ -1,0 +1,115 @@
+"""Encode rows that a model has not seen, by the schema of the table that it was fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.errors import TableError
+from storage.tables.encoding import Problems, encode_batch
+from storage.tables.scan import kind_of
+from storage.tables.schema import CATEGORY, TableSchema
+from storage.tables.sources import TableSource, open_table
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """A batch of new rows.
+
+    Attributes
+    ----------
+    X : (m, d) array
+        The encoded rows.
+    passed : RecordBatch
+        The columns that are passed through, for the same rows.
+    left_out : int
+        Number of rows of the batch that were left out, for they lack a value.
+    """
+
+    X: NDArray[Any]
+    passed: pa.RecordBatch
+    left_out: int
+
+
+def encode_new_rows(
+    source: TableSource, schema: TableSchema, *, ignore_unseen: bool = False
+) -> Iterator[NewRows]:
+    """Yield the rows of a table in batches, encoded; the order of its columns does not matter.
+
+    Parameters
+    ----------
+    source : TableSource
+    schema : TableSchema
+    ignore_unseen : bool
+        Whether rows with a level that the schema lacks have 0 for each of its levels.
+
+    Raises
+    ------
+    TableError
+        Before the first batch, if columns lack, are unknown or have another type; after the last,
+        if there were unseen levels, gaps or infinite values. It lists all of them.
+    """
+    passed = check_columns(source, schema)
+    features = [feature.name for feature in schema.features]
+    problems = Problems()
+    for batch in source.batches(list(dict.fromkeys([*features, *passed]))):
+        encoded = encode_batch(batch, schema, problems, with_labels=False)
+        stays = ~encoded.left_out
+        kept = batch.select(passed).filter(pa.array(stays))
+        yield NewRows(encoded.X, kept, int(np.count_nonzero(encoded.left_out)))
+    if ignore_unseen:
+        problems.unseen.clear()
+    problems.check()
+
+
+def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
+    """Return the rows of a frame (n, d), encoded; labels in it are ignored."""
+    blocks = [rows.X for rows in encode_new_rows(open_table(frame), schema)]
+    return np.concatenate(blocks) if blocks else np.empty((0, len(schema.encoded_names)))
+
+
+def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
+    """Return the columns to pass through that the table has; raise an error if it is unfit.
+
+    The error lists all columns that are missing, unknown or of another type.
+    """
+    names = source.schema.names
+    kinds = {feature.name: feature.kind for feature in schema.features}
+    labels = [label.name for label in schema.labels]
+    known = {*kinds, *labels, *schema.passed, *schema.dropped}
+    problems = [
+        *_listed("lacks", [name for name in kinds if name not in names]),
+        *_listed("has the unknown columns", [name for name in names if name not in known]),
+        *(
+            f"has {source.schema.field(name).type} in {name!r}, which was a {kind}"
+            for name, kind in kinds.items()
+            if name in names and not _fits(source.schema.field(name), kind)
+        ),
+    ]
+    if problems:
+        raise TableError(
+            f"{source.description} is not like the table that the model was fitted to: it "
+            f"{'; it '.join(problems)}"
+        )
+    return [name for name in schema.passed if name in names]
+
+
+def _fits(column: pa.Field, kind: str) -> bool:
+    """Return whether the values of a column can be encoded as a feature of this kind."""
+    if pa.types.is_null(column.type):
+        return True
+    try:
+        given = kind_of(column)
+    except TableError:
+        return False
+    # Levels that are whole numbers, such as "3", may come as numbers.
+    return kind in (given, CATEGORY)
+
+
+def _listed(words: str, names: Sequence[str]) -> list[str]:
+    return [f"{words} {', '.join(map(repr, names))}"] if names else []

@@ -1,0 +1,91 @@
+"""Write batches of columns into a file of the format that its name ends in, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+
+from storage.atomic import explain_os_errors, open_replacement
+from storage.errors import TableError
+
+Write = Callable[[pa.RecordBatch], None]
+OpenWriter = Callable[[IO[bytes], pa.Schema], AbstractContextManager[Write]]
+
+
+def check_output(path: Path) -> None:
+    """Raise a TableError unless files of that name can be written."""
+    if path.suffix.lower() not in WRITERS:
+        raise TableError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(WRITERS)}")
+
+
+def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write batches of one schema into a file; an error leaves an earlier file as it was.
+
+    Parameters
+    ----------
+    path : Path
+        A file to create or replace.
+    batches : iterator of RecordBatch
+        At least one.
+    """
+    check_output(path)
+    first = next(batches)
+    open_writer = WRITERS[path.suffix.lower()]
+    with (
+        explain_os_errors(path),
+        open_replacement(path) as handle,
+        open_writer(handle, first.schema) as write,
+    ):
+        write(first)
+        for batch in batches:
+            write(batch)
+
+
+@contextmanager
+def _csv_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
+    with pa.csv.CSVWriter(handle, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _parquet_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
+    with pa.parquet.ParquetWriter(handle, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _arrow_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
+    with pa.ipc.new_file(handle, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _npy_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
+    texts = [each.name for each in schema if not pa.types.is_floating(each.type)]
+    if texts:
+        raise TableError(f"an .npy file has no column {texts[0]!r}; write .parquet or .csv instead")
+    parts: list[Any] = []
+
+    def add(batch: pa.RecordBatch) -> None:
+        parts.append(np.column_stack([column.to_numpy() for column in batch.columns]))
+
+    yield add
+    # The header has the number of rows, which is known in the end; there are few columns.
+    np.lib.format.write_array(handle, np.concatenate(parts), allow_pickle=False)
+
+
+WRITERS: Mapping[str, OpenWriter] = {
+    ".csv": _csv_writer,
+    ".parquet": _parquet_writer,
+    ".feather": _arrow_writer,
+    ".arrow": _arrow_writer,
+    ".npy": _npy_writer,
+}
