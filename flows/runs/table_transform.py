@@ -16,7 +16,7 @@ from storage import Model
 from storage.tables.new_rows import NewRows, encode_new_rows
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
 from storage.tables.sources import open_table
-from storage.tables.writing import check_output, write_batches
+from storage.tables.writing import write_batches
 
 
 @dataclass
@@ -38,11 +38,10 @@ def transform_table(
     source : str
         Path, address or glob of the table.
     out : Path
-        A file of any format of `storage.tables.writing.WRITERS`.
+        File to write, in the format that its name ends in.
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
     """
-    check_output(out)
     schema = schema_of(model)
     counts = _Counts()
     batches = encode_new_rows(open_table(source), schema, ignore_unseen=ignore_unseen)

@@ -47,6 +47,7 @@ def transform_rows(
     """
     if unseen not in ("refuse", "ignore"):
         raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
+    check_target(out)
     is_file = is_table(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
@@ -59,7 +60,6 @@ def transform_rows(
 
         counts = transform_table(model, source, out, ignore_unseen=unseen == "ignore")
         return {"command": "transform", "run": run, "source": source, "out": str(out), **counts}
-    check_target(out)
     projected = (
         _project_file(model, Path(source)) if is_file else _project_dataset(model, source, split)
     )

@@ -6,6 +6,7 @@ import csv
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
+from storage.tables.files import COLUMNAR
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")
@@ -46,7 +48,7 @@ def check_target(path: Path) -> None:
 
 
 def write_matrix(path: Path, values: Array) -> None:
-    """Write a .csv (with a header) or .npy file, atomically: whole or not at all."""
+    """Write a matrix in the format that `path` ends in, whole or not at all."""
     write = _by_suffix("out", path, _WRITERS)
     try:
         with open_replacement(path) as handle:
@@ -136,8 +138,23 @@ def _write_csv(handle: IO[bytes], values: Array) -> None:
     np.savetxt(handle, values, delimiter=",", header=header, comments="", fmt="%.17g")
 
 
+def _write_table(handle: IO[bytes], values: Array, suffix: str) -> None:
+    # They import pyarrow, an extra, which the other formats do not need.
+    from storage.tables.sources import matrix_table  # noqa: PLC0415
+    from storage.tables.writing import WRITERS  # noqa: PLC0415
+
+    table = matrix_table(values, "feature_")
+    with WRITERS[suffix](handle, table.schema) as write:
+        for batch in table.to_batches():
+            write(batch)
+
+
 _READERS: dict[str, Callable[[Path], Matrix]] = {".csv": _read_csv, ".npy": _read_npy}
-_WRITERS: dict[str, Callable[[IO[bytes], Array], None]] = {".csv": _write_csv, ".npy": _write_npy}
+_WRITERS: dict[str, Callable[[IO[bytes], Array], None]] = {
+    ".csv": _write_csv,
+    ".npy": _write_npy,
+    **{suffix: partial(_write_table, suffix=suffix) for suffix in COLUMNAR},
+}
 
 
 def _check_numbers(path: Path, values: Array) -> None:

@@ -12,6 +12,8 @@ from fsspec.spec import AbstractFileSystem
 
 from storage.errors import TableError
 
+# Suffixes of the formats that hold columns with types; pyarrow reads and writes them.
+COLUMNAR = (".parquet", ".feather", ".arrow")
 _GLOB = frozenset("*?[")
 # What a file system may record of a file's version, best first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")

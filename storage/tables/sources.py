@@ -398,9 +398,10 @@ def _as_table(frame: Any) -> pa.Table:
         raise TableError(
             f"a {type(frame).__name__} is no table; expected a path, a frame or a matrix"
         )
-    return _matrix_table(values)
+    return matrix_table(values)
 
 
-def _matrix_table(values: NDArray[Any]) -> pa.Table:
-    names = [f"column_{j}" for j in range(values.shape[1])]
+def matrix_table(values: NDArray[Any], prefix: str = "column_") -> pa.Table:
+    """Return a matrix (n, d) as a Table, whose columns have `prefix` and their number as name."""
+    names = [f"{prefix}{j}" for j in range(values.shape[1])]
     return pa.table([np.ascontiguousarray(column) for column in values.T], names=names)

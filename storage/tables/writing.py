@@ -20,12 +20,6 @@ Write = Callable[[pa.RecordBatch], None]
 OpenWriter = Callable[[IO[bytes], pa.Schema], AbstractContextManager[Write]]
 
 
-def check_output(path: Path) -> None:
-    """Raise a TableError unless files of that name can be written."""
-    if path.suffix.lower() not in WRITERS:
-        raise TableError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(WRITERS)}")
-
-
 def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     """Write batches of one schema into a file; an error leaves an earlier file as it was.
 
@@ -36,7 +30,6 @@ def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     batches : iterator of RecordBatch
         At least one.
     """
-    check_output(path)
     first = next(batches)
     open_writer = WRITERS[path.suffix.lower()]
     with (

@@ -1,0 +1,137 @@
+"""Tables of one's own on the command line: from a file to new features in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commandline import Command
+from numpy.testing import assert_allclose
+
+from ism_dask import SupervisedIKDR
+from storage import TableError, load_model, open_dataset
+
+N = 200
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> pd.DataFrame:
+    """Write sales.csv, and return its rows."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(N),
+            "age": rng.integers(18, 90, N),
+            "income": rng.normal(size=N),
+            "region": rng.choice(["north", "south", "east"], N),
+            "member": rng.random(N) > 0.5,
+        }
+    )
+    frame["churned"] = np.where(frame["income"] * (frame["member"] - 0.5) > 0, "yes", "no")
+    frame.to_csv(tmp_path / "sales.csv", index=False)
+    return frame
+
+
+def _fit(here: Command, tmp_path: Path) -> Any:
+    path = tmp_path / "sales.csv"
+    ingested = here("ingest", path, "--label", "churned", "--keep", "id", "--plain", "--json")
+    assert here("fit", "sales", "-q", 2, "--run", "two", "--plain").status == 0
+    return ingested.answer
+
+
+def test_a_dry_run_shows_what_would_be_stored(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "sales.csv"
+    ended = here("ingest", path, "--label", "churned", "--drop", "id", "--dry-run", "--plain")
+    assert "region=east, region=north, region=south" in " ".join(ended.out.split())
+    assert f"{N} rows; 4 columns become 6 numbers" in ended.out
+    yes = (sales["churned"] == "yes").sum()
+    assert f"churned: 2 classes, no ({N - yes}), yes ({yes})" in ended.out
+    assert "expected one of" in here("fit", "sales", "--plain").failed(2)
+
+
+def test_three_commands_from_a_table_to_new_features(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    assert _fit(here, tmp_path)["labels"] == {"churned": 2}
+    data = open_dataset("sales")
+    X = data.X.read(0, N)
+    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
+    shuffled = sales[["member", "region", "income", "age", "id"]]
+    shuffled.to_parquet(tmp_path / "new.parquet")
+    assert_allclose(load_model("two").transform(shuffled), expected, atol=1e-9)
+    for name in ("out.parquet", "out.csv", "out.feather"):
+        out = tmp_path / name
+        assert here("transform", "two", tmp_path / "new.parquet", "-o", out).status == 0
+        read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".feather": pd.read_feather}
+        written = read[out.suffix](out)
+        assert list(written) == ["id", "feature_0", "feature_1"]
+        assert_allclose(written[["feature_0", "feature_1"]], expected, atol=1e-9)
+        assert (written["id"] == sales["id"]).all()
+    message = here("transform", "two", tmp_path / "new.parquet", "-o", tmp_path / "x.npy").failed(1)
+    assert "expected" in message or "write .parquet or .csv" in message
+
+
+def test_rows_that_do_not_fit_are_listed_at_once(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    _fit(here, tmp_path)
+    source, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    wrong = sales.rename(columns={"age": "years"}).assign(income="high")
+    wrong.to_csv(source, index=False)
+    message = here("transform", "two", source, "-o", out).failed(1)
+    for part in (
+        "lacks 'age'",
+        "unknown columns 'years'",
+        "string in 'income', which was a number",
+    ):
+        assert part in message
+    wrong = sales.assign(region=["west", "centre"] * (N // 2))
+    wrong.loc[:2, "income"] = np.nan
+    wrong.to_csv(source, index=False)
+    message = here("transform", "two", source, "-o", out).failed(1)
+    assert "'region' has 'centre', 'west'" in message
+    assert "'income' has no value in 3 rows" in message
+    assert not out.exists()
+    with pytest.raises(TableError, match="'centre', 'west'"):
+        load_model("two").transform(wrong)
+
+
+def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    _fit(here, tmp_path)
+    source, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    sales.assign(region="west").to_csv(source, index=False)
+    assert "refuse or ignore" in here(
+        "transform", "two", source, "-o", out, "--unseen", "skip"
+    ).failed(2)
+    assert here("transform", "two", source, "-o", out, "--unseen", "ignore").status == 0
+    data = open_dataset("sales")
+    X = data.X.read(0, N)
+    assert data.feature_names is not None
+    X[:, [name.startswith("region=") for name in data.feature_names]] = 0.0
+    expected = load_model("two").transform(X)
+    assert_allclose(pd.read_csv(out)[["feature_0", "feature_1"]], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ("--label churnd", 1, "did you mean 'churned'"),
+        ("--split train", 2, "a table has no splits"),
+        ("--missing zero", 2, "`missing` is 'zero'; expected one of refuse"),
+        ("--target both", 2, "`target` is 'both'"),
+        ("--name wine", 1, "built-in data set"),
+        ("--name ../x", 1, "`name` is '../x'"),
+        ("--max-levels 1", 2, "`max_levels` is 1; expected 2 or more"),
+    ],
+)
+@pytest.mark.usefixtures("sales")
+def test_wrong_options_of_a_table(
+    here: Command, tmp_path: Path, arguments: str, status: int, message: str
+) -> None:
+    ended = here("ingest", tmp_path / "sales.csv", *arguments.split(), "--plain")
+    assert message in ended.failed(status)
