@@ -12,6 +12,7 @@ from storage.dataset import (
     is_complete,
     list_datasets,
     open_dataset,
+    remove_dataset,
 )
 from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
@@ -110,6 +111,7 @@ __all__ = [
     "picture_path",
     "picture_pixels",
     "read_pictures",
+    "remove_dataset",
     "report_path",
     "resolve_under",
     "run_folder",

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.atomic import exists_settled, explain_os_errors
+from storage.atomic import exists_settled, explain_os_errors, remove_folder
 from storage.catalogue import DATASETS
 from storage.dataset_info import DatasetInfo, check_labels, folder_name
 from storage.errors import DatasetNotFound, StorageError
@@ -157,6 +157,15 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
     except StorageError:
         return False
     return data_hash in (None, manifest.data_hash)
+
+
+def remove_dataset(name: str) -> Path:
+    """Remove a stored data set, damaged or not, in one step, and return the folder that it had."""
+    path = resolve_under(datasets_folder(), name)
+    if not exists_settled(path):
+        raise _not_stored(name, path)
+    remove_folder(path)
+    return path
 
 
 def list_datasets() -> tuple[StoredDataset, ...]:

@@ -43,6 +43,7 @@ app = typer.Typer(
 # The commands, in the order in which `--help` lists them, each with an example.
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (data.datasets, "ism-dask datasets"),
+    (data.remove, "ism-dask remove sales"),
     (data.ingest, "ism-dask ingest sales.csv --label churned --drop id"),
     (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
     (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),

@@ -18,14 +18,53 @@ if TYPE_CHECKING:
     from flows.results.base import IngestResult
 
 
-def datasets(*, output: Output) -> None:
-    """List all data sets and whether they are stored."""
-    from flows.runs.inventory import list_entries  # noqa: PLC0415
+def datasets(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Show this one, with the schema of its table."),
+    ] = None,
+    *,
+    output: Output,
+) -> None:
+    """List all data sets and whether they are stored, or show one."""
+    from flows.runs.inventory import find_entries, list_entries  # noqa: PLC0415
 
-    entries = list_entries()
+    entries = list_entries() if name is None else find_entries(name)
     columns = ("name", "split", "labels (classes)", "title", "rows", "columns", "stored")
     output.table(columns, [entry.cells() for entry in entries], left=4)
-    output.finish({"command": "datasets", "datasets": [entry.to_json() for entry in entries]})
+    answer: dict[str, Any] = {"datasets": [entry.to_json() for entry in entries]}
+    if name is not None and (table := _stored_table(name)):
+        from flows.runs.tables import describe_schema  # noqa: PLC0415
+        from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+        _show_schema(table["schema"], output)
+        output.say(describe_schema(TableSchema.from_json(table["schema"])))
+        files = [file["path"] for file in table["files"]]
+        if files:
+            output.say(f"made from {files[0]}" + (f" and {len(files) - 1} more" * (len(files) > 1)))
+        answer["table"] = table
+    output.finish({"command": "datasets", **answer})
+
+
+def _stored_table(name: str) -> dict[str, Any] | None:
+    """Return the record of the table that a stored data set was made from, if it was one."""
+    from storage import DATASETS, open_dataset  # noqa: PLC0415
+
+    table = None if name in DATASETS else open_dataset(name).info.table
+    return None if table is None else dict(table)
+
+
+def remove(
+    name: Annotated[str, typer.Argument(help="A stored data set.")],
+    *,
+    output: Output,
+) -> None:
+    """Remove a stored data set; runs that were computed from it stay."""
+    from flows.runs.inventory import remove_stored  # noqa: PLC0415
+
+    path = remove_stored(name)
+    output.say(f"removed {path}")
+    output.finish({"command": "remove", "dataset": name, "path": str(path)})
 
 
 _INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest")

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
-from flows.errors import SettingsError
+from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
+from flows.runs.lease import list_leases
 from flows.text import byte_size
 from storage import (
     DATASETS,
+    DatasetNotFound,
     DatasetSpec,
     Problem,
     StoredDataset,
     StoredItem,
+    UnsafeName,
     dataset_path,
     list_datasets,
+    remove_dataset,
     stored_items,
     stored_items_named,
 )
@@ -67,6 +72,26 @@ class DatasetEntry:
             _count(self.columns),
             "damaged" if self.problem else size,
         ]
+
+
+def find_entries(name: str) -> list[DatasetEntry]:
+    """Return the entries of a data set, one for each split; raise a SettingsError for no such."""
+    entries = [entry for entry in list_entries() if entry.name == name]
+    if not entries:
+        names = sorted({entry.name for entry in list_entries()})
+        raise SettingsError(f"no data set {name!r}; expected one of {', '.join(names)}")
+    return entries
+
+
+def remove_stored(name: str) -> Path:
+    """Remove a stored data set; raise a FlowError while a run reads it."""
+    for lease in list_leases():
+        if lease.held and lease.settings.get("dataset") == name:
+            raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
+    try:
+        return remove_dataset(name)
+    except (DatasetNotFound, UnsafeName) as error:
+        raise SettingsError(str(error)) from error
 
 
 def list_entries() -> list[DatasetEntry]:

@@ -23,6 +23,7 @@ from storage import load_model, model_path, open_dataset, runs_folder
 
 COMMANDS = (
     "datasets",
+    "remove",
     "ingest",
     "crossval",
     "fit",

@@ -135,3 +135,23 @@ def test_wrong_options_of_a_table(
 ) -> None:
     ended = here("ingest", tmp_path / "sales.csv", *arguments.split(), "--plain")
     assert message in ended.failed(status)
+
+
+@pytest.mark.usefixtures("sales")
+def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> None:
+    _fit(here, tmp_path)
+    (listed,) = [
+        each for each in here("datasets", "--json").answer["datasets"] if each["name"] == "sales"
+    ]
+    assert (listed["rows"], listed["columns"], listed["labels"]) == (N, 6, {"churned": 2})
+    shown = here("datasets", "sales")
+    assert "passed through: id" in shown.out
+    assert str(tmp_path / "sales.csv") in shown.out.replace("\n", "")
+    assert here("datasets", "sales", "--json").answer["table"]["options"]["keep"] == ["id"]
+    assert "no data set 'sold'" in here("datasets", "sold").failed(2)
+    assert here("remove", "sales").status == 0
+    assert "no data set 'sales'" in here("remove", "sales").failed(2)
+    assert "`name` is '../x'" in here("remove", "../x").failed(2)
+    # A model does not need the rows that it was fitted to.
+    source = tmp_path / "sales.csv"
+    assert here("transform", "two", source, "-o", tmp_path / "out.csv").status == 0
