@@ -17,9 +17,9 @@ from storage.dataset_writing import write_dataset
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
 from storage.tables.files import SourceFile, table_name
+from storage.tables.formats import open_table
 from storage.tables.planning import TableOptions, TablePlan, plan_table
 from storage.tables.schema import AUTO, CLASSES, REFUSE
-from storage.tables.sources import open_table
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4

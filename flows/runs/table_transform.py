@@ -13,9 +13,9 @@ import pyarrow as pa
 from flows.errors import FlowError
 from flows.interface.progress import report_progress
 from storage import Model
+from storage.tables.formats import open_table
 from storage.tables.new_rows import NewRows, encode_new_rows
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
-from storage.tables.sources import open_table
 from storage.tables.writing import write_batches
 
 

@@ -8,9 +8,9 @@ from flows.settings.base import IngestSettings
 from flows.text import byte_size
 from storage import Dataset
 from storage.table_ingestion import dataset_name, find_stored, scan_progress, store_table
+from storage.tables.formats import open_table
 from storage.tables.planning import TableOptions, plan_table
 from storage.tables.schema import CATEGORY, CLASSES, DROP, Feature, Label, TableSchema
-from storage.tables.sources import open_table
 
 # Columns of the description of a schema.
 SCHEMA_COLUMNS = ("column", "missing", "read as")

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from storage.errors import TableError
 from storage.tables.encoding import Problems, encode_batch
+from storage.tables.formats import open_table
 from storage.tables.scan import kind_of
 from storage.tables.schema import CATEGORY, TableSchema
-from storage.tables.sources import TableSource, open_table
+from storage.tables.sources import TableSource
 
 
 @dataclass(frozen=True, eq=False)
