@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,7 @@ def datasets(
     output.table(columns, [entry.cells() for entry in entries], left=4)
     answer: dict[str, Any] = {"datasets": [entry.to_json() for entry in entries]}
     if name is not None and (table := _stored_table(name)):
-        from flows.runs.tables import describe_schema  # noqa: PLC0415
+        from flows.interface.columns_read import describe_schema  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 
         _show_schema(table["schema"], output)
@@ -88,8 +89,8 @@ def ingest(
     output.finish(result.to_json())
 
 
-def _show_schema(record: dict[str, Any], output: Output) -> None:
-    from flows.runs.tables import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
+def _show_schema(record: Mapping[str, Any], output: Output) -> None:
+    from flows.interface.columns_read import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
     from storage.tables.schema import TableSchema  # noqa: PLC0415
 
     output.table(SCHEMA_COLUMNS, schema_cells(TableSchema.from_json(record)), left=3)

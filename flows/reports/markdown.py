@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from flows.interface.columns_read import SCHEMA_COLUMNS, schema_cells
 from flows.reports import paper_tables
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.figures import Figure
@@ -12,6 +13,7 @@ from flows.reports.summary import summary_of
 from flows.reports.view import View
 from flows.results.base import IngestResult
 from flows.results.paper import TablesResult
+from storage.tables.schema import TableSchema
 
 Links = Mapping[str, str]
 
@@ -57,9 +59,19 @@ def ingest_page(result: IngestResult) -> str:
         f"# {_escaped(result.dataset)} ({_escaped(result.split)})",
         f"{result.rows:,} rows, {result.columns:,} columns.",
         _rows(("label", "classes"), labels),
-        f"Stored in {_escaped(result.path)}, with the hash {result.data_hash}.",
+        _columns_read(result),
+        f"Stored in {_escaped(result.path)}, with the hash {result.data_hash}."
+        if result.path
+        else "A dry run: nothing was stored.",
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _columns_read(result: IngestResult) -> str:
+    """Return the table of how columns were read, for a data set made from a table."""
+    if result.schema is None:
+        return ""
+    return _rows(SCHEMA_COLUMNS, schema_cells(TableSchema.from_json(result.schema)))
 
 
 class _Pictures:
