@@ -14,7 +14,6 @@ from flows.results.runs import ClusterResult
 from flows.runs.clustering import cluster_and_save, count_clusters
 from flows.settings.runs import ClusterSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
-from storage import open_dataset
 
 
 @task(
@@ -33,8 +32,8 @@ def cluster_step(settings: ClusterSettings) -> ClusterResult:
 def cluster(settings: ClusterSettings) -> dict[str, Any]:
     """Cluster all rows of a data set and save labels and model as a run."""
     with track_run("cluster", settings) as run:
-        ingest_step(settings)
-        k = count_clusters(settings, open_dataset(settings.dataset, settings.split))
+        settings, data = ingest_step(settings)
+        k = count_clusters(settings, data)
         rename_run(replace(settings, n_clusters=k).title)
         result: ClusterResult = cluster_step(settings)
         return run.finished(result, run.page(run_page(result.run, run.links(result))))

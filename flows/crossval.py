@@ -42,7 +42,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
     with track_run("crossval", settings) as run:
-        data = ingest_and_name_run(settings)
+        settings, data = ingest_and_name_run(settings)
         with resumable_crossval(settings, data):
             with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.numbers]

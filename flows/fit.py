@@ -27,7 +27,7 @@ def fit_step(settings: FitSettings) -> FitResult:
 def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and save the model as a run."""
     with track_run("fit", settings) as run:
-        ingest_and_name_run(settings)
+        settings, _ = ingest_and_name_run(settings)
         result: FitResult = fit_step(settings)
         return run.finished(result, run.page(run_page(result.run, run.links(result))))
 

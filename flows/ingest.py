@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
 from flows.results.base import IngestResult
-from flows.runs.data import ensure_stored, label_of, store
-from flows.settings.base import DataSettings, IngestSettings
+from flows.runs.data import RunSettings, label_of, store, store_for_run
+from flows.settings.base import IngestSettings
 from flows.settings.runs import SearchSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
 from storage import Dataset
+
+Search = TypeVar("Search", bound=SearchSettings)
 
 
 @task(
@@ -49,18 +51,21 @@ def run_ingest(settings: IngestSettings) -> IngestResult:
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def ingest_step(settings: DataSettings) -> Dataset:
-    """Store the data set unless it is stored already, and return it opened."""
-    return ensure_stored(settings.dataset, settings.split)
+def ingest_step(settings: RunSettings) -> tuple[RunSettings, Dataset]:
+    """Store the data set unless it is stored already; return the settings with its name, and it."""
+    return store_for_run(settings)
 
 
-def ingest_and_name_run(settings: SearchSettings) -> Dataset:
-    """Ingest the data set, put the number of new features q into the title, and return the data.
+def ingest_and_name_run(settings: Search) -> tuple[Search, Dataset]:
+    """Ingest the data set, and put its name and the number of new features q into the title.
 
-    Unless the settings give q, it follows from the number of classes in the data.
+    Unless the settings give q, it follows from the number of classes in the data. Return the
+    settings with the name of the data set, and the data set.
     """
-    data: Dataset = ingest_step(settings)
-    if settings.n_components is None:
-        q = label_of(data, settings).count_components(settings)
-        rename_run(replace(settings, n_components=q).title)
-    return data
+    named, data = ingest_step(settings)
+    q = named.n_components
+    if q is None:
+        q = label_of(data, named).count_components(named)
+    if (q, named.dataset) != (settings.n_components, settings.dataset):
+        rename_run(replace(named, n_components=q).title)
+    return named, data

@@ -162,6 +162,15 @@ def _origin(options: TableOptions, files: Sequence[SourceFile]) -> dict[str, Any
     return {"options": {**values, **lists}, "files": [file.to_json() for file in files]}
 
 
+def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:
+    """Return the data set `name` if it was made from these files, in whatever way."""
+    if not is_complete(dataset_path(name)):
+        return None
+    data = open_dataset(name)
+    same = (data.info.table or {}).get("files") == [file.to_json() for file in files]
+    return data if same else None
+
+
 def find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
     """Return the data set `name` if it was made alike from the same files, None if there is none.
 

@@ -17,10 +17,10 @@ from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
 from flows.runs.data import (
     FittedModel,
-    ensure_stored,
     read_rows,
     shared_parameters,
     stopping_of,
+    store_for_run,
     timed_fit,
     with_label,
 )
@@ -80,8 +80,7 @@ def label_agreement(known: Any, found: Any) -> float:
 
 def cluster_plain(settings: ClusterSettings) -> ClusterResult:
     """Run the whole command `cluster` without Prefect, ingestion included."""
-    ensure_stored(settings.dataset, settings.split)
-    return cluster_and_save(settings)
+    return cluster_and_save(store_for_run(settings)[0])
 
 
 def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
-from flows.runs.data import Array, LabelledDataset, ensure_stored, fit, label_of, read_rows
+from flows.runs.data import Array, LabelledDataset, fit, label_of, read_rows, store_for_run
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import versions
 from flows.settings.runs import CrossvalSettings
@@ -184,7 +184,7 @@ def current_crossval() -> Crossval:
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
-    data = ensure_stored(settings.dataset, settings.split)
+    settings, data = store_for_run(settings)
     with resumable_crossval(settings, data) as crossval:
         with joined_cluster(settings.scheduler):
             results = [crossval.fold(number) for number in settings.numbers]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ism_dask.solvers import as_solver
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 
 Array = NDArray[Any]
+RunSettings = TypeVar("RunSettings", bound=Settings)
 
 # Without a Dask cluster: rows of at most so many bytes are read into memory once. Larger data are
 # read from disk tile by tile.
@@ -206,6 +207,23 @@ def ensure_stored(
         report_progress(weight * done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
 
     return ingest(dataset, split, force=force, progress=written)
+
+
+def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
+    """Store the data set of a run unless it is stored already, and return it opened.
+
+    The settings are returned as well, with the name of the data set if they have the path of a
+    table.
+    """
+    if not settings.is_table:
+        return settings, ensure_stored(settings.dataset, settings.split)
+    # They import pyarrow, an extra.
+    from flows.runs.tables import store_labelled  # noqa: PLC0415
+    from storage.tables.schema import label_key  # noqa: PLC0415
+
+    data = store_labelled(settings.dataset, settings.label)
+    label = None if settings.label is None else label_key(settings.label)
+    return replace(settings, dataset=data.info.folder, label=label), data
 
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:

@@ -9,10 +9,10 @@ from flows.interface.progress import ProgressShare, report_progress
 from flows.results.runs import FitResult, FittedW, top_loadings
 from flows.runs.data import (
     FittedModel,
-    ensure_stored,
     fit,
     open_labelled,
     read_rows,
+    store_for_run,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save
@@ -49,8 +49,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
 
 def fit_plain(settings: FitSettings) -> FitResult:
     """Run the whole command `fit` without Prefect, ingestion included."""
-    ensure_stored(settings.dataset, settings.split)
-    return fit_and_save(settings)
+    return fit_and_save(store_for_run(settings)[0])
 
 
 def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> FittedW:

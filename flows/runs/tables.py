@@ -7,10 +7,16 @@ from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.settings.base import IngestSettings
 from storage import Dataset
-from storage.table_ingestion import dataset_name, find_stored, scan_progress, store_table
+from storage.table_ingestion import (
+    dataset_name,
+    find_made_from,
+    find_stored,
+    scan_progress,
+    store_table,
+)
 from storage.tables.formats import open_table
 from storage.tables.planning import TableOptions, plan_table
-from storage.tables.schema import TableSchema
+from storage.tables.schema import TableSchema, label_key
 
 
 def ingest_table(settings: IngestSettings) -> IngestResult:
@@ -39,6 +45,21 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
         return _result(name, plan.schema)
     data = store_table(plan, name, force=settings.force, progress=report_progress)
     return _result(name, plan.schema, data)
+
+
+def store_labelled(source: str, label: str | None) -> Dataset:
+    """Store the table at a path with a label, unless it is stored already, and return it opened.
+
+    A data set that was made from the same files in another way serves if it has the label.
+    """
+    name = dataset_name(source)
+    table, options = open_table(source), TableOptions(labels=() if label is None else (label,))
+    data = find_made_from(name, table.versions())
+    if data is not None and (label is None or label_key(label) in data.labels):
+        return data
+    plan = plan_table(table, options, scan_progress(report_progress))
+    progress_note(describe_schema(plan.schema))
+    return store_table(plan, name, progress=report_progress)
 
 
 def stored_schema(data: Dataset) -> TableSchema:

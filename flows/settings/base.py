@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flows.errors import SettingsError
 from flows.interface.fields import as_form, check_bounds, setting
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class DataSettings(FlowSettings):
     """Settings of a flow that reads a data set."""
 
     dataset: str = setting(
-        about="Name of a data set; `ism-dask datasets` lists them.",
+        about="Name of a data set, which `ism-dask datasets` lists, or the path of a table.",
         title="Data set",
         early=True,
         names=_dataset_names,
@@ -66,7 +67,15 @@ class DataSettings(FlowSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        import_choices().check_name(self.dataset, self.split)
+        if not self.is_table:
+            import_choices().check_name(self.dataset, self.split)
+        elif self.split is not None:
+            raise SettingsError(f"`split` is {self.split!r}, but a table has no splits")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether `dataset` is a table to read, not the name of a data set."""
+        return bool(import_choices().is_table(self.dataset))
 
     @property
     def title(self) -> str:
@@ -121,13 +130,5 @@ class IngestSettings(DataSettings):
     )
 
     def __post_init__(self) -> None:
-        if self.is_table:
-            FlowSettings.__post_init__(self)
-            import_choices().check_table_options(self)
-        else:
-            super().__post_init__()
-
-    @property
-    def is_table(self) -> bool:
-        """Whether `dataset` is a table to read, not the name of a data set."""
-        return bool(import_choices().is_table(self.dataset))
+        super().__post_init__()
+        import_choices().check_table_options(self)

@@ -70,8 +70,6 @@ def is_table(source: str) -> bool:
 
 def check_table_options(settings: Any) -> None:
     """Raise SettingsError unless the options of a table have values that exist."""
-    if settings.split is not None:
-        raise SettingsError(f"`split` is {settings.split!r}, but a table has no splits")
     choices = {"missing": MISSING, "target": LABEL_KINDS}
     for name, values in choices.items():
         if getattr(settings, name) not in values:

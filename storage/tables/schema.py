@@ -70,8 +70,8 @@ class Label:
 
     @property
     def key(self) -> str:
-        """Its name in the data set, where it names a folder: other characters become "_"."""
-        return re.sub(r"[^A-Za-z0-9_-]", "_", self.name)[:128]
+        """Its name in the data set."""
+        return label_key(self.name)
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,14 @@ class TableSchema:
                 "labels": tuple(Label(**_with_tuples(each)) for each in values["labels"]),
             }
         )
+
+
+def label_key(name: str) -> str:
+    """Return the name that a label has in its data set, where it names a folder.
+
+    Characters that names of folders should not have become "_".
+    """
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:128]
 
 
 def check_encoded_names(schema: TableSchema) -> None:

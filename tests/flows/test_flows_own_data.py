@@ -155,3 +155,18 @@ def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> N
     # A model does not need the rows that it was fitted to.
     source = tmp_path / "sales.csv"
     assert here("transform", "two", source, "-o", tmp_path / "out.csv").status == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "crossval", "cluster"])
+@pytest.mark.usefixtures("sales")
+def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "sales.csv"
+    given = (command, path, "--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    first = here(*given).answer
+    assert first["dataset"] == "sales"
+    assert open_dataset("sales").class_names == {"churned": ("no", "yes")}
+    # What was ingested in another way serves too, while the file is the same.
+    here("ingest", path, "--label", "churned", "--drop", "id", "--force", "--plain")
+    assert here(*given).answer["columns"] == first["columns"] - 1
+    path.write_text(path.read_text() + "500,30,0.5,north,True,yes\n")
+    assert "stored already" in here(*given).failed(1)
