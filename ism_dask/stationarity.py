@@ -103,7 +103,7 @@ def _evaluated_with_more_pairs(engine: BlockEngine, solution: Solution) -> Solut
     if evaluated is None:
         other_blocks = engine.others(BUDGET / (n * columns))
         evaluated = _evaluated_again(_operator_for(other_blocks, solution.W), solution)
-        rows = round(other_blocks.partners)
+        rows = round(other_blocks.partners_per_row)
     residual = relative_residual(evaluated.W, evaluated.product)
     return replace(evaluated, residual=residual, residual_rows=rows)
 
@@ -138,7 +138,7 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
     # every kernel, take their place.
     blocks = BlockEngine(problem, q).others(BUDGET / (n * max(q, _LEAST_COLUMNS)))
     true_product[: len(W)] = blocks.gradient(W).product
-    return true_product, round(blocks.partners)
+    return true_product, round(blocks.partners_per_row)
 
 
 def _affordable_rows(n: int, q: int) -> int:

@@ -186,7 +186,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if it exists, in one step: no reader takes a part of it for the whole."""
+    """Remove a folder, if it exists, atomically: readers see all of it or nothing."""
     hidden = _hidden_path(path)
     with explain_os_errors(path):
         if not path.exists():

@@ -205,7 +205,7 @@ def picture_path(model: Path, file: str) -> Path:
 
 
 def read_pictures(model: Path) -> dict[str, bytes]:
-    """Return the content of the pictures of the model in a folder, by their names.
+    """Read the pictures stored with the model in a folder: their content by file name.
 
     Raises
     ------

@@ -71,7 +71,7 @@ _DIGEST_KEY = "digest"
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a record as JSON text."""
+    """Return the SHA-256 of the JSON text of a record."""
     return sha256(dumps(entry).encode()).hexdigest()
 
 

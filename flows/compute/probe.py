@@ -1,4 +1,4 @@
-"""Functions that Dask runs on the scheduler and the workers to read their state.
+"""Functions that Dask runs on the scheduler and the workers, to read and tidy their state.
 
 This module imports nothing heavy, because the scheduler and the workers import it.
 """

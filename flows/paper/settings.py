@@ -1,4 +1,7 @@
-"""Settings of `ism-dask tables`. Importing this must be cheap, because `--help` waits for it."""
+"""Settings of `ism-dask tables`, which measures the paper's tables again.
+
+Importing this must be cheap, because `--help` waits for it.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
-from flows.interface.fit_progress import watched_fit
+from flows.interface.fit_reports import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
 from flows.results.base import IngestResult
 from flows.results.runs import FitEnding
@@ -218,7 +218,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
     # They import pyarrow, an extra.
-    from flows.runs.tables import store_labelled  # noqa: PLC0415
+    from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
     from storage.tables.schema import label_key  # noqa: PLC0415
 
     data = store_labelled(settings.dataset, settings.label)
@@ -338,7 +338,7 @@ def _row_numbers(bits: bytes) -> Array:
 def store(settings: IngestSettings) -> IngestResult:
     """Store a data set unless it is stored already, and verify it."""
     if settings.is_table:
-        from flows.runs.tables import ingest_table  # noqa: PLC0415 - needs the extra `tables`
+        from flows.runs.table_ingestion import ingest_table  # noqa: PLC0415 - needs the extra `tables`
 
         return ingest_table(settings)
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)

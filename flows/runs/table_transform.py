@@ -15,8 +15,8 @@ from flows.interface.progress import report_progress
 from storage import Model
 from storage.tables.formats import open_table
 from storage.tables.new_rows import NewRows, encode_new_rows
+from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
-from storage.tables.writing import write_batches
 
 
 @dataclass

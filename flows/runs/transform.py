@@ -10,14 +10,14 @@ import numpy as np
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
-from flows.runs.saving import saved_model
-from flows.runs.user_files import (
+from flows.runs.matrix_files import (
     Array,
-    check_target,
+    check_output_format,
     columns_in_order,
     read_matrix,
     write_matrix,
 )
+from flows.runs.saving import saved_model
 from flows.settings.choices import check_name, is_table
 from storage import Model, ZarrRows
 from storage.tables.files import format_suffix
@@ -47,7 +47,7 @@ def transform_rows(
     """
     if unseen not in ("refuse", "ignore"):
         raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
-    check_target(out)
+    check_output_format(out)
     is_file = is_table(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")

@@ -114,12 +114,12 @@ def ensure_server(telling: StartupMessages) -> str:
     # Prefect itself would not make parent folders, and would only warn if it cannot make its own.
     with explain_os_errors(folder):
         folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    api = external_server() or ensure_running([PrefectServer()], telling)[0].address
+    api = external_api_address() or ensure_running([PrefectServer()], telling)[0].address
     os.environ["PREFECT_API_URL"] = api
     return api
 
 
-def external_server(port: int | None = None) -> str | None:
+def external_api_address(port: int | None = None) -> str | None:
     """Return the API address of a server that we use but have not started, or None.
 
     It is the server that `PREFECT_API_URL` names, else one that answers on the port of ours.

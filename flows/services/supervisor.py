@@ -20,7 +20,7 @@ from flows.services.prefect import (
     PrefectServer,
     PrefectWorker,
     check_password,
-    external_server,
+    external_api_address,
     ui_address,
 )
 from flows.services.records import (
@@ -178,7 +178,7 @@ def _check_tls(settings: ServiceSettings) -> None:
 
 
 def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list[Service]:
-    foreign_api = external_server(settings.port)
+    foreign_api = external_api_address(settings.port)
     own_server = [] if foreign_api else [PrefectServer(port=settings.port)]
     if settings.tls and live_record(DaskScheduler.name) is None:
         own_certificates().make()  # restarted services use the same

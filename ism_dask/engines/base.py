@@ -206,7 +206,7 @@ class Engine(ABC):
 
     @cached_property
     def _absolute_sum(self) -> float:
-        return self.problem.gamma.absolute_sum(self.problem.shards)
+        return self.problem.gamma.absolute_sum_bound(self.problem.shards)
 
     def _check_memory(self, size: int, needed: float, what: str) -> None:
         """Raise MemoryError, before the first tile, unless `needed` bytes fit a task's budget.

@@ -147,8 +147,8 @@ class BlockEngine(Engine):
         return problem.shards.n_rows >= _FROM_ROWS and q < problem.d
 
     @property
-    def partners(self) -> float:
-        """The number of partners of each row."""
+    def partners_per_row(self) -> float:
+        """The average number of rows that each row is paired with."""
         return self._plan.design.partners_of(self.problem.shards)
 
     def finer(self) -> BlockEngine | None:
@@ -159,13 +159,13 @@ class BlockEngine(Engine):
         """
         if self._last is None or self._plan.design.is_complete:
             return None
-        if self._plan.needed(self._last) <= _SHORTAGE * self.partners:
+        if self._plan.needed(self._last) <= _SHORTAGE * self.partners_per_row:
             return None
-        return self._with_plan(self.problem, _FINER_FACTOR * self.partners)
+        return self._with_plan(self.problem, _FINER_FACTOR * self.partners_per_row)
 
     def resolution(self, W: Array) -> float:
         """Return the residual at W (d, q) that the random choice of pairs or rows alone causes."""
-        partners = np.inf if self._plan.design.is_complete else self.partners
+        partners = np.inf if self._plan.design.is_complete else self.partners_per_row
         noise = self._plan.noise(W)
         return noise.residual(self.problem.shards.n_rows, partners, rows_too=self._is_sample)
 
@@ -193,7 +193,7 @@ class BlockEngine(Engine):
     def others(self, most: float) -> BlockEngine:
         """Return an engine with other pairs: twice as many, but at most `most` partners a row."""
         problem = replace(self.problem, seed=self.problem.seed + 1)
-        partners = max(self.partners, min(_EVALUATION_FACTOR * self.partners, most))
+        partners = max(self.partners_per_row, min(_EVALUATION_FACTOR * self.partners_per_row, most))
         other = self._with_plan(problem, partners)
         other._measures_error = True  # an instance of this class
         return other

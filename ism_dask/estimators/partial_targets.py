@@ -1,4 +1,4 @@
-"""Targets that some rows lack: scores and labels as the arrays that the embedding guides use."""
+"""Convert y to arrays: scores that some rows may lack, and labels to avoid, which none may lack."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ default "auto"
         search = self._search
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
-        if search.climbs and search.solver.max_iter is None:
+        if search.begins_with_gradient_steps and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
         engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
         self._set_solution_attributes(solution, prepared)

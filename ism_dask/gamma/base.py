@@ -41,7 +41,7 @@ class Gamma(ABC):
         return True
 
     @abstractmethod
-    def absolute_sum(self, shards: Shards) -> float:
+    def absolute_sum_bound(self, shards: Shards) -> float:
         """Return a bound on the sum of |Gamma_ij|, which also holds for sums over the factors.
 
         The shards have the fact `GAMMA_FACTS`.
@@ -109,7 +109,7 @@ class ThinGamma(Gamma):
         """One number for each column of U."""
         return len(self.weights)
 
-    def absolute_sum(self, shards: Shards) -> float:
+    def absolute_sum_bound(self, shards: Shards) -> float:
         """Return n times the weighted sum of squares of U, by the Cauchy-Schwarz inequality."""
         squares = shards.fact_as_rows(GAMMA_FACTS, self.breadth).fold(_column_squares)
         return shards.n_rows * float(np.abs(self.weights) @ squares)

@@ -34,7 +34,7 @@ class ClassGamma(Gamma):
         """One number for each class."""
         return len(self.frequencies)
 
-    def absolute_sum(self, shards: Shards) -> float:
+    def absolute_sum_bound(self, shards: Shards) -> float:
         """Return the bound: a sum over classes of squares, for their rows and for their means."""
         return 8.0 * shards.n_rows**2 * float(self.frequencies @ self.frequencies)
 

@@ -1,11 +1,11 @@
 """The ISM family of kernels, their conic sums, and the registry of their names."""
 
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.distance import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.gaussian import Gaussian, RelativeGaussian
 from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
 from ism_dask.kernels.laplacian import Laplacian
 from ism_dask.kernels.library import KERNELS, as_kernel
+from ism_dask.kernels.negative_distances import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.polynomial import Linear, Polynomial
 from ism_dask.kernels.shared_width import WIDTHS
 

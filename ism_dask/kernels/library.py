@@ -6,8 +6,8 @@ A new kernel is one class in a file of this folder, and one line in `KERNELS`.
 from __future__ import annotations
 
 from ism_dask.kernels.base import Kernel, PointwiseKernel
-from ism_dask.kernels.distance import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.gaussian import Gaussian, RelativeGaussian
+from ism_dask.kernels.negative_distances import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.polynomial import Linear, Polynomial
 
 KERNELS: dict[str, type[PointwiseKernel]] = {

@@ -1,4 +1,4 @@
-"""Pairings compute beta from two projected rows, and determine the form of Phi."""
+"""How beta comes from two projected rows: their inner product or their squared distance."""
 
 from __future__ import annotations
 

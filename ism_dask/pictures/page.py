@@ -68,7 +68,7 @@ def _add_legend_below(figure: Figure, entries: Entries) -> None:
 
 
 def set_page_look(ax: Axes) -> None:
-    """Give Axes the colour and the size of text of a page."""
+    """Give Axes the text colour and the font size of a page."""
     ax.patch.set_visible(False)
     ax.spines[:].set(color=INK, alpha=0.5, linewidth=1)
     ax.tick_params(color=INK, labelcolor=INK, labelsize=FONT_SIZE, length=3, width=1)

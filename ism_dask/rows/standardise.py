@@ -1,4 +1,4 @@
-"""Standardise rows and project them."""
+"""Apply a standardisation to rows, and project rows; `column_statistics` estimates it."""
 
 from __future__ import annotations
 

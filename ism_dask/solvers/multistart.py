@@ -85,15 +85,15 @@ class MultistartSearch:
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
     @property
-    def starts_from_selection(self) -> bool:
+    def selection_chose_start(self) -> bool:
         """Whether a selection chose the initial W."""
         return self.precondition is not None
 
     @property
-    def climbs(self) -> bool:
+    def begins_with_gradient_steps(self) -> bool:
         """Whether the search begins with gradient steps, from a W that a selection chose."""
         uses_gradients = self.solver.ends_by_change and self.stopping.tol is None
-        return self.starts_from_selection and uses_gradients
+        return self.selection_chose_start and uses_gradients
 
     def run(
         self,
@@ -152,7 +152,7 @@ class _SearchRun:
     ) -> tuple[Engine, Solution]:
         """Return the result of `work` with the first engine that does not decline."""
         engines = candidate_engines(
-            self.search.engine, problem, self.q, climbs=self.search.starts_from_selection
+            self.search.engine, problem, self.q, climbs=self.search.selection_chose_start
         )
         return first_that_serves(engines, work)
 
@@ -199,7 +199,7 @@ class _SearchRun:
 
     def _coarse_start(self, engine: Engine, state: State | None) -> State | None:
         """Return a warm start from fewer rows, if the engine has a coarser one for them."""
-        chosen = state is not None and self.search.climbs and not state.history
+        chosen = state is not None and self.search.begins_with_gradient_steps and not state.history
         coarse = engine.coarser() if state is None or chosen else None
         if coarse is None:
             return state
@@ -245,7 +245,7 @@ class _SearchRun:
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP)
             if verdict.better is None:
-                certain = verdict.certain or self.search.climbs
+                certain = verdict.certain or self.search.begins_with_gradient_steps
                 return solution if certain else replace(solution, status=Status.LOCAL)
             state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER)
@@ -257,7 +257,7 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return the solution of the solver, with gradient steps and refinement if needed."""
-        if state is not None and self.search.climbs:
+        if state is not None and self.search.begins_with_gradient_steps:
             solution = self._ascend(operator, state, watcher)
             if solution.status not in (Status.MAX_ITER, Status.STALLED):
                 return self._refined(operator, solution)
@@ -281,7 +281,7 @@ class _SearchRun:
         The number is 0 if a selection chose W. With a width below the one of largest J, J rises if
         W turns into constant directions: that scales the features down and explains nothing of y.
         """
-        return 0 if self.search.starts_from_selection else self.q + 1
+        return 0 if self.search.selection_chose_start else self.q + 1
 
     @property
     def _horizon(self) -> int:
@@ -291,7 +291,9 @@ class _SearchRun:
         higher maximum only by chance.
         """
         size = self.problem.shards.n_rows**2 * self.problem.d
-        return _SHORT_HORIZON if self.search.climbs and size > _COSTLY else HORIZON
+        return (
+            _SHORT_HORIZON if self.search.begins_with_gradient_steps and size > _COSTLY else HORIZON
+        )
 
     def _ascend(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None

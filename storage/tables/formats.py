@@ -20,7 +20,7 @@ from storage.tables.sources import (
     FrameSource,
     TableSource,
     explain_arrow_errors,
-    files_in_words,
+    path_for_messages,
 )
 
 # Bytes of a block of a CSV file.
@@ -37,7 +37,7 @@ def open_table(source: Any) -> TableSource:
     """
     if isinstance(source, str | Path) or _are_paths(source):
         found = find_files(source, FORMATS)
-        with explain_arrow_errors(files_in_words(found)):
+        with explain_arrow_errors(path_for_messages(found)):
             return FORMATS[found.suffix](found)
     return FrameSource.of(source)
 

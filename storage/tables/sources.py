@@ -69,7 +69,7 @@ class FileSource:
     @property
     def description(self) -> str:
         """The path, or the first of several."""
-        return files_in_words(self.found)
+        return path_for_messages(self.found)
 
     @property
     def schema(self) -> pa.Schema:
@@ -108,7 +108,7 @@ class ArraySource:
     @property
     def description(self) -> str:
         """The path, or the first of several."""
-        return files_in_words(self.found)
+        return path_for_messages(self.found)
 
     @property
     def schema(self) -> pa.Schema:
@@ -185,8 +185,8 @@ def batch_rows(columns: int) -> int:
     return max(256, min(2**17, _BATCH_BYTES // (8 * max(columns, 1))))
 
 
-def files_in_words(found: FoundFiles) -> str:
-    """Return the path of a table, or the first of several, for messages."""
+def path_for_messages(found: FoundFiles) -> str:
+    """Return the folder of a table, or its file, or the first file and the number of others."""
     if found.folder is not None:
         return found.folder
     first = found.paths[0]

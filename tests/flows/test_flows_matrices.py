@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.errors import FlowError, SettingsError
-from flows.runs.user_files import Matrix, columns_in_order, read_matrix, write_matrix
+from flows.runs.matrix_files import Matrix, columns_in_order, read_matrix, write_matrix
 
 NUMBERS = np.random.default_rng(0).normal(size=(5, 3))
 

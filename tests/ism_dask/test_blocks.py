@@ -156,7 +156,7 @@ def test_a_smaller_tolerance_takes_more_pairs_and_finer_ends():
     partners = []
     while engine is not None:
         engine.phi(W)
-        partners.append(engine.partners)
+        partners.append(engine.partners_per_row)
         engine = engine.finer()
     assert len(partners) > 1
     assert partners == sorted(partners)

@@ -1,4 +1,4 @@
-"""Reports on one fit to the watchers of a run: its iterations and rounds, and long passes."""
+"""Turn the events of a fit into progress reports: the share that is done, and a text."""
 
 from __future__ import annotations
 

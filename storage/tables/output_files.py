@@ -1,4 +1,4 @@
-"""Write batches of columns into a file of the format that its name ends in, whole or not at all."""
+"""Write batches of columns into a file, atomically; its suffix gives the format."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read_matrix(path: Path) -> Matrix:
     return matrix
 
 
-def check_target(path: Path) -> None:
+def check_output_format(path: Path) -> None:
     """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
     _by_suffix("out", path, _WRITERS)
 
@@ -140,8 +140,8 @@ def _write_csv(handle: IO[bytes], values: Array) -> None:
 
 def _write_table(handle: IO[bytes], values: Array, suffix: str) -> None:
     # They import pyarrow, an extra, which the other formats do not need.
+    from storage.tables.output_files import WRITERS  # noqa: PLC0415
     from storage.tables.sources import matrix_table  # noqa: PLC0415
-    from storage.tables.writing import WRITERS  # noqa: PLC0415
 
     table = matrix_table(values, "feature_")
     with WRITERS[suffix](handle, table.schema) as write:
