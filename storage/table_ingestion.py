@@ -16,7 +16,7 @@ from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
-from storage.tables.files import SourceFile, table_name
+from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table
 from storage.tables.planning import TableOptions, TablePlan, plan_table
 from storage.tables.schema import AUTO, CLASSES, REFUSE
@@ -103,7 +103,7 @@ def ingest_table(
         max_levels=max_levels,
     )
     name = dataset_name(source, name)
-    table = open_table(source)
+    table = open_table(source, options.text_types)
     stored = None if force else find_stored(name, options, table.versions())
     return stored or store_table(
         plan_table(table, options, scan_progress(progress)), name, force=force, progress=progress
@@ -167,8 +167,8 @@ def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:
     if not is_complete(dataset_path(name)):
         return None
     data = open_dataset(name)
-    same = (data.info.table or {}).get("files") == [file.to_json() for file in files]
-    return data if same else None
+    stored = (data.info.table or {}).get("files")
+    return data if have_versions(files) and stored == [file.to_json() for file in files] else None
 
 
 def find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
@@ -181,7 +181,7 @@ def find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -
     data = open_dataset(name)
     origin = _origin(options, files)
     stored = data.info.table or {}
-    if files and all(stored.get(key) == value for key, value in origin.items()):
+    if have_versions(files) and all(stored.get(key) == value for key, value in origin.items()):
         return data
     raise StorageError(
         f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "

@@ -123,7 +123,9 @@ def transform(
 
     with output.watched():
         summary = transform_rows(model, source, out, split, unseen=unseen)
-    output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features")
+    left_out = summary.get("rows_left_out")
+    without = f", {left_out:,} left out, which lack a value" if left_out else ""
+    output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features{without}")
     output.finish(summary)
 
 

@@ -16,7 +16,7 @@ from storage.table_ingestion import (
 )
 from storage.tables.formats import open_table
 from storage.tables.planning import TableOptions, plan_table
-from storage.tables.schema import TableSchema, label_key
+from storage.tables.schema import TableSchema
 
 
 def ingest_table(settings: IngestSettings) -> IngestResult:
@@ -34,7 +34,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
         max_levels=settings.max_levels,
     )
     name = dataset_name(settings.dataset, settings.name)
-    table = open_table(settings.dataset)
+    table = open_table(settings.dataset, options.text_types)
     replaced = settings.force or settings.dry_run
     data = None if replaced else find_stored(name, options, table.versions())
     if data is not None:
@@ -55,8 +55,10 @@ def store_labelled(source: str, label: str | None) -> Dataset:
     name = dataset_name(source)
     table, options = open_table(source), TableOptions(labels=() if label is None else (label,))
     data = find_made_from(name, table.versions())
-    if data is not None and (label is None or label_key(label) in data.labels):
-        return data
+    if data is not None:
+        labels = [each.name for each in stored_schema(data).labels]
+        if label is None or label in labels:
+            return data
     plan = plan_table(table, options, scan_progress(report_progress))
     progress_note(describe_schema(plan.schema))
     return store_table(plan, name, progress=report_progress)

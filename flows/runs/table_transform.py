@@ -14,17 +14,18 @@ from flows.errors import FlowError
 from flows.interface.progress import report_progress
 from storage import Model
 from storage.tables.formats import open_table
-from storage.tables.new_rows import NewRows, encode_new_rows
+from storage.tables.new_rows import NewRows, encode_new_rows, text_types
 from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
 
 
 @dataclass
 class _Counts:
-    """Numbers of rows that were written, and that were left out for they lack a value."""
+    """Numbers of rows: written, left out since they lack a value, and too large to project."""
 
     rows: int = 0
     left_out: int = 0
+    too_large: int = 0
 
 
 def transform_table(
@@ -44,8 +45,11 @@ def transform_table(
     """
     schema = schema_of(model)
     counts = _Counts()
-    batches = encode_new_rows(open_table(source), schema, ignore_unseen=ignore_unseen)
-    write_batches(out, _projected(model, batches, counts))
+    table = open_table(source, text_types(schema))
+    names = [f"feature_{number}" for number in range(len(model.components))]
+    _check_names(names, schema)
+    batches = encode_new_rows(table, schema, ignore_unseen=ignore_unseen)
+    write_batches(out, _projected(model, batches, names, counts))
     report_progress(1.0, f"{counts.rows:,} rows")
     return {
         "rows": counts.rows,
@@ -64,10 +68,18 @@ def schema_of(model: Model) -> TableSchema:
     return TableSchema(features, (), (), (), REFUSE, (), 0, 0, "float64")
 
 
+def _check_names(names: list[str], schema: TableSchema) -> None:
+    """Raise a FlowError if a column to pass through has the name of a new feature."""
+    taken = [name for name in schema.passed if name in names]
+    if taken:
+        raise FlowError(
+            f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
+        )
+
+
 def _projected(
-    model: Model, batches: Iterator[NewRows], counts: _Counts
+    model: Model, batches: Iterator[NewRows], names: list[str], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
-    names = [f"feature_{number}" for number in range(len(model.components))]
     for batch in batches:
         # Gaps and infinite values raise an error after the last batch, which lists all of them.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -75,5 +87,15 @@ def _projected(
         counts.rows += len(new)
         counts.left_out += batch.left_out
         report_progress(counts.rows / (counts.rows + 10**6), f"project, {counts.rows:,} rows")
-        columns = [*batch.passed.columns, *(pa.array(column) for column in new.T)]
-        yield pa.record_batch(columns, names=[*batch.passed.schema.names, *names])
+        counts.too_large += int(np.count_nonzero(~np.isfinite(new).all(axis=1)))
+        columns = [pa.array(column) for column in new.T]
+        if batch.passed is None:
+            yield pa.record_batch(columns, names=names)
+        else:
+            passed = batch.passed
+            yield pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])
+    if counts.too_large:
+        raise FlowError(
+            f"{counts.too_large:,} rows hold values too large to project; correct them or leave "
+            "these rows out"
+        )

@@ -86,17 +86,35 @@ def _project_file(model: Model, path: Path) -> Array:
 
 
 def _project_dataset(model: Model, name: str, split: str | None) -> Array:
-    rows = ensure_stored(name, split).X
-    _check_width(model, rows.shape[1], name)
-    return np.concatenate([*_project_chunks(model, rows)])
+    data = ensure_stored(name, split)
+    _check_width(model, data.X.shape[1], name)
+    order = _column_order(data.feature_names, model.feature_names, name)
+    return np.concatenate([*_project_chunks(model, data.X, order)])
 
 
-def _project_chunks(model: Model, rows: ZarrRows) -> list[Array]:
+def _column_order(
+    given: tuple[str, ...] | None, expected: tuple[str, ...] | None, source: str
+) -> list[int] | None:
+    """Return the numbers of the columns in the order of the model, None if they are in order."""
+    if given is None or expected is None or given == expected:
+        return None
+    if set(given) != set(expected):
+        missing = sorted(set(expected) - set(given))
+        unknown = sorted(set(given) - set(expected))
+        raise FlowError(
+            f"{source} does not have the columns that the model was fitted to: it lacks "
+            f"{', '.join(map(repr, missing[:5]))}, and has {', '.join(map(repr, unknown[:5]))}"
+        )
+    return [given.index(name) for name in expected]
+
+
+def _project_chunks(model: Model, rows: ZarrRows, order: list[int] | None) -> list[Array]:
     n, step = len(rows), rows.chunk_rows
     projected = []
     for start in range(0, n, step):
         stop = min(start + step, n)
-        projected.append(model.transform(rows.read(start, stop)))
+        block = rows.read(start, stop)
+        projected.append(model.transform(block if order is None else block[:, order]))
         report_progress(stop / n, f"project, {stop:,} of {n:,} rows")
     return projected
 

@@ -16,6 +16,8 @@ from storage.tables.schema import CATEGORY, CLASSES, DROP, REFUSE, Feature, Labe
 
 Array = NDArray[Any]
 
+# Whole numbers from here on are not all floats.
+_LARGEST = 2.0**53
 # The most levels that an error lists.
 _MOST_LEVELS = 5
 
@@ -62,7 +64,10 @@ class Problems:
             for name, levels in self.unseen.items()
         ]
         lines += [f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()]
-        lines += [f"{name!r} is infinite in {rows:,} rows" for name, rows in self.infinite.items()]
+        lines += [
+            f"{name!r} is infinite or too large in {rows:,} rows"
+            for name, rows in self.infinite.items()
+        ]
         if lines:
             raise TableError("; ".join(lines))
 
@@ -87,49 +92,65 @@ def encode_batch(
         Whether to read the labels, too; rows to transform have none.
     """
     found = Problems() if problems is None else problems
-    columns = np.empty((len(schema.encoded_names), batch.num_rows), schema.dtype)
-    absent = _encode_features(batch, schema, columns, found)
     labels = schema.labels if with_labels else ()
+    left_out = np.zeros(batch.num_rows, dtype=bool)
+    if schema.missing == DROP:
+        read = [*(each.name for each in schema.features), *(each.name for each in labels)]
+        left_out = np.any([missing_rows(batch.column(name)) for name in read], axis=0)
+        # Levels and numbers of such rows do not count.
+        batch = batch.filter(pa.array(~left_out))
+    columns = np.empty((len(schema.encoded_names), batch.num_rows), schema.dtype)
+    _encode_features(batch, schema, columns, found)
     values = {label.name: _label_values(label, batch.column(label.name), found) for label in labels}
     for name, each in values.items():
-        gap = np.isnan(each)
-        absent |= gap
-        if schema.missing != DROP and gap.any():
-            found.gaps[name] += int(gap.sum())
+        if np.isnan(each).any():
+            found.gaps[name] += int(np.isnan(each).sum())
     if problems is None:
         found.check()
-    left_out = absent if schema.missing == DROP else np.zeros(len(absent), dtype=bool)
-    stays = ~left_out
-    rows = columns.T if stays.all() else columns.T[stays]
-    stored = {label.name: _as_stored(label, values[label.name][stays]) for label in labels}
-    return EncodedRows(np.ascontiguousarray(rows), stored, left_out)
+    stored = {label.name: _as_stored(label, values[label.name]) for label in labels}
+    return EncodedRows(np.ascontiguousarray(columns.T), stored, left_out)
+
+
+def missing_rows(values: pa.Array) -> NDArray[np.bool_]:
+    """Return which rows (m,) of a column have no value: null, NaN or an empty text."""
+    if not (pa.types.is_primitive(values.type) or pa.types.is_null(values.type)):
+        values = as_texts(values)
+    if not values.null_count and not pa.types.is_floating(values.type):
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(pc.is_null(values, nan_is_null=True))
 
 
 def as_numbers(values: pa.Array) -> Array:
     """Return a column of numbers or booleans as float64, NaN where it has no value."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
-    return np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    # Unsafe: whole numbers beyond 2^53 are rounded.
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """Return a column as strings; whole numbers have no decimals, so 3.0 is "3"."""
+    """Return a column as strings; an empty one is none, and whole numbers have no decimals."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if pa.types.is_floating(values.type):
-        whole = pc.if_else(pc.is_nan(values), None, values)
-        values = whole.cast(pa.int64()) if _are_whole(whole) else whole
-    return values.cast(pa.string())
+    if pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
+        numbers = pa.array(as_numbers(values), from_pandas=True)
+        whole = pc.and_(pc.equal(numbers, pc.round(numbers)), pc.less(pc.abs(numbers), _LARGEST))
+        as_integers = pc.if_else(whole, numbers, 0).cast(pa.int64())
+        texts = pc.if_else(whole, as_integers.cast(pa.string()), numbers.cast(pa.string()))
+    else:
+        texts = values.cast(pa.string())
+    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def _are_whole(values: pa.Array) -> bool:
-    return bool(pc.all(pc.equal(values, pc.round(values))).as_py() is not False)
+def are_whole(numbers: Array) -> bool:
+    """Return whether all numbers (m,), none missing, are whole, and small enough for int64."""
+    return bool((numbers == np.rint(numbers)).all() and (np.abs(numbers) < _LARGEST).all())
 
 
 def _encode_features(
     batch: pa.RecordBatch, schema: TableSchema, columns: Array, found: Problems
-) -> Array:
-    """Fill `columns` (d, rows) with the encoded features; return which rows lack a value."""
+) -> None:
+    """Fill `columns` (d, rows) with the encoded features."""
     gaps, stop = {}, 0
     for feature in schema.features:
         start, stop = stop, stop + len(feature.encoded_names)
@@ -142,7 +163,6 @@ def _encode_features(
                 found.gaps[feature.name] += int(gap.sum())
     for row, feature in enumerate(schema.indicated, start=stop):
         columns[row] = gaps[feature.name]
-    return np.asarray(np.any(list(gaps.values()), axis=0))
 
 
 def _encode_feature(feature: Feature, values: pa.Array, out: Array, found: Problems) -> Array:
@@ -153,10 +173,12 @@ def _encode_feature(feature: Feature, values: pa.Array, out: Array, found: Probl
         out[...] = codes == np.arange(len(feature.levels))[:, None]
         return np.asarray(pc.is_null(texts))
     numbers = as_numbers(values)
-    infinite = int(np.count_nonzero(np.isinf(numbers)))
+    with np.errstate(over="ignore"):
+        out[0] = numbers
+    # Counted after the assignment: a number may be too large for float32.
+    infinite = int(np.count_nonzero(np.isinf(out[0])))
     if infinite:
         found.infinite[feature.name] += infinite
-    out[0] = numbers
     return np.isnan(numbers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +16,17 @@ from storage.errors import TableError
 COLUMNAR = (".parquet", ".feather", ".arrow")
 _GLOB = frozenset("*?[")
 # What a file system may record of a file's version, best first.
-_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
+_VERSIONS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "mtime",
+    "LastModified",
+    "updated",
+    "created",
+    "Last-Modified",
+    "Content-MD5",
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,11 @@ class SourceFile:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
         return asdict(self)
+
+
+def have_versions(files: Sequence[SourceFile]) -> bool:
+    """Return whether each of the files, if any, has a version, so that a change would show."""
+    return bool(files) and all(file.version for file in files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +87,19 @@ class FoundFiles:
         return tuple(self._version(path) for path in self.paths)
 
     def _version(self, path: str) -> SourceFile:
-        info = self.filesystem.info(path)
-        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)
-        return SourceFile(shown, info.get("size"), version)
+        info = self.filesystem.info(path)
+        if info["type"] != "directory":
+            return SourceFile(shown, info.get("size"), _version_in(info))
+        # A Zarr array is a folder, whose own time does not change with its files.
+        inside = self.filesystem.find(path, detail=True).values()
+        size = sum(each.get("size") or 0 for each in inside)
+        return SourceFile(shown, size, max(map(_version_in, inside), default=""))
+
+
+def _version_in(info: Mapping[str, Any]) -> str:
+    """Return the version of a file that its file system records, or an empty string."""
+    return next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
 
 
 def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str]) -> FoundFiles:
@@ -101,7 +125,8 @@ def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str
         raise TableError(f"the files are in different places: {', '.join(map(str, given))}")
     filesystem, known = opened[0][0], frozenset(suffixes)
     with_folders = [_expanded(filesystem, path, known) for _, path in opened]
-    paths = sorted({path for found, _ in with_folders for path in found})
+    # A list keeps its order; the files of a folder or glob are sorted by name.
+    paths = list(dict.fromkeys(path for found, _ in with_folders for path in sorted(found)))
     folder = with_folders[0][1] if len(with_folders) == 1 else None
     return FoundFiles(filesystem, tuple(paths), _common_suffix(paths, known), folder)
 
@@ -130,7 +155,8 @@ def _expanded(
     filesystem: AbstractFileSystem, path: str, known: frozenset[str]
 ) -> tuple[list[str], str | None]:
     """Return the files that a path stands for, and the path itself if it is a folder of files."""
-    ask: Callable[[str], Any] = filesystem.glob if _GLOB & set(path) else filesystem.info
+    is_glob = bool(_GLOB & set(path)) and not filesystem.exists(path)
+    ask: Callable[[str], Any] = filesystem.glob if is_glob else filesystem.info
     try:
         found = ask(path)
     except FileNotFoundError as error:

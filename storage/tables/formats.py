@@ -27,8 +27,18 @@ from storage.tables.sources import (
 _BLOCK_BYTES = 2**22
 
 
-def open_table(source: Any) -> TableSource:
+# Types of columns that are known, by name; those of other columns of text files are inferred.
+Types = Mapping[str, pa.DataType]
+
+
+def open_table(source: Any, types: Types | None = None) -> TableSource:
     """Return a table from a path, address, glob, a list of these, or a frame or array in memory.
+
+    Parameters
+    ----------
+    source : path, address, glob, sequence of these, frame or array
+    types : mapping of name to pyarrow type, optional
+        How columns of text files are to be read. Other formats have types of their own.
 
     Raises
     ------
@@ -38,7 +48,7 @@ def open_table(source: Any) -> TableSource:
     if isinstance(source, str | Path) or _are_paths(source):
         found = find_files(source, FORMATS)
         with explain_arrow_errors(path_for_messages(found)):
-            return FORMATS[found.suffix](found)
+            return FORMATS[found.suffix](found, types or {})
     return FrameSource.of(source)
 
 
@@ -46,52 +56,108 @@ def _are_paths(source: Any) -> bool:
     return isinstance(source, Sequence) and all(isinstance(each, str | Path) for each in source)
 
 
-def _open_columnar(found: FoundFiles, file_format: str) -> FileSource:
-    """Open Parquet or Feather files; raise a TableError unless their schemas agree."""
+def _open_columnar(found: FoundFiles, _types: Types, file_format: str) -> FileSource:
+    """Open Parquet or Feather files; raise a TableError unless their columns agree."""
     dataset = _open_dataset(found, file_format)
-    for fragment in dataset.get_fragments():
-        _check_same_columns(dataset.schema, fragment.physical_schema, found.paths[0], fragment.path)
+    parts = _columns_of_parts(dataset)
+    for name in next(iter(parts.values())):
+        kinds = {path: columns[name] for path, columns in parts.items()}
+        path, first = next(iter(kinds.items()))
+        for other_path, other in kinds.items():
+            if other != first:
+                raise _mixed_types(name, path, first, other_path, other)
     return FileSource(found, dataset)
 
 
-def _check_same_columns(first: pa.Schema, other: pa.Schema, path: str, other_path: str) -> None:
-    for field in other:
-        index = first.get_field_index(field.name)
-        if index < 0:
-            raise TableError(f"{other_path} has the column {field.name!r}, which {path} lacks")
-        if first.field(index).type != field.type:
-            raise TableError(
-                f"the column {field.name!r} is {field.type} in {other_path} and "
-                f"{first.field(index).type} in {path}; expected one type"
-            )
-
-
-def _open_text(found: FoundFiles, delimiter: str) -> FileSource:
-    """Open CSV files; the types are inferred from the first rows of the first file.
+def _open_text(found: FoundFiles, types: Types, delimiter: str) -> FileSource:
+    """Open CSV files; types that are not given are inferred from the first rows of each file.
 
     Whole numbers are read as float64, since a later row may have decimals. So is a column whose
     first rows are empty.
     """
-    text_format = _text_format(delimiter)
-    inferred = _open_dataset(found, text_format).schema
-    repeated = sorted({name for name in inferred.names if inferred.names.count(name) > 1})
-    if repeated:
-        raise TableError(f"the header of {found.paths[0]} has {repeated[0]!r} more than once")
+    dataset = _open_dataset(found, _text_format(delimiter))
+    parts = _columns_of_parts(dataset)
+    names = list(next(iter(parts.values())))
+    _check_header(found, names)
     fields = [
-        field.with_type(pa.float64()) if _may_widen(field.type) else field for field in inferred
+        pa.field(
+            name,
+            types[name] if name in types else _common_type(name, parts),
+        )
+        for name in names
     ]
-    return FileSource(found, _open_dataset(found, text_format, pa.schema(fields)))
+    folders = [field for field in dataset.schema if field.name not in names]
+    # A row of one empty cell is an empty line, which is no row where there are more columns.
+    text_format = _text_format(delimiter, empty_lines=len(names) == 1)
+    return FileSource(found, _open_dataset(found, text_format, pa.schema([*fields, *folders])))
 
 
-def _may_widen(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+def _columns_of_parts(dataset: pa_dataset.Dataset) -> dict[str, dict[str, pa.DataType]]:
+    """Return the types of the columns of each file; raise a TableError if their names differ."""
+    parts = {
+        fragment.path: {field.name: field.type for field in fragment.physical_schema}
+        for fragment in dataset.get_fragments()
+    }
+    path, first = next(iter(parts.items()))
+    for other_path, other in parts.items():
+        for has, columns, lacks, others in (
+            (path, first, other_path, other),
+            (other_path, other, path, first),
+        ):
+            name = next((each for each in columns if each not in others), None)
+            if name is not None:
+                raise TableError(f"{has} has the column {name!r}, which {lacks} lacks")
+    return parts
 
 
-def _text_format(delimiter: str) -> pa_dataset.CsvFileFormat:
+def _common_type(name: str, parts: Mapping[str, Types]) -> pa.DataType:
+    """Return the type that a column of CSV files has, from what its first rows in each file are."""
+    kinds = {path: columns[name] for path, columns in parts.items()}
+    given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
+    numbers = [path for path, kind in given.items() if _is_number(kind)]
+    if len(numbers) == len(given):
+        return pa.float64()
+    others = [path for path in given if path not in numbers]
+    if numbers:
+        number, other = numbers[0], others[0]
+        raise _mixed_types(name, number, given[number], other, given[other])
+    return given[others[0]] if len(set(given.values())) == 1 else pa.string()
+
+
+def _mixed_types(
+    name: str, path: str, kind: pa.DataType, other_path: str, other: pa.DataType
+) -> TableError:
+    return TableError(
+        f"the column {name!r} is {other} in {other_path} and {kind} in {path}; expected one type"
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _check_header(found: FoundFiles, names: Sequence[str]) -> None:
+    """Raise a TableError if the header of CSV files has no names, or another separator."""
+    if "" in names:
+        raise TableError(
+            f"column {names.index('') + 1} of {found.paths[0]} has no name; if it is the index "
+            "of a frame, write the file without it (index=False)"
+        )
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise TableError(
+            f"{found.paths[0]} has one column, {names[0]!r}; expected columns separated by commas "
+            "(.csv) or tabs (.tsv)"
+        )
+
+
+def _text_format(delimiter: str, *, empty_lines: bool = False) -> pa_dataset.CsvFileFormat:
     return pa_dataset.CsvFileFormat(
-        parse_options=pa_csv.ParseOptions(delimiter=delimiter),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=not empty_lines
+        ),
         read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES),
-        convert_options=pa_csv.ConvertOptions(strings_can_be_null=True),
+        # "NA" and the like are gaps among numbers, and texts among texts, as in other formats.
+        convert_options=pa_csv.ConvertOptions(strings_can_be_null=False),
     )
 
 
@@ -112,13 +178,13 @@ def _open_dataset(
     )
 
 
-def _open_npy(found: FoundFiles) -> ArraySource:
+def _open_npy(found: FoundFiles, _types: Types) -> ArraySource:
     # Memory-mapped: the size in the header is checked against the length of the file, before any
     # memory is allocated.
     return _as_matrices(found, [np.load(path, mmap_mode="r") for path in _local(found)])
 
 
-def _open_npz(found: FoundFiles) -> ArraySource:
+def _open_npz(found: FoundFiles, _types: Types) -> ArraySource:
     arrays = []
     for path in _local(found):
         with np.load(path, allow_pickle=False) as archive:
@@ -129,13 +195,13 @@ def _open_npz(found: FoundFiles) -> ArraySource:
     return _as_matrices(found, arrays)
 
 
-def _open_zarr(found: FoundFiles) -> ArraySource:
+def _open_zarr(found: FoundFiles, _types: Types) -> ArraySource:
     import zarr  # noqa: PLC0415
 
     return _as_matrices(found, [zarr.open_array(path, mode="r") for path in _local(found)])
 
 
-def _open_hdf5(found: FoundFiles) -> ArraySource:
+def _open_hdf5(found: FoundFiles, _types: Types) -> ArraySource:
     try:
         import h5py  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -176,7 +242,7 @@ def _as_matrices(found: FoundFiles, arrays: Sequence[Any]) -> ArraySource:
     return ArraySource(found, tuple(arrays))
 
 
-FORMATS: Mapping[str, Callable[[FoundFiles], TableSource]] = {
+FORMATS: Mapping[str, Callable[[FoundFiles, Types], TableSource]] = {
     ".csv": partial(_open_text, delimiter=","),
     ".tsv": partial(_open_text, delimiter="\t"),
     ".parquet": partial(_open_columnar, file_format="parquet"),

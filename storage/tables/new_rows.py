@@ -14,7 +14,7 @@ from storage.errors import TableError
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.formats import open_table
 from storage.tables.scan import kind_of
-from storage.tables.schema import CATEGORY, TableSchema
+from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, TableSchema
 from storage.tables.sources import TableSource
 
 
@@ -26,14 +26,14 @@ class NewRows:
     ----------
     X : (m, d) array
         The encoded rows.
-    passed : RecordBatch
-        The columns that are passed through, for the same rows.
+    passed : RecordBatch, optional
+        The columns that are passed through, for the same rows, if there are any.
     left_out : int
         Number of rows of the batch that were left out, for they lack a value.
     """
 
     X: NDArray[Any]
-    passed: pa.RecordBatch
+    passed: pa.RecordBatch | None
     left_out: int
 
 
@@ -61,16 +61,31 @@ def encode_new_rows(
     for batch in source.batches(list(dict.fromkeys([*features, *passed]))):
         encoded = encode_batch(batch, schema, problems, with_labels=False)
         stays = ~encoded.left_out
-        kept = batch.select(passed).filter(pa.array(stays))
+        columns = [_decoded(batch.column(name)) for name in passed]
+        kept = pa.record_batch(columns, names=passed).filter(pa.array(stays)) if passed else None
         yield NewRows(encoded.X, kept, int(np.count_nonzero(encoded.left_out)))
     if ignore_unseen:
         problems.unseen.clear()
     problems.check()
 
 
+def text_types(schema: TableSchema) -> dict[str, pa.DataType]:
+    """Return the types of the columns of text files with new rows, which must not be inferred."""
+    kinds = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
+    features = {feature.name: kinds[feature.kind] for feature in schema.features}
+    return {**features, **dict.fromkeys(schema.passed, pa.string())}
+
+
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     """Return the rows of a frame (n, d), encoded; labels in it are ignored."""
-    blocks = [rows.X for rows in encode_new_rows(open_table(frame), schema)]
+    batches = list(encode_new_rows(open_table(frame), schema))
+    left_out = sum(rows.left_out for rows in batches)
+    if left_out:
+        raise TableError(
+            f"{left_out:,} rows lack a value, and such rows were left out of the fit; leave them "
+            "out here, too"
+        )
+    blocks = [rows.X for rows in batches]
     return np.concatenate(blocks) if blocks else np.empty((0, len(schema.encoded_names)))
 
 
@@ -82,14 +97,14 @@ def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
     names = source.schema.names
     kinds = {feature.name: feature.kind for feature in schema.features}
     labels = [label.name for label in schema.labels]
-    known = {*kinds, *labels, *schema.passed, *schema.dropped}
+    known, given = {*kinds, *labels, *schema.passed, *schema.dropped}, frozenset(names)
     problems = [
-        *_listed("lacks", [name for name in kinds if name not in names]),
+        *_listed("lacks", [name for name in kinds if name not in given]),
         *_listed("has the unknown columns", [name for name in names if name not in known]),
         *(
             f"has {source.schema.field(name).type} in {name!r}, which was a {kind}"
             for name, kind in kinds.items()
-            if name in names and not _fits(source.schema.field(name), kind)
+            if name in given and not _fits(source.schema.field(name), kind)
         ),
     ]
     if problems:
@@ -98,6 +113,11 @@ def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
             f"{'; it '.join(problems)}"
         )
     return [name for name in schema.passed if name in names]
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    """Return a column without a dictionary: batches may have different ones."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _fits(column: pa.Field, kind: str) -> bool:

@@ -32,14 +32,17 @@ def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     """
     first = next(batches)
     open_writer = WRITERS[path.suffix.lower()]
-    with (
-        explain_os_errors(path),
-        open_replacement(path) as handle,
-        open_writer(handle, first.schema) as write,
-    ):
-        write(first)
-        for batch in batches:
-            write(batch)
+    try:
+        with (
+            explain_os_errors(path),
+            open_replacement(path) as handle,
+            open_writer(handle, first.schema) as write,
+        ):
+            write(first)
+            for batch in batches:
+                write(batch)
+    except pa.ArrowException as error:
+        raise TableError(f"cannot write {path}: {error}") from error
 
 
 @contextmanager
@@ -62,9 +65,12 @@ def _arrow_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
 
 @contextmanager
 def _npy_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    texts = [each.name for each in schema if not pa.types.is_floating(each.type)]
-    if texts:
-        raise TableError(f"an .npy file has no column {texts[0]!r}; write .parquet or .csv instead")
+    others = [each for each in schema if not pa.types.is_floating(each.type)]
+    if others:
+        raise TableError(
+            f"an .npy file has decimals only, and the column {others[0].name!r} is "
+            f"{others[0].type}; write .parquet or .csv instead"
+        )
     parts: list[Any] = []
 
     def add(batch: pa.RecordBatch) -> None:

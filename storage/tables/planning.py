@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
@@ -68,6 +69,11 @@ class TableOptions:
     target: str = AUTO
     max_levels: int = 50
 
+    @property
+    def text_types(self) -> dict[str, pa.DataType]:
+        """The types of columns of text files that are not inferred: what is kept stays as it is."""
+        return dict.fromkeys(self.keep, pa.string())
+
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
             raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
@@ -124,7 +130,9 @@ def plan_table(
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.labels])
-    scan = scan_table(table, kinds, frozenset(options.labels), on_rows)
+    drops_gaps = options.missing == DROP
+    labels, most = frozenset(options.labels), options.max_levels
+    scan = scan_table(table, kinds, labels, on_rows, drops_gaps=drops_gaps, most=most)
     return TablePlan(table, _decided(table, scan, features, options), options, files)
 
 
@@ -208,7 +216,7 @@ def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None
         if column.kind == CATEGORY and (
             column.overflows or len(column.counts) > options.max_levels
         ):
-            many = "over 1,000" if column.overflows else f"{len(column.counts):,}"
+            many = f"over {column.most:,}" if column.overflows else f"{len(column.counts):,}"
             problems.append(
                 f"the column {column.name!r} has {many} different texts, such as "
                 f"{next(iter(column.counts))[:40]!r}; expected at most {options.max_levels}"
@@ -262,9 +270,16 @@ def _feature(column: ColumnScan) -> Feature:
 
 def _label(column: ColumnScan, options: TableOptions) -> Label:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
+    if column.infinite:
+        raise TableError(f"the label {column.name!r} is infinite in {column.infinite:,} rows")
     numeric = column.kind == NUMBER
+    if numeric and options.target == CLASSES and not column.whole:
+        raise TableError(
+            f"the label {column.name!r} has decimals, or numbers beyond 2^53; target='classes' "
+            "needs whole numbers or texts"
+        )
     if options.target == NUMBERS or (numeric and options.target == AUTO and not column.whole):
-        if not numeric:
+        if column.kind == CATEGORY:
             raise TableError(
                 f"the label {column.name!r} holds texts; target='numbers' needs numbers"
             )
@@ -276,7 +291,9 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
             "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
         )
     if column.overflows:
-        raise TableError(f"the label {column.name!r} has over 1,000 classes; expected fewer")
+        raise TableError(
+            f"the label {column.name!r} has over {column.most:,} classes; expected fewer"
+        )
     names = sorted(column.counts, key=int) if numeric else sorted(column.counts)
     if len(names) < 2:
         raise TableError(f"the label {column.name!r} has {len(names)} class; expected 2 or more")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import TableError
-from storage.tables.encoding import as_numbers, as_texts
+from storage.tables.encoding import are_whole, as_numbers, as_texts, missing_rows
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
 from storage.tables.sources import TableSource
 
@@ -34,8 +34,11 @@ class ColumnScan:
     ----------
     name, kind : str
         The kind is `NUMBER`, `BOOLEAN` or `CATEGORY`.
-    rows, missing, infinite : int
-        Numbers of rows, of those without a value, and of those with an infinite one.
+    most : int
+        The most different values to count.
+    rows, missing, infinite, present : int
+        Numbers of rows of the table, of those without a value, and of those with an infinite and
+        with a finite number.
     total, low, high : float
         Sum and range of the numbers.
     counts : Counter
@@ -48,9 +51,11 @@ class ColumnScan:
 
     name: str
     kind: str
+    most: int = MAX_CLASSES
     rows: int = 0
     missing: int = 0
     infinite: int = 0
+    present: int = 0
     total: float = 0.0
     low: float = np.inf
     high: float = -np.inf
@@ -61,8 +66,7 @@ class ColumnScan:
     @property
     def mean(self) -> float:
         """The mean of the numbers."""
-        present = self.rows - self.missing
-        return self.total / present if present else 0.0
+        return self.total / self.present if self.present else 0.0
 
     @property
     def is_constant(self) -> bool:
@@ -73,24 +77,22 @@ class ColumnScan:
 
     def add(self, values: pa.Array, *, count: bool) -> None:
         """Add the values of a batch; `count` the different numbers, too, not only levels."""
-        self.rows += len(values)
         if self.kind == CATEGORY or (self.kind == BOOLEAN and count):
             self._count(as_texts(values))
         if self.kind == CATEGORY:
-            self.missing += values.null_count
             return
         numbers = as_numbers(values)
         present = numbers[~np.isnan(numbers)]
-        self.missing += len(numbers) - len(present)
         finite = present[np.isfinite(present)]
         self.infinite += len(present) - len(finite)
         if not len(finite):
             return
+        self.present += len(finite)
         self.total += float(finite.sum())
         self.low = min(self.low, float(finite.min()))
         self.high = max(self.high, float(finite.max()))
         if count and self.kind == NUMBER:
-            self.whole = self.whole and bool((finite == np.rint(finite)).all())
+            self.whole = self.whole and are_whole(finite)
             if self.whole:
                 self._count(pa.array(finite.astype(np.int64)).cast(pa.string()))
 
@@ -101,7 +103,7 @@ class ColumnScan:
             text = entry["values"].as_py()
             if text is not None:
                 self.counts[text] += entry["counts"].as_py()
-        self.overflows = len(self.counts) > MAX_CLASSES
+        self.overflows = len(self.counts) > self.most
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ def scan_table(
     kinds: dict[str, str],
     labels: frozenset[str],
     on_rows: Callable[[int], None] | None = None,
+    *,
+    drops_gaps: bool = False,
+    most: int = MAX_CLASSES,
 ) -> TableScan:
     """Read these columns of a table once, and return what they hold.
 
@@ -154,21 +159,26 @@ def scan_table(
         Columns whose different numbers are counted.
     on_rows : callable, optional
         Called with the number of rows read so far.
+    drops_gaps : bool
+        Whether rows that lack a value do not count, but for the numbers of rows and gaps.
+    most : int
+        The most different values to count.
     """
-    columns = {name: ColumnScan(name, kind) for name, kind in kinds.items()}
-    rows = gaps = 0
+    columns = {name: ColumnScan(name, kind, max(most, MAX_CLASSES)) for name, kind in kinds.items()}
+    rows = rows_with_gaps = 0
     for batch in source.batches(list(columns)):
-        absent = np.zeros(batch.num_rows, dtype=bool)
+        gaps = {name: missing_rows(batch.column(name)) for name in kinds}
+        absent = np.any(list(gaps.values()), axis=0)
+        used = batch.filter(pa.array(~absent)) if drops_gaps and absent.any() else batch
         for name, column in columns.items():
-            values = batch.column(name)
-            column.add(values, count=name in labels)
-            if values.null_count or pa.types.is_floating(values.type):
-                absent |= np.asarray(pc.is_null(values, nan_is_null=True))
-        rows, gaps = rows + batch.num_rows, gaps + int(absent.sum())
+            column.rows += batch.num_rows
+            column.missing += int(gaps[name].sum())
+            column.add(used.column(name), count=name in labels)
+        rows, rows_with_gaps = rows + batch.num_rows, rows_with_gaps + int(absent.sum())
         if on_rows is not None:
             on_rows(rows)
     types = [source.schema.field(name).type for name in columns if name not in labels]
-    return TableScan(columns, rows, gaps, all(map(_fits_float32, types)))
+    return TableScan(columns, rows, rows_with_gaps, all(map(_fits_float32, types)))
 
 
 def _fits_float32(kind: pa.DataType) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,8 @@ from storage.tables.files import FoundFiles, SourceFile
 
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**24
+# The columns in which pandas stores the index of a frame.
+_INDEX = re.compile(r"__index_level_\d+__")
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 
@@ -42,7 +44,7 @@ class TableSource(Protocol):
 
 
 @contextmanager
-def explain_arrow_errors(description: str) -> Iterator[None]:
+def explain_arrow_errors(description: str, names: Sequence[str] = ()) -> Iterator[None]:
     """Turn an error of pyarrow, NumPy or the file system into a TableError that names the table."""
     try:
         yield
@@ -50,7 +52,7 @@ def explain_arrow_errors(description: str) -> Iterator[None]:
         raise
     # NumPy raises ValueError and EOFError for files that are cut short.
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        raise TableError(f"cannot read {description}: {_reason(error)}") from error
+        raise TableError(f"cannot read {description}: {_reason(error, names)}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +73,14 @@ class FileSource:
         """The path, or the first of several."""
         return path_for_messages(self.found)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self.dataset.schema
+        """Names and types of the columns; an index that pandas has stored is none."""
+        return pa.schema(each for each in self.dataset.schema if not _INDEX.fullmatch(each.name))
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns; few are read ahead."""
-        with explain_arrow_errors(self.description):
+        with explain_arrow_errors(self.description, self.dataset.schema.names):
             yield from self.dataset.to_batches(
                 columns=list(columns),
                 batch_size=batch_rows(len(columns)),
@@ -110,7 +112,7 @@ class ArraySource:
         """The path, or the first of several."""
         return path_for_messages(self.found)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         first = self.arrays[0]
@@ -159,7 +161,9 @@ class FrameSource:
             first = parts[0]()
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise TableError(f"cannot read the {kind}: {error}") from error
-        return cls(kind, first.schema.remove_metadata(), [lambda: first, *parts[1:]])
+        if len(parts) == 1:
+            return cls(kind, first.schema.remove_metadata(), [lambda: first])
+        return cls(kind, _widened(first.schema, parts[1:]), parts)
 
     @property
     def description(self) -> str:
@@ -193,14 +197,17 @@ def path_for_messages(found: FoundFiles) -> str:
     return first if len(found.paths) == 1 else f"{first} and {len(found.paths) - 1} more"
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, names: Sequence[str]) -> str:
     misfit = _MISFIT.search(str(error))
     if misfit is None:
         return str(getattr(error, "strerror", None) or error)
     column, kind, value = misfit.groups()
+    # The parser counts the columns of the file from 0.
+    number = int(column) if column.isdigit() else len(names)
+    name = names[number] if number < len(names) else column
     return (
-        f"the column {column} has {value!r}, where its first rows have {kind}; correct the "
-        "value, or drop the column"
+        f"the column {name!r} has {value!r} among values of type {kind}; correct the value, "
+        "or drop the column"
     )
 
 
@@ -212,6 +219,24 @@ def _frame_parts(frame: Any) -> list[Callable[[], pa.Table]]:
     if hasattr(frame, "to_delayed"):  # Dask DataFrame
         return [partial(_computed_part, part) for part in frame.to_delayed()]
     return [partial(_as_table, frame)]
+
+
+def _widened(first: pa.Schema, others: Sequence[Callable[[], pa.Table]]) -> pa.Schema:
+    """Return a schema that the parts of a frame fit: whole numbers may be decimals in a later part.
+
+    The type of a column that is empty in the first part is that of the first part that has values.
+    """
+    fields = {field.name: field.type for field in first}
+    for part in others:
+        if not any(map(pa.types.is_null, fields.values())):
+            break
+        for field in part().schema:
+            if pa.types.is_null(fields.get(field.name, pa.float64())):
+                fields[field.name] = field.type
+    return pa.schema(
+        (name, pa.float64() if pa.types.is_integer(kind) or pa.types.is_null(kind) else kind)
+        for name, kind in fields.items()
+    )
 
 
 def _computed_part(part: Any) -> pa.Table:

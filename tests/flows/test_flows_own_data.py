@@ -82,14 +82,17 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     _fit(here, tmp_path)
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
     wrong = sales.rename(columns={"age": "years"}).assign(income="high")
-    wrong.to_csv(source, index=False)
-    message = here("transform", "two", source, "-o", out).failed(1)
+    wrong.to_parquet(source.with_suffix(".parquet"))
+    message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
     for part in (
         "lacks 'age'",
         "unknown columns 'years'",
         "string in 'income', which was a number",
     ):
         assert part in message
+    sales.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
+    message = here("transform", "two", source, "-o", out).failed(1)
+    assert "the column 'income' has 'high' among values of type double" in message
     wrong = sales.assign(region=["west", "centre"] * (N // 2))
     wrong.loc[:2, "income"] = np.nan
     wrong.to_csv(source, index=False)
@@ -170,3 +173,69 @@ def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str
     assert here(*given).answer["columns"] == first["columns"] - 1
     path.write_text(path.read_text() + "500,30,0.5,north,True,yes\n")
     assert "stored already" in here(*given).failed(1)
+
+
+def test_a_data_set_is_transformed_by_the_names_of_its_columns(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    _fit(here, tmp_path)
+    other = tmp_path / "other.csv"
+    sales[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
+    here("ingest", other, "--label", "churned", "--drop", "id", "--plain")
+    assert here("transform", "two", "other", "-o", tmp_path / "a.npy").status == 0
+    expected = load_model("two").transform(sales)
+    assert_allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-9)
+    sales.rename(columns={"age": "years"}).to_csv(other, index=False)
+    here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
+    message = here("transform", "two", "other", "-o", tmp_path / "b.npy").failed(1)
+    assert "it lacks 'age', and has 'years'" in message
+
+
+def test_what_is_kept_stays_as_it_is(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    sales["id"] = [f"{k:03}" for k in range(N - 1)] + [str(2**60 + 1)]
+    sales.to_csv(tmp_path / "sales.csv", index=False)
+    _fit(here, tmp_path)
+    assert here("transform", "two", tmp_path / "sales.csv", "-o", tmp_path / "a.csv").status == 0
+    assert list(pd.read_csv(tmp_path / "a.csv", dtype=str)["id"]) == list(sales["id"])
+
+
+def test_levels_are_read_as_they_were_when_the_model_was_fitted(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    sales["region"] = ["01", "1", "A", "B", "true"] * (N // 5)
+    sales.to_csv(tmp_path / "sales.csv", index=False)
+    _fit(here, tmp_path)
+    model = load_model("two")
+    for level in ("01", "1", "true"):
+        rows = sales[sales["region"] == level]
+        rows.to_csv(tmp_path / "new.csv", index=False)
+        out = tmp_path / "out.parquet"
+        assert here("transform", "two", tmp_path / "new.csv", "-o", out).status == 0
+        expected = model.transform(rows)
+        assert_allclose(pd.read_parquet(out)[["feature_0", "feature_1"]], expected, atol=1e-9)
+
+
+def test_rows_left_out_are_counted(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "sales.csv"
+    sales.loc[:9, "age"] = np.nan
+    sales.to_csv(path, index=False)
+    here("ingest", path, "--label", "churned", "--keep", "id", "--missing", "drop", "--plain")
+    assert here("fit", "sales", "-q", 2, "--run", "two", "--plain").status == 0
+    ended = here("transform", "two", path, "-o", tmp_path / "a.csv")
+    assert f"{N - 10} rows" in ended.out
+    assert "10 left out" in ended.out
+    assert pd.read_csv(tmp_path / "a.csv")["id"][0] == 10
+    with pytest.raises(TableError, match="10 rows lack a value"):
+        load_model("two").transform(sales)
+
+
+def test_numbers_too_large_to_project_are_no_answer(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    sales.assign(income=sales["income"] / 1000).to_csv(tmp_path / "sales.csv", index=False)
+    _fit(here, tmp_path)
+    sales.assign(income=1.7e308).to_parquet(tmp_path / "huge.parquet")
+    out = tmp_path / "out.csv"
+    message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
+    assert f"{N} rows hold values too large" in message
+    assert not out.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -239,10 +240,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "dates": ({"when": pd.Timestamp("2020-01-01")}, {"missing": "drop"}, "'when' holds dates"),
     "texts": (
         {"note": [f"n{k}" for k in range(N)]},
-        {"missing": "drop"},
+        {"missing": "mean"},
         "'note' has 300 different",
     ),
-    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {"missing": "drop"}, "'x' has infinite values"),
+    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {"missing": "mean"}, "'x' has infinite values"),
     "empty column": ({"x": np.nan}, {"missing": "mean"}, "'x' has no values"),
     "all rows": (
         {"x": [np.nan, *[1.0] * (N - 1)]},
@@ -351,3 +352,122 @@ def test_a_label_may_have_any_name(tmp_path: Path) -> None:
     data = ingest_table(frame, "any", label="is it/über good?")
     assert data.y is not None
     assert_array_equal(data.y, [0, 1, 0])
+
+
+def _values(source: Any, **options: Any) -> pd.DataFrame:
+    """Ingest a table, and return its encoded rows as a frame."""
+    data = ingest_table(source, "t", force=True, **options)
+    return pd.DataFrame(data.X.read(0, len(data.X)), columns=list(data.feature_names or ()))
+
+
+def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.tables.formats._BLOCK_BYTES", 64)
+    rows = "".join(f'{k},"no\nrth"\n' for k in range(40))
+    (tmp_path / "a.csv").write_text(f"x,c\n{rows}")
+    values = _values(tmp_path / "a.csv")
+    assert list(values) == ["x", "c=no\nrth"]
+    assert_array_equal(values["x"], range(40))
+
+
+def test_rows_left_out_leave_no_level_and_no_class() -> None:
+    frame = pd.DataFrame(
+        {"x": [1.0, 2, np.nan, 4], "c": ["a", "b", "w", "a"], "y": ["u", "v", "z", "u"]}
+    )
+    data = ingest_table(frame, "d", label="y", missing="drop")
+    assert data.feature_names == ("x", "c=a", "c=b")
+    assert data.class_names == {"y": ("u", "v")}
+    assert data.info.table is not None
+    (label,) = TableSchema.from_json(data.info.table["schema"]).labels
+    assert label.sizes == (2, 1)
+
+
+def test_empty_texts_are_gaps_and_other_texts_are_not(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2, 3], "c": ["NA", "", "b"]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for source in (frame, tmp_path / "a.csv"):
+        with pytest.raises(TableError, match=r"lack values in some of 3 rows: c \(1\)"):
+            ingest_table(source, "t", force=True)
+        values = _values(source, missing="mean")
+        assert_array_equal(values[["c=NA", "c=b"]], [[1, 0], [0.5, 0.5], [0, 1]])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_parts_have_the_same_columns(tmp_path: Path, kind: str) -> None:
+    for part, columns in enumerate((["x", "z"], ["x", "z"], ["x"])):
+        frame = pd.DataFrame({name: [1.0, 2.0] for name in columns})
+        path = tmp_path / f"part-{part}.{kind}"
+        frame.to_parquet(path) if kind == "parquet" else frame.to_csv(path, index=False)
+    with pytest.raises(TableError, match=rf"part-0.{kind} has the column 'z', which .*part-2"):
+        ingest_table(tmp_path, "bad")
+
+
+def test_later_parts_decide_types_too(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x,c,n\n")
+    (tmp_path / "2.csv").write_text("x,c,n\n1,True,\n")
+    (tmp_path / "3.csv").write_text("x,c,n\n2.5,maybe,7\n")
+    values = _values(tmp_path, missing="mean")
+    assert_array_equal(values["x"], [1.0, 2.5])
+    assert list(values) == ["x", "c=True", "c=maybe", "n"]
+    (tmp_path / "4.csv").write_text("x,c,n\nmany,no,8\n")
+    with pytest.raises(TableError, match=r"'x' is string in .*4.csv and .* in .*2.csv"):
+        ingest_table(tmp_path, "bad", force=True)
+
+
+def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path: Path) -> None:
+    for name, x in (("b", 1.0), ("a", 2.0)):
+        frame = pd.DataFrame({"x": [x], "z": [x]}, index=[5])
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    values = _values([tmp_path / "b.parquet", tmp_path / "a.parquet"])
+    assert list(values) == ["x", "z"]
+    assert_array_equal(values["x"], [1.0, 2.0])
+    frame.to_csv(tmp_path / "indexed.csv")
+    with pytest.raises(TableError, match=r"column 1 of .* has no name.*index=False"):
+        ingest_table(tmp_path / "indexed.csv", "bad")
+
+
+def test_other_separators_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x;y\n1;2\n")
+    with pytest.raises(TableError, match="has one column, 'x;y'"):
+        ingest_table(tmp_path / "a.csv", "bad")
+
+
+def test_a_zarr_array_that_changed_is_read_again(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "m.zarr", shape=(4, 2), chunks=(2, 2), dtype="f8")
+    array[...] = np.arange(8.0).reshape(4, 2)
+    ingest_table(tmp_path / "m.zarr")
+    array[3, 1] = 5.0
+    with pytest.raises(StorageError, match="as it was then"):
+        ingest_table(tmp_path / "m.zarr")
+
+
+NUMBERS: dict[str, tuple[pa.Array, list[float]]] = {
+    "beyond 2^53": (pa.array([2**60, 1]), [2.0**60, 1.0]),
+    "decimals": (pa.array([Decimal("1.00"), Decimal("2.00")]), [1.0, 2.0]),
+    "half floats": (pa.array(np.array([1.5, 2.0], np.float16)), [1.5, 2.0]),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_of_every_type(case: str) -> None:
+    column, expected = NUMBERS[case]
+    table = pa.table({"x": column, "y": column})
+    numbers = all(value == round(value) for value in expected) and case != "beyond 2^53"
+    target = "classes" if numbers else "numbers"
+    data = ingest_table(table, "n", label="y", target=target, force=True)
+    assert_array_equal(data.X.read(0, 2)[:, 0], expected)
+    assert_array_equal(data.y, [0, 1] if numbers else expected)
+
+
+def test_dask_parts_decide_types_together() -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"c": [None, None, "a", "b"], "x": [1, 2, 3, 4]}, dtype=object)
+    frame["x"] = frame["x"].astype(int)
+    values = _values(dd.from_pandas(frame, npartitions=2), missing="mean")
+    assert_array_equal(values, [[0.5, 0.5, 1], [0.5, 0.5, 2], [1, 0, 3], [0, 1, 4]])
+
+
+def test_many_columns_take_time_that_grows_with_them(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.ones((3, 5000)), columns=[f"x_{k}" for k in range(5000)])
+    frame.iloc[0] = 2.0
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    assert _values(tmp_path / "wide.csv").shape == (3, 5000)
