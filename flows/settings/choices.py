@@ -15,7 +15,7 @@ from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
 from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
-from storage.tables.files import format_suffix
+from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import LABEL_KINDS, MISSING
 
 __all__ = [
@@ -64,8 +64,8 @@ def is_table(source: str) -> bool:
     """Return whether a text is the path, address or glob of a table, not a name of a data set."""
     if source in DATASETS:
         return False
-    looks_like_path = any(mark in source for mark in "/\\*?[") or bool(format_suffix(source))
-    return looks_like_path or Path(source).exists()
+    is_address = "://" in source or any(mark in source for mark in "*?[")
+    return is_address or format_suffix(source) in SUFFIXES or Path(source).exists()
 
 
 def check_table_options(settings: Any) -> None:

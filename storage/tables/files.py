@@ -14,6 +14,8 @@ from storage.errors import TableError
 
 # Suffixes of the formats that hold columns with types; pyarrow reads and writes them.
 COLUMNAR = (".parquet", ".feather", ".arrow")
+# Suffixes of all formats that can be read.
+SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ".zarr", ".h5", ".hdf5")
 _GLOB = frozenset("*?[")
 # What a file system may record of a file's version, best first.
 _VERSIONS = (

@@ -181,7 +181,9 @@ def _open_dataset(
 def _open_npy(found: FoundFiles, _types: Types) -> ArraySource:
     # Memory-mapped: the size in the header is checked against the length of the file, before any
     # memory is allocated.
-    return _as_matrices(found, [np.load(path, mmap_mode="r") for path in _local(found)])
+    return _as_matrices(
+        found, [np.load(path, mmap_mode="r", allow_pickle=False) for path in _local(found)]
+    )
 
 
 def _open_npz(found: FoundFiles, _types: Types) -> ArraySource:

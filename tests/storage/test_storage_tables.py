@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from storage import StorageError, TableError, ingest_table, list_datasets, open_dataset
+from storage.tables.files import SUFFIXES
+from storage.tables.formats import FORMATS as READERS
 from storage.tables.schema import TableSchema
 
 N = 300
@@ -471,3 +473,7 @@ def test_many_columns_take_time_that_grows_with_them(tmp_path: Path) -> None:
     frame.iloc[0] = 2.0
     frame.to_csv(tmp_path / "wide.csv", index=False)
     assert _values(tmp_path / "wide.csv").shape == (3, 5000)
+
+
+def test_every_known_suffix_has_a_reader() -> None:
+    assert set(SUFFIXES) == set(READERS)
