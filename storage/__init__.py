@@ -54,13 +54,15 @@ from storage.runs import (
     save_results,
     saved_run_path,
 )
+from storage.tables.files import check_pyarrow
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
 
 
 def ingest_table(source: Any, name: str | None = None, **options: Any) -> Dataset:
     """Store a table as a data set; `storage.table_ingestion.ingest_table` lists the options."""
-    # It imports pyarrow, an extra, which takes a while.
+    check_pyarrow()
+    # It imports pyarrow, which takes a while.
     from storage.table_ingestion import ingest_table as ingest_any  # noqa: PLC0415
 
     return ingest_any(source, name, **options)

@@ -19,6 +19,7 @@ from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
 from storage.store import folder_of, get_array, put_array
+from storage.tables.files import check_pyarrow
 
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Names of arrays that only some models have.
@@ -159,7 +160,8 @@ class Model:
             return X
         if self.table is None:
             return X[list(self.feature_names or ())]
-        # They import pyarrow, an extra, which rows of arrays do not need.
+        check_pyarrow()
+        # They import pyarrow, which rows of arrays do not need.
         from storage.tables.new_rows import encode_frame  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 

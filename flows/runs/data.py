@@ -25,6 +25,7 @@ from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.solvers import as_solver
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
+from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
 RunSettings = TypeVar("RunSettings", bound=Settings)
@@ -217,6 +218,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
+    check_pyarrow()
     # They import pyarrow, an extra.
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
     from storage.tables.schema import label_key  # noqa: PLC0415
@@ -338,7 +340,8 @@ def _row_numbers(bits: bytes) -> Array:
 def store(settings: IngestSettings) -> IngestResult:
     """Store a data set unless it is stored already, and verify it."""
     if settings.is_table:
-        from flows.runs.table_ingestion import ingest_table  # noqa: PLC0415 - needs the extra `tables`
+        check_pyarrow()
+        from flows.runs.table_ingestion import ingest_table  # noqa: PLC0415 - imports pyarrow
 
         return ingest_table(settings)
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)

@@ -20,7 +20,7 @@ from flows.runs.matrix_files import (
 from flows.runs.saving import saved_model
 from flows.settings.choices import check_name, is_table
 from storage import Model, ZarrRows
-from storage.tables.files import format_suffix
+from storage.tables.files import check_pyarrow, format_suffix
 
 # Formats that are matrices without names; any other file is a table.
 _MATRICES = (".csv", ".npy")
@@ -55,7 +55,8 @@ def transform_rows(
         check_name(source, split)
     model = saved_model(run)
     if is_file and (model.table is not None or format_suffix(source) not in _MATRICES):
-        # It imports pyarrow, an extra, which matrices do not need.
+        check_pyarrow()
+        # It imports pyarrow, which matrices do not need.
         from flows.runs.table_transform import transform_table  # noqa: PLC0415
 
         counts = transform_table(model, source, out, ignore_unseen=unseen == "ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -52,6 +53,14 @@ class SourceFile:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
         return asdict(self)
+
+
+def check_pyarrow() -> None:
+    """Raise a TableError if pyarrow is not installed, which reads and encodes tables."""
+    if find_spec("pyarrow") is None:
+        raise TableError(
+            "tables need pyarrow, which is not installed: pip install 'ism-dask[tables]'"
+        )
 
 
 def have_versions(files: Sequence[SourceFile]) -> bool:

@@ -239,3 +239,12 @@ def test_numbers_too_large_to_project_are_no_answer(
     message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
     assert f"{N} rows hold values too large" in message
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("sales")
+def test_without_pyarrow_the_extra_is_named(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.tables.files.find_spec", lambda _: None)
+    message = here("ingest", tmp_path / "sales.csv", "--plain").failed(1)
+    assert "pip install 'ism-dask[tables]'" in message
