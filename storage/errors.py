@@ -1,6 +1,9 @@
-"""Exceptions that `storage` raises."""
+"""Exceptions that `storage` raises, and the hint for a misspelt name."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 
 class StorageError(Exception):
@@ -51,3 +54,9 @@ class DownloadError(StorageError):
 
 class TableError(StorageError, ValueError):
     """A table that cannot be ingested as it is: its files, columns or values."""
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return the hint "did you mean ...? " for a misspelt name, empty if no name is close."""
+    close = get_close_matches(name, names)
+    return f"did you mean {' or '.join(map(repr, close))}? " if close else ""

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import zarr
 
 from storage.atomic import exists_settled, explain_os_errors
-from storage.errors import RunNotFound, StorageError
+from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import dumps, loads
@@ -182,9 +181,8 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
 
 def run_not_found(name: str) -> RunNotFound:
     """Return the error for a run that is not saved, which suggests runs of similar names."""
-    similar = get_close_matches(name, run_names())
-    suggestion = f"did you mean {' or '.join(map(repr, similar))}? " if similar else ""
-    return RunNotFound(f"no run {name!r} is saved; {suggestion}`ism-dask runs` lists them")
+    hint = did_you_mean(name, run_names())
+    return RunNotFound(f"no run {name!r} is saved; {hint}`ism-dask runs` lists them")
 
 
 def run_names() -> list[str]:

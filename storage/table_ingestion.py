@@ -17,25 +17,15 @@ from storage.dataset_writing import write_dataset
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
 from storage.tables.files import SourceFile, have_versions, table_name
-from storage.tables.formats import open_table
-from storage.tables.planning import TableOptions, TablePlan, plan_table
-from storage.tables.schema import AUTO, CLASSES, REFUSE
+from storage.tables.formats import open_table, text_types
+from storage.tables.planning import TablePlan, plan_table
+from storage.tables.schema import AUTO, CLASSES, REFUSE, TableOptions, TableSchema
+from storage.tables.sources import TableSource
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
 
 Progress = Callable[[float, str], None]
-
-
-def scan_progress(progress: Progress | None) -> Callable[[int], None]:
-    """Return the callback of a scan that reports its rows as a share of the whole ingestion."""
-
-    def on_rows(rows: int) -> None:
-        if progress is not None:
-            # The number of rows is not known before the scan has ended.
-            progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
-
-    return on_rows
 
 
 def ingest_table(
@@ -102,24 +92,58 @@ def ingest_table(
         target=target,
         max_levels=max_levels,
     )
-    name = dataset_name(source, name)
-    table = open_table(source, options.text_types)
-    stored = None if force else find_stored(name, options, table.versions())
-    return stored or store_table(
-        plan_table(table, options, scan_progress(progress)), name, force=force, progress=progress
+    table = open_for(source, options)
+    return store_unless_stored(
+        table, dataset_name(source, name), options, force=force, progress=progress
     )
 
 
-def store_table(
-    plan: TablePlan, name: str, *, force: bool = False, progress: Progress | None = None
+def open_for(source: Any, options: TableOptions) -> TableSource:
+    """Open a table; columns to pass through are read as texts, so that they stay as they are."""
+    return open_table(source, text_types({}, options.keep))
+
+
+def plan_with_progress(
+    table: TableSource, options: TableOptions, progress: Progress | None
+) -> TablePlan:
+    """Scan a table and decide how to store it, as the first part of an ingestion."""
+
+    def on_rows(rows: int) -> None:
+        if progress is not None:
+            # The number of rows is not known before the scan has ended.
+            progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
+
+    return plan_table(table, options, on_rows)
+
+
+def store_unless_stored(
+    table: TableSource,
+    name: str,
+    options: TableOptions,
+    *,
+    force: bool = False,
+    on_schema: Callable[[TableSchema], None] | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
+    """Return the data set `name` of a table, which is scanned and stored if need be.
+
+    `on_schema`, if given, is called after the scan, before anything is stored.
+    """
+    stored = None if force else _find_stored(name, options, table.versions())
+    if stored is not None:
+        return stored
+    plan = plan_with_progress(table, options, progress)
+    if on_schema is not None:
+        on_schema(plan.schema)
+    # Another process may have stored it during the scan.
+    stored = None if force else _find_stored(name, options, plan.files)
+    return stored or _store_table(plan, name, progress)
+
+
+def _store_table(plan: TablePlan, name: str, progress: Progress | None) -> Dataset:
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
     target = dataset_path(safe_name(name))
     remove_leftovers(target.parent)
-    if not force:
-        stored = find_stored(name, plan.options, plan.files)
-        if stored is not None:
-            return stored
     rows = plan.schema.rows - plan.schema.rows_left_out
 
     def on_rows(done: int) -> None:
@@ -135,7 +159,11 @@ def store_table(
             label.key: label.classes for label in plan.schema.labels if label.kind == CLASSES
         },
         default_label=plan.schema.labels[0].key if plan.schema.labels else None,
-        table={"schema": plan.schema.to_json(), **_origin(plan.options, plan.files)},
+        table={
+            "schema": plan.schema.to_json(),
+            "options": _as_json(plan.options),
+            "files": [file.to_json() for file in plan.files],
+        },
     )
     write_dataset(target, info, plan.blocks(labels), labels, on_rows=on_rows)
     return open_dataset(name)
@@ -155,35 +183,37 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _origin(options: TableOptions, files: Sequence[SourceFile]) -> dict[str, Any]:
-    """Return in plain JSON what a table was read from, and how."""
+def _as_json(options: TableOptions) -> dict[str, Any]:
     values = asdict(options)
-    lists = {key: list(value) for key, value in values.items() if isinstance(value, tuple)}
-    return {"options": {**values, **lists}, "files": [file.to_json() for file in files]}
+    return {key: list(each) if isinstance(each, tuple) else each for key, each in values.items()}
 
 
 def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:
-    """Return the data set `name` if it was made from these files, in whatever way."""
-    if not is_complete(dataset_path(name)):
-        return None
-    data = open_dataset(name)
-    stored = (data.info.table or {}).get("files")
-    return data if have_versions(files) and stored == [file.to_json() for file in files] else None
+    """Return the data set `name` if it was made from these files, with whatever options."""
+    data = _open_complete(name)
+    return data if data is not None and _has_origin(data, {}, files) else None
 
 
-def find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
+def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
     """Return the data set `name` if it was made alike from the same files, None if there is none.
 
     Raise a StorageError if it was made otherwise.
     """
-    if not is_complete(dataset_path(name)):
-        return None
-    data = open_dataset(name)
-    origin = _origin(options, files)
-    stored = data.info.table or {}
-    if have_versions(files) and all(stored.get(key) == value for key, value in origin.items()):
+    data = _open_complete(name)
+    if data is None or _has_origin(data, {"options": _as_json(options)}, files):
         return data
     raise StorageError(
         f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
         "it was then; replace it with --force (force=True), or choose another name"
     )
+
+
+def _open_complete(name: str) -> Dataset | None:
+    return open_dataset(name) if is_complete(dataset_path(name)) else None
+
+
+def _has_origin(data: Dataset, expected: dict[str, Any], files: Sequence[SourceFile]) -> bool:
+    """Return whether a data set was made from these files, and has the expected record."""
+    record = data.info.table or {}
+    expected = {**expected, "files": [file.to_json() for file in files]}
+    return have_versions(files) and all(record.get(key) == expected[key] for key in expected)

@@ -82,7 +82,7 @@ def _restored(value: Any, kind: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult(JsonRecord):
-    """What a flow returns.
+    """The result of a flow.
 
     Attributes
     ----------

@@ -115,7 +115,7 @@ class TablesResult(RunResult):
 
     @property
     def failure(self) -> str:
-        """What could not be measured; empty if all could."""
+        """The parts that could not be measured; empty if all could."""
         if not self.problems:
             return ""
         return (

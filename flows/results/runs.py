@@ -71,7 +71,7 @@ def top_loadings(
 
 @dataclass(frozen=True, kw_only=True)
 class FittedW(JsonRecord):
-    """What a run reports of its W, fitted to labels or clusters.
+    """The report of a run on its W, fitted to labels or clusters.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class ClusterResult(RunResult):
 
 @dataclass(frozen=True, kw_only=True)
 class FoldMeasures(JsonRecord):
-    """What is measured on a fold, or its mean or standard deviation over folds.
+    """The measurements on a fold, or its mean or standard deviation over folds.
 
     Attributes
     ----------

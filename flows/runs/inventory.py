@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from storage import (
     stored_items,
     stored_items_named,
 )
+from storage.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,7 @@ def _items_named(name: str) -> list[StoredItem]:
 def _unknown_name(name: str) -> str:
     if name in DATASETS:
         return f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
-    matches = get_close_matches(name, [each.name for each in stored_items()])
-    hint = f"did you mean {' or '.join(map(repr, matches))}? " if matches else ""
+    hint = did_you_mean(name, [each.name for each in stored_items()])
     return (
         f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and `ism-dask "
         "runs` list them"

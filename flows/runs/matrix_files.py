@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
 from storage.tables.files import COLUMNAR
+from storage.tables.schema import is_number
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")
@@ -67,18 +68,39 @@ def columns_in_order(matrix: Matrix, names: tuple[str, ...] | None) -> Array:
     FlowError
         When the header of the file does not name each of them once, and nothing else.
     """
-    if matrix.columns is None or names is None or matrix.columns == names:
-        return matrix.values
-    given, expected = set(matrix.columns), set(names)
-    if len(given) < len(matrix.columns) or given != expected:
-        missing = sorted(expected - given)
-        unknown = sorted(given - expected)
+    advice = "; name each of them once, or leave the header out"
+    order = column_order(matrix.columns, names, "the header", advice)
+    return matrix.values if order is None else matrix.values[:, order]
+
+
+def column_order(
+    given: tuple[str, ...] | None, expected: tuple[str, ...] | None, source: str, advice: str = ""
+) -> list[int] | None:
+    """Return the numbers of the columns in the order of a model, None if they are in order.
+
+    Raises
+    ------
+    FlowError
+        Unless `given` has each name of `expected` once, and nothing else.
+    """
+    if given is None or expected is None or given == expected:
+        return None
+    if sorted(given) != sorted(expected):
+        missing = sorted(set(expected) - set(given))
+        unknown = sorted(set(given) - set(expected))
         raise FlowError(
-            f"the header does not name the features of the model: missing {_first_few(missing)}, "
-            f"unknown {_first_few(unknown)}; name each of the {len(names)} once, or leave the "
-            "header out"
+            f"{source} does not name the {len(expected)} features of the model: missing "
+            f"{_first_few(missing)}, unknown {_first_few(unknown)}{advice}"
         )
-    return matrix.values[:, [matrix.columns.index(name) for name in names]]
+    return [given.index(name) for name in expected]
+
+
+def values_too_large(rows: int, first: int, source: str) -> FlowError:
+    """Return the error for rows whose projection overflows; `first` counts from 0."""
+    return FlowError(
+        f"{rows:,} rows of {source}, the first number {first + 1:,}, hold values too large to "
+        "project; correct them or leave these rows out"
+    )
 
 
 def _by_suffix(name: str, path: Path, formats: Mapping[str, _Format]) -> _Format:
@@ -112,21 +134,13 @@ def _read_csv(path: Path) -> Matrix:
 
 def _header(first: list[str]) -> tuple[str, ...] | None:
     """Return the column names in the first line of a file, or None if it holds numbers."""
-    numbers = [_is_number(text) for text in first]
+    numbers = [is_number(text) for text in first]
     if numbers and all(numbers):
         return None
     if any(numbers) or not first:
         word = first[numbers.index(False)] if first else ""
         raise ValueError(f"its first line is neither names nor numbers: it has {word!r}")
     return tuple(name.strip() for name in first)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _write_npy(handle: IO[bytes], values: Array) -> None:

@@ -12,20 +12,24 @@ import pyarrow as pa
 
 from flows.errors import FlowError
 from flows.interface.progress import report_progress
+from flows.runs.matrix_files import values_too_large
 from storage import Model
-from storage.tables.formats import open_table
-from storage.tables.new_rows import NewRows, encode_new_rows, text_types
+from storage.tables.new_rows import NewRows, encode_new_rows, open_new_rows
 from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
 
 
 @dataclass
 class _Counts:
-    """Numbers of rows: written, left out since they lack a value, and too large to project."""
+    """Numbers of rows: written, and left out since they lack a value."""
 
     rows: int = 0
     left_out: int = 0
-    too_large: int = 0
+
+    @property
+    def read(self) -> int:
+        """The number of rows read so far."""
+        return self.rows + self.left_out
 
 
 def transform_table(
@@ -45,11 +49,11 @@ def transform_table(
     """
     schema = schema_of(model)
     counts = _Counts()
-    table = open_table(source, text_types(schema))
+    table = open_new_rows(source, schema)
     names = [f"feature_{number}" for number in range(len(model.components))]
     _check_names(names, schema)
     batches = encode_new_rows(table, schema, ignore_unseen=ignore_unseen)
-    write_batches(out, _projected(model, batches, names, counts))
+    write_batches(out, _projected(model, batches, names, counts, table.description))
     report_progress(1.0, f"{counts.rows:,} rows")
     return {
         "rows": counts.rows,
@@ -78,24 +82,26 @@ def _check_names(names: list[str], schema: TableSchema) -> None:
 
 
 def _projected(
-    model: Model, batches: Iterator[NewRows], names: list[str], counts: _Counts
+    model: Model, batches: Iterator[NewRows], names: list[str], counts: _Counts, source: str
 ) -> Iterator[pa.RecordBatch]:
+    too_large, first = 0, 0
     for batch in batches:
         # Gaps and infinite values raise an error after the last batch, which lists all of them.
         with np.errstate(over="ignore", invalid="ignore"):
             new = model.transform(np.nan_to_num(batch.X))
+        numbers = counts.read + np.flatnonzero(~batch.left_out)
+        overflowing = numbers[~np.isfinite(new).all(axis=1)]
+        if len(overflowing):
+            first = first if too_large else int(overflowing[0])
+            too_large += len(overflowing)
         counts.rows += len(new)
-        counts.left_out += batch.left_out
+        counts.left_out += len(batch.left_out) - len(new)
         report_progress(counts.rows / (counts.rows + 10**6), f"project, {counts.rows:,} rows")
-        counts.too_large += int(np.count_nonzero(~np.isfinite(new).all(axis=1)))
         columns = [pa.array(column) for column in new.T]
         if batch.passed is None:
             yield pa.record_batch(columns, names=names)
         else:
             passed = batch.passed
             yield pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])
-    if counts.too_large:
-        raise FlowError(
-            f"{counts.too_large:,} rows hold values too large to project; correct them or leave "
-            "these rows out"
-        )
+    if too_large:
+        raise values_too_large(too_large, first, source)

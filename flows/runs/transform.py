@@ -13,8 +13,10 @@ from flows.runs.data import ensure_stored
 from flows.runs.matrix_files import (
     Array,
     check_output_format,
+    column_order,
     columns_in_order,
     read_matrix,
+    values_too_large,
     write_matrix,
 )
 from flows.runs.saving import saved_model
@@ -89,24 +91,8 @@ def _project_file(model: Model, path: Path) -> Array:
 def _project_dataset(model: Model, name: str, split: str | None) -> Array:
     data = ensure_stored(name, split)
     _check_width(model, data.X.shape[1], name)
-    order = _column_order(data.feature_names, model.feature_names, name)
+    order = column_order(data.feature_names, model.feature_names, name)
     return np.concatenate([*_project_chunks(model, data.X, order)])
-
-
-def _column_order(
-    given: tuple[str, ...] | None, expected: tuple[str, ...] | None, source: str
-) -> list[int] | None:
-    """Return the numbers of the columns in the order of the model, None if they are in order."""
-    if given is None or expected is None or given == expected:
-        return None
-    if set(given) != set(expected):
-        missing = sorted(set(expected) - set(given))
-        unknown = sorted(set(given) - set(expected))
-        raise FlowError(
-            f"{source} does not have the columns that the model was fitted to: it lacks "
-            f"{', '.join(map(repr, missing[:5]))}, and has {', '.join(map(repr, unknown[:5]))}"
-        )
-    return [given.index(name) for name in expected]
 
 
 def _project_chunks(model: Model, rows: ZarrRows, order: list[int] | None) -> list[Array]:
@@ -123,10 +109,7 @@ def _project_chunks(model: Model, rows: ZarrRows, order: list[int] | None) -> li
 def _check_finite(projected: Array, source: str) -> None:
     rows = np.flatnonzero(~np.isfinite(projected).all(axis=1))
     if len(rows):
-        raise FlowError(
-            f"{len(rows)} rows of {source}, the first number {rows[0] + 1}, hold values too large "
-            "to project; correct them or leave these rows out"
-        )
+        raise values_too_large(len(rows), int(rows[0]), source)
 
 
 def _check_width(model: Model, width: int, source: str) -> None:

@@ -131,4 +131,4 @@ class IngestSettings(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        import_choices().check_table_options(self)
+        import_choices().table_options(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
@@ -13,10 +13,20 @@ from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
-from storage import DATASETS, UnsafeName, dataset_path, list_datasets, safe_name
+from storage import (
+    DATASETS,
+    StorageError,
+    UnsafeName,
+    dataset_path,
+    list_datasets,
+    safe_name,
+)
 from storage.atomic import exists_settled
 from storage.tables.files import SUFFIXES, format_suffix
-from storage.tables.schema import LABEL_KINDS, MISSING
+from storage.tables.schema import TableOptions
+
+if TYPE_CHECKING:
+    from flows.settings.base import IngestSettings
 
 __all__ = [
     "ENGINES",
@@ -68,14 +78,25 @@ def is_table(source: str) -> bool:
     return is_address or format_suffix(source) in SUFFIXES or Path(source).exists()
 
 
-def check_table_options(settings: Any) -> None:
-    """Raise SettingsError unless the options of a table have values that exist."""
-    choices = {"missing": MISSING, "target": LABEL_KINDS}
-    for name, values in choices.items():
-        if getattr(settings, name) not in values:
-            raise SettingsError(
-                f"`{name}` is {getattr(settings, name)!r}; expected one of {', '.join(values)}"
-            )
+def table_options(settings: IngestSettings) -> TableOptions:
+    """Return how to read a table; raise SettingsError for a value that does not exist."""
+    try:
+        return TableOptions(
+            labels=_names(settings.label),
+            drop=_names(settings.drop),
+            keep=_names(settings.keep),
+            columns=_names(settings.columns),
+            missing=settings.missing,
+            target=settings.target,
+            max_levels=settings.max_levels,
+        )
+    except StorageError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def dataset_names() -> list[str]:

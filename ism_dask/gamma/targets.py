@@ -19,7 +19,7 @@ from ism_dask.kernels.widths import median_distance
 # The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
 # Whole numbers with more distinct values than this may be classes or numbers.
-_CLEARLY_CLASSES = 20
+MAX_WHOLE_CLASSES = 20
 # Widths of the kernels of y, as multiples of its median distance. The wide one detects trends under
 # noise, the narrow ones details that the wide one smooths away.
 _ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
@@ -116,10 +116,10 @@ def _automatic_target(y: Array) -> str:
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
     if values.dtype.kind in "iuf" and values.ndim == 1:
         distinct = len(np.unique(values))
-        if distinct > _CLEARLY_CLASSES:
+        if distinct > MAX_WHOLE_CLASSES:
             raise ValueError(
                 f"`y` has {distinct} different whole numbers, which may be classes or numbers; "
-                f"expected at most {_CLEARLY_CLASSES} where `target` is 'auto'. Give "
+                f"expected at most {MAX_WHOLE_CLASSES} where `target` is 'auto'. Give "
                 "target='classes' or target='gaussian'"
             )
     return "classes"

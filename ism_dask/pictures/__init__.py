@@ -1,1 +1,1 @@
-"""What the pictures of a fit show and in which colours, for notebooks and for reports alike."""
+"""The pictures of a fit, for notebooks and for reports alike: their content and their colours."""

@@ -42,7 +42,7 @@ class EncodedRows:
 
 @dataclass(eq=False)
 class Problems:
-    """What makes rows unfit for a schema, collected over batches, so that one error lists it all.
+    """The reasons why rows do not fit a schema, collected over batches for one error.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def encode_batch(
     with_labels : bool
         Whether to read the labels, too; rows to transform have none.
     """
-    found = Problems() if problems is None else problems
+    collected = Problems() if problems is None else problems
     labels = schema.labels if with_labels else ()
     left_out = np.zeros(batch.num_rows, dtype=bool)
     if schema.missing == DROP:
@@ -100,13 +100,15 @@ def encode_batch(
         # Levels and numbers of such rows do not count.
         batch = batch.filter(pa.array(~left_out))
     columns = np.empty((len(schema.encoded_names), batch.num_rows), schema.dtype)
-    _encode_features(batch, schema, columns, found)
-    values = {label.name: _label_values(label, batch.column(label.name), found) for label in labels}
+    _encode_features(batch, schema, columns, collected)
+    values = {
+        label.name: _label_values(label, batch.column(label.name), collected) for label in labels
+    }
     for name, each in values.items():
         if np.isnan(each).any():
-            found.gaps[name] += int(np.isnan(each).sum())
+            collected.gaps[name] += int(np.isnan(each).sum())
     if problems is None:
-        found.check()
+        collected.check()
     stored = {label.name: _as_stored(label, values[label.name]) for label in labels}
     return EncodedRows(np.ascontiguousarray(columns.T), stored, left_out)
 
@@ -148,28 +150,28 @@ def are_whole(numbers: Array) -> bool:
 
 
 def _encode_features(
-    batch: pa.RecordBatch, schema: TableSchema, columns: Array, found: Problems
+    batch: pa.RecordBatch, schema: TableSchema, columns: Array, problems: Problems
 ) -> None:
     """Fill `columns` (d, rows) with the encoded features."""
     gaps, stop = {}, 0
     for feature in schema.features:
         start, stop = stop, stop + len(feature.encoded_names)
         out = columns[start:stop]
-        gap = _encode_feature(feature, batch.column(feature.name), out, found)
+        gap = _encode_feature(feature, batch.column(feature.name), out, problems)
         gaps[feature.name] = gap
         if gap.any():
             out[:, gap] = np.asarray(feature.means or (0.0,))[:, None]
             if schema.missing == REFUSE:
-                found.gaps[feature.name] += int(gap.sum())
+                problems.gaps[feature.name] += int(gap.sum())
     for row, feature in enumerate(schema.indicated, start=stop):
         columns[row] = gaps[feature.name]
 
 
-def _encode_feature(feature: Feature, values: pa.Array, out: Array, found: Problems) -> Array:
+def _encode_feature(feature: Feature, values: pa.Array, out: Array, problems: Problems) -> Array:
     """Write a feature into `out` (numbers, rows); return which rows have no value."""
     if feature.kind == CATEGORY:
         texts = as_texts(values)
-        codes = _codes(feature.name, texts, feature.levels, found)
+        codes = _codes(feature.name, texts, feature.levels, problems)
         out[...] = codes == np.arange(len(feature.levels))[:, None]
         return np.asarray(pc.is_null(texts))
     numbers = as_numbers(values)
@@ -178,23 +180,23 @@ def _encode_feature(feature: Feature, values: pa.Array, out: Array, found: Probl
     # Counted after the assignment: a number may be too large for float32.
     infinite = int(np.count_nonzero(np.isinf(out[0])))
     if infinite:
-        found.infinite[feature.name] += infinite
+        problems.infinite[feature.name] += infinite
     return np.isnan(numbers)
 
 
-def _label_values(label: Label, values: pa.Array, found: Problems) -> Array:
+def _label_values(label: Label, values: pa.Array, problems: Problems) -> Array:
     """Return the class codes or numbers of a label as float64, NaN where it has no value."""
     if label.kind != CLASSES:
         return as_numbers(values)
-    return _codes(label.name, as_texts(values), label.classes, found)
+    return _codes(label.name, as_texts(values), label.classes, problems)
 
 
-def _codes(name: str, texts: pa.Array, levels: tuple[str, ...], found: Problems) -> Array:
+def _codes(name: str, texts: pa.Array, levels: tuple[str, ...], problems: Problems) -> Array:
     """Return the number of each text in `levels` as float64, NaN for other texts and for none."""
     indices = pc.index_in(texts, value_set=pa.array(levels, pa.string()))
     unseen = pc.and_(pc.is_null(indices), pc.is_valid(texts))
     if pc.any(unseen).as_py():
-        found.unseen.setdefault(name, set()).update(texts.filter(unseen).unique().to_pylist())
+        problems.unseen.setdefault(name, set()).update(texts.filter(unseen).unique().to_pylist())
     return np.asarray(indices.cast(pa.float64()).to_numpy(zero_copy_only=False))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -69,8 +69,8 @@ def have_versions(files: Sequence[SourceFile]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class FoundFiles:
-    """The files of a table, sorted by path, all in one file system.
+class TableFiles:
+    """The files of a table in the order of its rows, all in one file system.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def _version_in(info: Mapping[str, Any]) -> str:
     return next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
 
 
-def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str]) -> FoundFiles:
+def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str]) -> TableFiles:
     """Return the files of a table.
 
     Parameters
@@ -134,12 +134,12 @@ def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str
     opened = [_opened(str(each)) for each in given]
     if len({_protocols(filesystem) for filesystem, _ in opened}) > 1:
         raise TableError(f"the files are in different places: {', '.join(map(str, given))}")
-    filesystem, known = opened[0][0], frozenset(suffixes)
-    with_folders = [_expanded(filesystem, path, known) for _, path in opened]
+    filesystem, readable = opened[0][0], frozenset(suffixes)
+    expanded = [_expanded(filesystem, path, readable) for _, path in opened]
     # A list keeps its order; the files of a folder or glob are sorted by name.
-    paths = list(dict.fromkeys(path for found, _ in with_folders for path in sorted(found)))
-    folder = with_folders[0][1] if len(with_folders) == 1 else None
-    return FoundFiles(filesystem, tuple(paths), _common_suffix(paths, known), folder)
+    paths = list(dict.fromkeys(path for inside, _ in expanded for path in sorted(inside)))
+    folder = expanded[0][1] if len(expanded) == 1 else None
+    return TableFiles(filesystem, tuple(paths), _common_suffix(paths, readable), folder)
 
 
 def table_name(source: str | Path) -> str:
@@ -163,47 +163,49 @@ def _opened(source: str) -> tuple[AbstractFileSystem, str]:
 
 
 def _expanded(
-    filesystem: AbstractFileSystem, path: str, known: frozenset[str]
+    filesystem: AbstractFileSystem, path: str, readable: frozenset[str]
 ) -> tuple[list[str], str | None]:
     """Return the files that a path stands for, and the path itself if it is a folder of files."""
     is_glob = bool(_GLOB & set(path)) and not filesystem.exists(path)
-    ask: Callable[[str], Any] = filesystem.glob if is_glob else filesystem.info
     try:
-        found = ask(path)
+        if is_glob:
+            matches = list(filesystem.glob(path))
+            if not matches:
+                raise TableError(f"no file matches {path}")
+            return matches, None
+        is_folder = filesystem.info(path)["type"] == "directory"
     except FileNotFoundError as error:
         raise TableError(f"there is no file or folder {path}") from error
     except OSError as error:
         raise TableError(f"cannot open {path}: {error.strerror or error}") from error
-    if isinstance(found, list):
-        if not found:
-            raise TableError(f"no file matches {path}")
-        return found, None
     # A Zarr array is a folder, too.
-    if found["type"] != "directory" or format_suffix(path) in known:
+    if not is_folder or format_suffix(path) in readable:
         return [path], None
-    inside = [each for each in filesystem.find(path) if _is_part(each, path, known)]
+    inside = [each for each in filesystem.find(path) if _is_part(each, path, readable)]
     if not inside:
         raise TableError(
-            f"the folder {path} has no file that can be read; expected {_listed(known)}"
+            f"the folder {path} has no file that can be read; expected {_listed(readable)}"
         )
     return inside, path
 
 
-def _is_part(path: str, folder: str, known: frozenset[str]) -> bool:
+def _is_part(path: str, folder: str, readable: frozenset[str]) -> bool:
     """Return whether a file of a folder belongs to its table: none that is hidden or a record."""
     parts = PurePosixPath(path.removeprefix(folder)).parts
-    return format_suffix(path) in known and not any(part.startswith((".", "_")) for part in parts)
+    return format_suffix(path) in readable and not any(
+        part.startswith((".", "_")) for part in parts
+    )
 
 
-def _common_suffix(paths: Sequence[str], known: frozenset[str]) -> str:
+def _common_suffix(paths: Sequence[str], readable: frozenset[str]) -> str:
     suffixes = sorted({format_suffix(path) for path in paths})
     if len(suffixes) > 1:
         raise TableError(
             f"the files have different formats, {', '.join(suffixes)}; name those of one format"
         )
-    if suffixes[0] not in known:
+    if suffixes[0] not in readable:
         raise TableError(
-            f"{paths[0]} ends in {suffixes[0] or 'no suffix'!r}; expected {_listed(known)}"
+            f"{paths[0]} ends in {suffixes[0] or 'no suffix'!r}; expected {_listed(readable)}"
         )
     return suffixes[0]
 

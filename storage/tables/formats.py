@@ -13,7 +13,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 
 from storage.errors import TableError
-from storage.tables.files import FoundFiles, find_files
+from storage.tables.files import TableFiles, find_files
+from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
 from storage.tables.sources import (
     ArraySource,
     FileSource,
@@ -25,7 +26,6 @@ from storage.tables.sources import (
 
 # Bytes of a block of a CSV file.
 _BLOCK_BYTES = 2**22
-
 
 # Types of columns that are known, by name; those of other columns of text files are inferred.
 Types = Mapping[str, pa.DataType]
@@ -46,19 +46,29 @@ def open_table(source: Any, types: Types | None = None) -> TableSource:
         If it is none of them, or cannot be opened.
     """
     if isinstance(source, str | Path) or _are_paths(source):
-        found = find_files(source, FORMATS)
-        with explain_arrow_errors(path_for_messages(found)):
-            return FORMATS[found.suffix](found, types or {})
+        files = find_files(source, FORMATS)
+        with explain_arrow_errors(path_for_messages(files)):
+            return FORMATS[files.suffix](files, types or {})
     return FrameSource.of(source)
+
+
+def text_types(kinds: Mapping[str, str], passed: Sequence[str]) -> dict[str, pa.DataType]:
+    """Return the types in which text files are read, for columns of these kinds.
+
+    The columns `passed` are read as texts, so that they pass through unchanged.
+    """
+    types = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
+    features = {name: types[kind] for name, kind in kinds.items()}
+    return {**features, **dict.fromkeys(passed, pa.string())}
 
 
 def _are_paths(source: Any) -> bool:
     return isinstance(source, Sequence) and all(isinstance(each, str | Path) for each in source)
 
 
-def _open_columnar(found: FoundFiles, _types: Types, file_format: str) -> FileSource:
+def _open_columnar(files: TableFiles, _types: Types, file_format: str) -> FileSource:
     """Open Parquet or Feather files; raise a TableError unless their columns agree."""
-    dataset = _open_dataset(found, file_format)
+    dataset = _open_dataset(files, file_format)
     parts = _columns_of_parts(dataset)
     for name in next(iter(parts.values())):
         kinds = {path: columns[name] for path, columns in parts.items()}
@@ -66,19 +76,19 @@ def _open_columnar(found: FoundFiles, _types: Types, file_format: str) -> FileSo
         for other_path, other in kinds.items():
             if other != first:
                 raise _mixed_types(name, path, first, other_path, other)
-    return FileSource(found, dataset)
+    return FileSource(files, dataset)
 
 
-def _open_text(found: FoundFiles, types: Types, delimiter: str) -> FileSource:
+def _open_text(files: TableFiles, types: Types, delimiter: str) -> FileSource:
     """Open CSV files; types that are not given are inferred from the first rows of each file.
 
     Whole numbers are read as float64, since a later row may have decimals. So is a column whose
     first rows are empty.
     """
-    dataset = _open_dataset(found, _text_format(delimiter))
+    dataset = _open_dataset(files, _text_format(delimiter))
     parts = _columns_of_parts(dataset)
     names = list(next(iter(parts.values())))
-    _check_header(found, names)
+    _check_header(files, names)
     fields = [
         pa.field(
             name,
@@ -89,7 +99,7 @@ def _open_text(found: FoundFiles, types: Types, delimiter: str) -> FileSource:
     folders = [field for field in dataset.schema if field.name not in names]
     # A row of one empty cell is an empty line, which is no row where there are more columns.
     text_format = _text_format(delimiter, empty_lines=len(names) == 1)
-    return FileSource(found, _open_dataset(found, text_format, pa.schema([*fields, *folders])))
+    return FileSource(files, _open_dataset(files, text_format, pa.schema([*fields, *folders])))
 
 
 def _columns_of_parts(dataset: pa_dataset.Dataset) -> dict[str, dict[str, pa.DataType]]:
@@ -114,7 +124,7 @@ def _common_type(name: str, parts: Mapping[str, Types]) -> pa.DataType:
     """Return the type that a column of CSV files has, from what its first rows in each file are."""
     kinds = {path: columns[name] for path, columns in parts.items()}
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
-    numbers = [path for path, kind in given.items() if _is_number(kind)]
+    numbers = [path for path, kind in given.items() if _is_numeric(kind)]
     if len(numbers) == len(given):
         return pa.float64()
     others = [path for path in given if path not in numbers]
@@ -132,20 +142,20 @@ def _mixed_types(
     )
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_numeric(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _check_header(found: FoundFiles, names: Sequence[str]) -> None:
+def _check_header(files: TableFiles, names: Sequence[str]) -> None:
     """Raise a TableError if the header of CSV files has no names, or another separator."""
     if "" in names:
         raise TableError(
-            f"column {names.index('') + 1} of {found.paths[0]} has no name; if it is the index "
+            f"column {names.index('') + 1} of {files.paths[0]} has no name; if it is the index "
             "of a frame, write the file without it (index=False)"
         )
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise TableError(
-            f"{found.paths[0]} has one column, {names[0]!r}; expected columns separated by commas "
+            f"{files.paths[0]} has one column, {names[0]!r}; expected columns separated by commas "
             "(.csv) or tabs (.tsv)"
         )
 
@@ -162,75 +172,75 @@ def _text_format(delimiter: str, *, empty_lines: bool = False) -> pa_dataset.Csv
 
 
 def _open_dataset(
-    found: FoundFiles, file_format: Any, schema: pa.Schema | None = None
+    files: TableFiles, file_format: Any, schema: pa.Schema | None = None
 ) -> pa_dataset.Dataset:
     """Open files as one data set; `key=value` folders below a given folder are columns."""
     partitioning = None
-    if found.folder is not None:
+    if files.folder is not None:
         partitioning = pa_dataset.partitioning(flavor="hive")
     return pa_dataset.dataset(
-        list(found.paths),
+        list(files.paths),
         schema=schema,
         format=file_format,
-        filesystem=None if found.is_local else found.filesystem,
+        filesystem=None if files.is_local else files.filesystem,
         partitioning=partitioning,
-        partition_base_dir=found.folder,
+        partition_base_dir=files.folder,
     )
 
 
-def _open_npy(found: FoundFiles, _types: Types) -> ArraySource:
+def _open_npy(files: TableFiles, _types: Types) -> ArraySource:
     # Memory-mapped: the size in the header is checked against the length of the file, before any
     # memory is allocated.
     return _as_matrices(
-        found, [np.load(path, mmap_mode="r", allow_pickle=False) for path in _local(found)]
+        files, [np.load(path, mmap_mode="r", allow_pickle=False) for path in _local(files)]
     )
 
 
-def _open_npz(found: FoundFiles, _types: Types) -> ArraySource:
+def _open_npz(files: TableFiles, _types: Types) -> ArraySource:
     arrays = []
-    for path in _local(found):
+    for path in _local(files):
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             if len(names) != 1:
                 raise TableError(f"{path} has the arrays {', '.join(names)}; expected one")
             arrays.append(archive[names[0]])
-    return _as_matrices(found, arrays)
+    return _as_matrices(files, arrays)
 
 
-def _open_zarr(found: FoundFiles, _types: Types) -> ArraySource:
+def _open_zarr(files: TableFiles, _types: Types) -> ArraySource:
     import zarr  # noqa: PLC0415
 
-    return _as_matrices(found, [zarr.open_array(path, mode="r") for path in _local(found)])
+    return _as_matrices(files, [zarr.open_array(path, mode="r") for path in _local(files)])
 
 
-def _open_hdf5(found: FoundFiles, _types: Types) -> ArraySource:
+def _open_hdf5(files: TableFiles, _types: Types) -> ArraySource:
     try:
         import h5py  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise TableError(
-            f"{found.paths[0]} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
+            f"{files.paths[0]} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
         ) from error
     arrays = []
-    for path in _local(found):
+    for path in _local(files):
         file = h5py.File(path, "r")
         matrices = [each for each in file.values() if getattr(each, "ndim", 0) == 2]
         if len(matrices) != 1:
             raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
         arrays.append(matrices[0])
-    return _as_matrices(found, arrays)
+    return _as_matrices(files, arrays)
 
 
-def _local(found: FoundFiles) -> tuple[str, ...]:
-    if not found.is_local:
+def _local(files: TableFiles) -> tuple[str, ...]:
+    if not files.is_local:
         raise TableError(
-            f"{found.paths[0]} is remote: {found.suffix} files are read from local folders only; "
+            f"{files.paths[0]} is remote: {files.suffix} files are read from local folders only; "
             "copy it, or use Parquet"
         )
-    return found.paths
+    return files.paths
 
 
-def _as_matrices(found: FoundFiles, arrays: Sequence[Any]) -> ArraySource:
-    for path, array in zip(found.paths, arrays, strict=True):
+def _as_matrices(files: TableFiles, arrays: Sequence[Any]) -> ArraySource:
+    for path, array in zip(files.paths, arrays, strict=True):
         if array.ndim != 2 or array.dtype.kind not in "biuf" or 0 in array.shape:
             raise TableError(
                 f"{path} has an array of shape {array.shape} of {array.dtype}; expected rows and "
@@ -238,13 +248,13 @@ def _as_matrices(found: FoundFiles, arrays: Sequence[Any]) -> ArraySource:
             )
         if array.shape[1] != arrays[0].shape[1] or array.dtype != arrays[0].dtype:
             raise TableError(
-                f"{path} has {array.shape[1]} columns of {array.dtype}, and {found.paths[0]} has "
+                f"{path} has {array.shape[1]} columns of {array.dtype}, and {files.paths[0]} has "
                 f"{arrays[0].shape[1]} of {arrays[0].dtype}; expected the same"
             )
-    return ArraySource(found, tuple(arrays))
+    return ArraySource(files, tuple(arrays))
 
 
-FORMATS: Mapping[str, Callable[[FoundFiles, Types], TableSource]] = {
+FORMATS: Mapping[str, Callable[[TableFiles, Types], TableSource]] = {
     ".csv": partial(_open_text, delimiter=","),
     ".tsv": partial(_open_text, delimiter="\t"),
     ".parquet": partial(_open_columnar, file_format="parquet"),

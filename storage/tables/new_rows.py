@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from storage.errors import TableError
 from storage.tables.encoding import Problems, encode_batch
-from storage.tables.formats import open_table
+from storage.tables.formats import open_table, text_types
 from storage.tables.scan import kind_of
-from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, TableSchema
+from storage.tables.schema import CATEGORY, TableSchema
 from storage.tables.sources import TableSource
 
 
@@ -28,13 +28,13 @@ class NewRows:
         The encoded rows.
     passed : RecordBatch, optional
         The columns that are passed through, for the same rows, if there are any.
-    left_out : int
-        Number of rows of the batch that were left out, for they lack a value.
+    left_out : (rows of the batch,) array of bool
+        The rows that were left out, for they lack a value.
     """
 
     X: NDArray[Any]
     passed: pa.RecordBatch | None
-    left_out: int
+    left_out: NDArray[Any]
 
 
 def encode_new_rows(
@@ -60,26 +60,26 @@ def encode_new_rows(
     problems = Problems()
     for batch in source.batches(list(dict.fromkeys([*features, *passed]))):
         encoded = encode_batch(batch, schema, problems, with_labels=False)
-        stays = ~encoded.left_out
         columns = [_decoded(batch.column(name)) for name in passed]
-        kept = pa.record_batch(columns, names=passed).filter(pa.array(stays)) if passed else None
-        yield NewRows(encoded.X, kept, int(np.count_nonzero(encoded.left_out)))
+        beside = None
+        if passed:
+            beside = pa.record_batch(columns, names=passed).filter(pa.array(~encoded.left_out))
+        yield NewRows(encoded.X, beside, encoded.left_out)
     if ignore_unseen:
         problems.unseen.clear()
     problems.check()
 
 
-def text_types(schema: TableSchema) -> dict[str, pa.DataType]:
-    """Return the types of the columns of text files with new rows, which must not be inferred."""
-    kinds = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
-    features = {feature.name: kinds[feature.kind] for feature in schema.features}
-    return {**features, **dict.fromkeys(schema.passed, pa.string())}
+def open_new_rows(source: Any, schema: TableSchema) -> TableSource:
+    """Open a table with new rows; the columns of text files have the types of the schema."""
+    kinds = {feature.name: feature.kind for feature in schema.features}
+    return open_table(source, text_types(kinds, schema.passed))
 
 
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     """Return the rows of a frame (n, d), encoded; labels in it are ignored."""
-    batches = list(encode_new_rows(open_table(frame), schema))
-    left_out = sum(rows.left_out for rows in batches)
+    batches = list(encode_new_rows(open_new_rows(frame, schema), schema))
+    left_out = sum(int(np.count_nonzero(rows.left_out)) for rows in batches)
     if left_out:
         raise TableError(
             f"{left_out:,} rows lack a value, and such rows were left out of the fit; leave them "

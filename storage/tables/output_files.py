@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,20 +47,11 @@ def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
 
 
 @contextmanager
-def _csv_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    with pa.csv.CSVWriter(handle, schema) as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _parquet_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    with pa.parquet.ParquetWriter(handle, schema) as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _arrow_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    with pa.ipc.new_file(handle, schema) as writer:
+def _arrow_writer(
+    handle: IO[bytes], schema: pa.Schema, open_writer: Callable[..., Any]
+) -> Iterator[Write]:
+    """Write by one of the writers of pyarrow, which are all used alike."""
+    with open_writer(handle, schema) as writer:
         yield writer.write_batch
 
 
@@ -82,9 +74,9 @@ def _npy_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
 
 
 WRITERS: Mapping[str, OpenWriter] = {
-    ".csv": _csv_writer,
-    ".parquet": _parquet_writer,
-    ".feather": _arrow_writer,
-    ".arrow": _arrow_writer,
+    ".csv": partial(_arrow_writer, open_writer=pa.csv.CSVWriter),
+    ".parquet": partial(_arrow_writer, open_writer=pa.parquet.ParquetWriter),
+    ".feather": partial(_arrow_writer, open_writer=pa.ipc.new_file),
+    ".arrow": partial(_arrow_writer, open_writer=pa.ipc.new_file),
     ".npy": _npy_writer,
 }

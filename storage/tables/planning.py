@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import TableError
+from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
+from storage.errors import TableError, did_you_mean
 from storage.tables.encoding import encode_batch
 from storage.tables.files import SourceFile
 from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
@@ -21,68 +20,20 @@ from storage.tables.schema import (
     CATEGORY,
     CLASSES,
     DROP,
-    LABEL_KINDS,
-    MISSING,
     NUMBER,
     NUMBERS,
     REFUSE,
     Feature,
     Label,
+    TableOptions,
     TableSchema,
     check_encoded_names,
+    is_number,
     with_levels,
 )
 from storage.tables.sources import TableSource
 
-# A label of at most so many different whole numbers has classes, as for the estimators.
-_MAX_WHOLE_CLASSES = 20
-
 OnRows = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How to read a table.
-
-    Attributes
-    ----------
-    labels : tuple of str
-        Columns to be explained; the first is the default.
-    drop, keep : tuple of str
-        Columns that are no features; `transform` passes those to `keep` through.
-    columns : tuple of str
-        Patterns such as `x_*`; other columns are no features. Empty: all are.
-    missing : {"refuse", "drop", "mean", "indicator"}
-        What to do where a value is missing: raise an error, leave the row out, fill in the mean
-        of the column, or that and add a column that marks the gaps.
-    target : {"auto", "classes", "numbers"}
-        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
-    max_levels : int
-        Most levels of a category.
-    """
-
-    labels: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    missing: str = REFUSE
-    target: str = AUTO
-    max_levels: int = 50
-
-    @property
-    def text_types(self) -> dict[str, pa.DataType]:
-        """The types of columns of text files that are not inferred: what is kept stays as it is."""
-        return dict.fromkeys(self.keep, pa.string())
-
-    def __post_init__(self) -> None:
-        if self.missing not in MISSING:
-            raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
-        if self.target not in LABEL_KINDS:
-            raise TableError(
-                f"`target` is {self.target!r}; expected one of {', '.join(LABEL_KINDS)}"
-            )
-        if self.max_levels < 2:
-            raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +107,10 @@ def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
 
 
 def _unknown_column(role: str, name: str, table: TableSource) -> str:
-    near = get_close_matches(name, table.schema.names)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    columns = ", ".join(table.schema.names[:8]) + (", ..." if len(table.schema) > 8 else "")
-    return f"`{role}` has {name!r}, but {table.description} has the columns {columns}{hint}"
+    names = table.schema.names
+    columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    hint = did_you_mean(name, names)
+    return f"`{role}` has {name!r}; {hint}{table.description} has the columns {columns}"
 
 
 def _kinds(table: TableSource, names: Sequence[str]) -> dict[str, str]:
@@ -234,16 +185,8 @@ def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None
 
 def _mixed(column: ColumnScan) -> str:
     """Return a text of a category of which half or more are numbers; empty if there is none."""
-    texts = [value for value in column.counts if not _is_number(value)]
+    texts = [value for value in column.counts if not is_number(value)]
     return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
@@ -284,10 +227,10 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
                 f"the label {column.name!r} holds texts; target='numbers' needs numbers"
             )
         return Label(column.name, NUMBERS)
-    many = column.overflows or len(column.counts) > _MAX_WHOLE_CLASSES
+    many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
     if numeric and options.target == AUTO and many:
         raise TableError(
-            f"the label {column.name!r} has more than {_MAX_WHOLE_CLASSES} different whole "
+            f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
             "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
         )
     if column.overflows:

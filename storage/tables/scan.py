@@ -28,7 +28,7 @@ _UNFIT: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 @dataclass
 class ColumnScan:
-    """What a scan has seen of a column.
+    """The values of a column, as a scan has counted them.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class ColumnScan:
 
 @dataclass(frozen=True)
 class TableScan:
-    """What a scan has seen of a table.
+    """The columns and rows of a table, as a scan has counted them.
 
     Attributes
     ----------

@@ -17,6 +17,29 @@ REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator"
 
 
 @dataclass(frozen=True)
+class TableOptions:
+    """How to read a table; each value is described in `storage.ingest_table`."""
+
+    labels: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    missing: str = REFUSE
+    target: str = AUTO
+    max_levels: int = 50
+
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING:
+            raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.target not in LABEL_KINDS:
+            raise TableError(
+                f"`target` is {self.target!r}; expected one of {', '.join(LABEL_KINDS)}"
+            )
+        if self.max_levels < 2:
+            raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
+
+
+@dataclass(frozen=True)
 class Feature:
     """A column of the table that is encoded as one or several numbers per row.
 
@@ -131,8 +154,8 @@ class TableSchema:
     @property
     def bytes(self) -> int:
         """The size of the encoded rows, uncompressed."""
-        kept = self.rows - self.rows_left_out
-        return kept * len(self.encoded_names) * (4 if self.dtype == "float32" else 8)
+        cells = (self.rows - self.rows_left_out) * len(self.encoded_names)
+        return cells * (4 if self.dtype == "float32" else 8)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -182,6 +205,15 @@ def with_levels(feature: Feature, counts: Mapping[str, int]) -> Feature:
     levels = tuple(sorted(counts))
     total = sum(counts.values())
     return replace(feature, levels=levels, means=tuple(counts[each] / total for each in levels))
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _repeated(names: Sequence[str]) -> str | None:

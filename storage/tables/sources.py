@@ -15,7 +15,7 @@ import pyarrow.dataset as pa_dataset
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.files import FoundFiles, SourceFile
+from storage.tables.files import SourceFile, TableFiles
 
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**24
@@ -56,22 +56,32 @@ def explain_arrow_errors(description: str, names: Sequence[str] = ()) -> Iterato
 
 
 @dataclass(frozen=True, eq=False)
-class FileSource:
-    """Files that pyarrow reads: CSV, TSV, Parquet, Feather and Arrow.
+class _InFiles:
+    """A table in files."""
 
-    Attributes
-    ----------
-    found : FoundFiles
-    dataset : pyarrow.dataset.Dataset
-    """
-
-    found: FoundFiles
-    dataset: pa_dataset.Dataset
+    files: TableFiles
 
     @property
     def description(self) -> str:
         """The path, or the first of several."""
-        return path_for_messages(self.found)
+        return path_for_messages(self.files)
+
+    def versions(self) -> tuple[SourceFile, ...]:
+        """Return the files with their versions."""
+        return self.files.versions()
+
+
+@dataclass(frozen=True, eq=False)
+class FileSource(_InFiles):
+    """Files that pyarrow reads: CSV, TSV, Parquet, Feather and Arrow.
+
+    Attributes
+    ----------
+    files : TableFiles
+    dataset : pyarrow.dataset.Dataset
+    """
+
+    dataset: pa_dataset.Dataset
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -88,29 +98,19 @@ class FileSource:
                 fragment_readahead=1,
             )
 
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return the files with their versions."""
-        return self.found.versions()
-
 
 @dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(_InFiles):
     """Matrices in files: the columns are called `column_0`, `column_1` and so on.
 
     Attributes
     ----------
-    found : FoundFiles
+    files : TableFiles
     arrays : tuple of arrays, each of shape (rows, d)
         Objects whose slices are read from disk when they are taken.
     """
 
-    found: FoundFiles
     arrays: tuple[Any, ...]
-
-    @property
-    def description(self) -> str:
-        """The path, or the first of several."""
-        return path_for_messages(self.found)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -129,10 +129,6 @@ class ArraySource:
             for start in range(0, array.shape[0], step):
                 rows = np.asarray(array[start : start + step])
                 yield pa.record_batch([pa.array(rows[:, j]) for j in wanted], schema=fields)
-
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return the files with their versions."""
-        return self.found.versions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,16 +181,16 @@ class FrameSource:
 
 
 def batch_rows(columns: int) -> int:
-    """Return how many rows a batch has, for a table of so many columns."""
+    """Return the number of rows of a batch, for a table with `columns` columns."""
     return max(256, min(2**17, _BATCH_BYTES // (8 * max(columns, 1))))
 
 
-def path_for_messages(found: FoundFiles) -> str:
+def path_for_messages(files: TableFiles) -> str:
     """Return the folder of a table, or its file, or the first file and the number of others."""
-    if found.folder is not None:
-        return found.folder
-    first = found.paths[0]
-    return first if len(found.paths) == 1 else f"{first} and {len(found.paths) - 1} more"
+    if files.folder is not None:
+        return files.folder
+    first = files.paths[0]
+    return first if len(files.paths) == 1 else f"{first} and {len(files.paths) - 1} more"
 
 
 def _reason(error: Exception, names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from daskparts import cluster_file, dask, made, options, process, scheduler, wor
 from distributed import Client, Security
 from fixtures import free_port
 from tally import Tally, few_and_many
-from upkeep import kept_up
+from upkeep import start_up
 
 from flows.compute.connection import quiet_logs
 from flows.compute.tls import Tls, tls_files
@@ -63,11 +63,11 @@ def targets(
     folder = tmp_path / "tls"
     assert made(folder).returncode == 0
     chosen = [word for port in PORTS for word in (port, free_port())]
-    up = kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
+    up = start_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
     try:
-        with ExitStack() as kept:
-            address = kept.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
-            kept.enter_context(worker(address, *options(folder, "worker")))
+        with ExitStack() as started:
+            address = started.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
+            started.enter_context(worker(address, *options(folder, "worker")))
             monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
             client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")

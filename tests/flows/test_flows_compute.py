@@ -101,9 +101,9 @@ def local(tmp_path: Path) -> Path:
 
 
 def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
-    asked = ("crossval", "wine", "--plain", "--json", "--sigma", "median", "--first", 2)
-    alone = here(*asked).answer
-    with_workers = here(*asked, "--cluster", local)
+    command = ("crossval", "wine", "--plain", "--json", "--sigma", "median", "--first", 2)
+    alone = here(*command).answer
+    with_workers = here(*command, "--cluster", local)
     assert with_workers.err == ""
     for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
@@ -145,9 +145,9 @@ def _listening() -> set[tuple[str, int]]:
 
 
 def test_an_interruption_ends_the_workers(local: Path) -> None:
-    asked = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
+    command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *asked, "--max-iter", "9999", "--engine", "exact"],
+        [sys.executable, "-m", "flows.cli", *command, "--max-iter", "9999", "--engine", "exact"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -237,7 +237,7 @@ def test_numbers_too_large_to_project_are_no_answer(
     sales.assign(income=1.7e308).to_parquet(tmp_path / "huge.parquet")
     out = tmp_path / "out.csv"
     message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
-    assert f"{N} rows hold values too large" in message
+    assert f"{N} rows of {tmp_path / 'huge.parquet'}, the first number 1, hold" in message
     assert not out.exists()
 
 

@@ -330,8 +330,8 @@ def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str)
 
 
 def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
-    asked = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
-    result = tables_plain(asked)
+    settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
+    result = tables_plain(settings)
     name = "<i>line</i>"
     features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
     growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]
@@ -340,7 +340,7 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
         SeriesResult(part="figure-1b", subject={"line": name, "kernel": "k"}, results=growth),
     ]
     result = replace(result, others=tuple(others))
-    save_results("paper", "tables", config=asked.to_json(), metrics=result.metrics, versions={})
+    save_results("paper", "tables", config=settings.to_json(), metrics=result.metrics, versions={})
     path = Path(here("report", "paper", "--json").answer["path"])
     for width in (1200, 400):
         screen = {"viewport": {"width": width, "height": 800}, "color_scheme": "light"}

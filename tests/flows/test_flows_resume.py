@@ -79,10 +79,10 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
 
 
 def test_folds_that_are_done_stay_done(here: Command) -> None:
-    asked = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4", "--run")
+    arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4", "--run")
     store_own(300, 6)
-    whole = here(*asked, "whole", *AT_ONCE, "--json").answer
-    killed("ledger/fold-3.json", 1, *asked, "cut")
+    whole = here(*arguments, "whole", *AT_ONCE, "--json").answer
+    killed("ledger/fold-3.json", 1, *arguments, "cut")
     pieces = sorted(each.name for each in PieceStore.of_run("cut").folder.glob("fold-*.json"))
     assert pieces
     known = [json.loads((PieceStore.of_run("cut").folder / each).read_text()) for each in pieces]
@@ -96,10 +96,10 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
 
 
 def test_rounds_of_clusters_go_on(here: Command) -> None:
-    asked = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
+    arguments = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
     store_own(300, 6)
-    assert here(*asked, "whole", *AT_ONCE).status == 0
-    killed("checkpoints/00000012", 1, *asked, "cut")
+    assert here(*arguments, "whole", *AT_ONCE).status == 0
+    killed("checkpoints/00000012", 1, *arguments, "cut")
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
     assert newest.outer is not None
@@ -114,9 +114,9 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
 
 def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     store_own(4_000, 20)
-    asked = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
+    arguments = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
     with subprocess.Popen(
-        doomed_command("", 0, *FIT, *asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        doomed_command("", 0, *FIT, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         # It says what it has come to before it takes note of it: the first is noted for certain
@@ -348,9 +348,9 @@ def test_a_second_try_goes_on_with_what_was_begun_afresh(
 
 def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
     store_own(300, 6)
-    asked = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "3")
-    assert here(*asked, *AT_ONCE).status == 0
-    killed("ledger/fold-2.json", 1, *asked, "--seed", "1")
+    arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "3")
+    assert here(*arguments, *AT_ONCE).status == 0
+    killed("ledger/fold-2.json", 1, *arguments, "--seed", "1")
     (line,) = here("runs", "--json").answer["unfinished"]
     resumed = here("resume", line["name"], "--plain")
     assert resumed.status == 0

@@ -96,8 +96,8 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_run_is_shown(here: Command, kind: str) -> None:
-    asked = (kind, "wine", "--plain", "--json", "--sigma", "median", "--run", "mine")
-    made = here(*asked).answer
+    command = (kind, "wine", "--plain", "--json", "--sigma", "median", "--run", "mine")
+    made = here(*command).answer
     shown = here("show", "mine")
     assert shown.status == 0
     words = " ".join(shown.out.split())

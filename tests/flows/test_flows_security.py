@@ -16,7 +16,7 @@ from commandline import Command, Ended
 from fixtures import free_port
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
-from upkeep import LOOPBACK, Kept, begun, ended, heard, heard_of, home_for_up, kept_up, wait
+from upkeep import LOOPBACK, RunningUp, begun, ended, heard, heard_of, home_for_up, start_up, wait
 
 from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
@@ -39,9 +39,9 @@ PREFECT = (REQUEST, GIVEN)
 
 
 @pytest.fixture(scope="module")
-def kept(
+def started(
     tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
-) -> Iterator[Kept]:
+) -> Iterator[RunningUp]:
     """Keep all services up, with TLS and a password."""
     folder = tmp_path_factory.mktemp("home")
     with home_for_up(folder, prefect_home) as patch:
@@ -49,20 +49,20 @@ def kept(
             patch.setenv(name, AUTH)
         ports = ("--port", "--scheduler-port", "--dashboard-port", "--report-port")
         chosen = [word for port in ports for word in (port, free_port())]
-        with ended(kept_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)) as up:
+        with ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)) as up:
             yield up
 
 
 @pytest.fixture
-def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
     """Look at what is up from the same home, with the same password."""
     for name in ("ISM_DASK_HOME", *PREFECT):
-        monkeypatch.setenv(name, kept.environment[name])
-    monkeypatch.setenv("PREFECT_API_URL", kept.answer["api"])
-    return kept
+        monkeypatch.setenv(name, started.environment[name])
+    monkeypatch.setenv("PREFECT_API_URL", started.answer["api"])
+    return started
 
 
-def test_dask_is_encrypted_and_joined_by_its_name_alone(up: Kept, here: Command) -> None:
+def test_dask_is_encrypted_and_joined_by_its_name_alone(up: RunningUp, here: Command) -> None:
     address = up.answer["scheduler"]
     assert address.startswith("tls://127.0.0.1:")
     assert here("up", "--status", "--json").answer["scheduler"] == address
@@ -76,7 +76,7 @@ def test_dask_is_encrypted_and_joined_by_its_name_alone(up: Kept, here: Command)
     assert here("up", "--tls", "--json").answer["already"]
 
 
-def test_what_is_secret_is_for_its_owner_alone(up: Kept) -> None:
+def test_what_is_secret_is_for_its_owner_alone(up: RunningUp) -> None:
     certificates = own_certificates()
     files = (certificates.ca_file, certificates.cert, certificates.key)
     assert sorted(certificates.folder.iterdir()) == sorted(files)
@@ -85,7 +85,7 @@ def test_what_is_secret_is_for_its_owner_alone(up: Kept) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_all_listen_on_this_machine_only(up: Kept) -> None:
+def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
     found = {(process.pid, address) for process in up.members for address in heard(process)}
     assert {address[1] for _, address in found} >= {
         httpx.URL(up.answer[link]).port for link in ("api", "scheduler", "dashboard", "reports")
@@ -93,7 +93,7 @@ def test_all_listen_on_this_machine_only(up: Kept) -> None:
     assert {address[0] for _, address in found} <= LOOPBACK
 
 
-def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
+def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> None:
     ended = apart("crossval", "wine", "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
@@ -104,7 +104,7 @@ def test_a_run_with_the_password_tells_nobody(up: Kept, apart: Command) -> None:
     _assert_untold(*shown)
 
 
-def test_a_wrong_or_missing_password_is_one_line(up: Kept, apart: Command) -> None:
+def test_a_wrong_or_missing_password_is_one_line(up: RunningUp, apart: Command) -> None:
     for given, said in (("", "but none is set"), ("ism:wrong77", "another than the one that is")):
         line = apart("crossval", "wine", **{GIVEN: given}).failed(1)
         assert f"{up.answer['api']} asks for a {GIVEN}, {said}" in line
@@ -113,7 +113,7 @@ def test_a_wrong_or_missing_password_is_one_line(up: Kept, apart: Command) -> No
 
 @pytest.mark.parametrize("password", ["never%2Fto%40be%3Aseen77", "wrong77"])
 def test_a_password_in_an_address_is_used_and_never_shown(
-    up: Kept, apart: Command, here: Command, monkeypatch: pytest.MonkeyPatch, password: str
+    up: RunningUp, apart: Command, here: Command, monkeypatch: pytest.MonkeyPatch, password: str
 ) -> None:
     address = up.answer["api"].replace("//", f"//{NAME}:{password}@")
     ended = apart("fit", "wine", "--debug", "--force", **_only(address))
@@ -136,7 +136,7 @@ def test_addresses_without_their_passwords() -> None:
         assert told == "at http://host/api, and http://z/"
 
 
-def test_pages_of_elsewhere_cannot_use_what_listens_here(up: Kept) -> None:
+def test_pages_of_elsewhere_cannot_use_what_listens_here(up: RunningUp) -> None:
     api, dashboard = up.answer["api"], httpx.URL(up.answer["dashboard"])
     own = [api.removesuffix("/api"), api.removesuffix("/api").replace("127.0.0.1", "localhost")]
     for origin in ("http://example.org", "http://127.0.0.1:1", "null", *own):
@@ -160,7 +160,9 @@ async def _opened(dashboard: httpx.URL, origin: str) -> bool:
     return True
 
 
-def test_what_dies_is_started_again_with_the_same_certificates(up: Kept, apart: Command) -> None:
+def test_what_dies_is_started_again_with_the_same_certificates(
+    up: RunningUp, apart: Command
+) -> None:
     before, key = live_record("dask-scheduler"), own_certificates().key.read_bytes()
     assert before is not None
     assert before.process is not None
@@ -177,7 +179,7 @@ def test_what_dies_is_started_again_with_the_same_certificates(up: Kept, apart: 
     assert own_certificates().key.read_bytes() == key
 
 
-def test_certificates_that_are_gone(up: Kept, here: Command) -> None:
+def test_certificates_that_are_gone(up: RunningUp, here: Command) -> None:
     own = own_certificates()
     aside = own.folder.rename(own.folder.with_name("aside"))
     try:
@@ -187,7 +189,7 @@ def test_certificates_that_are_gone(up: Kept, here: Command) -> None:
         aside.rename(own.folder)
 
 
-def test_nothing_is_left_when_it_ends(up: Kept) -> None:
+def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0

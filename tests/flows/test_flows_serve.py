@@ -1,4 +1,4 @@
-"""The report server, asked by whoever does not mean well; names that are not meant to be text."""
+"""The report server, under hostile requests; names that are not meant to be text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def port(fitted_wine: str) -> Iterator[int]:
         thread.join()
 
 
-def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     """Return status and page for a path that nobody has put in order before."""
     connection = http.client.HTTPConnection(HOST, port, timeout=30)
     try:
@@ -70,7 +70,7 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
     ],
 )
 def test_no_path_leads_out(port: int, path: str) -> None:
-    status, page = asked(port, path)
+    status, page = answer_of(port, path)
     assert status == 404
     assert SECRET not in page
 
@@ -87,27 +87,27 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
     chunk.unlink()
     chunk.symlink_to(home() / "secret.html")
     for name in ("link", "part", "file"):
-        status, page = asked(port, f"/{name}")
+        status, page = answer_of(port, f"/{name}")
         assert status >= 400, name
         assert SECRET not in page
-    assert asked(port, "/mine")[0] == asked(port, "/")[0] == 200
+    assert answer_of(port, "/mine")[0] == answer_of(port, "/")[0] == 200
 
 
 def test_only_our_names_are_heard(port: int) -> None:
     for name in (f"{HOST}:{port}", "localhost", f"localhost:{port}"):
-        assert asked(port, "/mine", Host=name)[0] == 200
+        assert answer_of(port, "/mine", Host=name)[0] == 200
     for name in ("example.org", f"example.org:{port}", f"{HOST}.example.org", f"x@{HOST}", "[::1]"):
-        status, page = asked(port, "/mine", Host=name)
+        status, page = answer_of(port, "/mine", Host=name)
         assert status == 403
         assert "wine" not in page
 
 
 def test_only_pages_are_to_be_had(port: int) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        assert asked(port, "/mine", method)[0] == 405
+        assert answer_of(port, "/mine", method)[0] == 405
     for method in ("TRACE", "CONNECT", "BREW"):
-        assert asked(port, "/mine", method)[0] == 501
-    assert asked(port, "/mine", "HEAD") == (200, "")
+        assert answer_of(port, "/mine", method)[0] == 501
+    assert answer_of(port, "/mine", "HEAD") == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) 
         while part := connection.recv(65536):
             found += part
     assert b"wine" not in found
-    assert asked(port, "/mine")[0] == 200
+    assert answer_of(port, "/mine")[0] == 200
 
 
 def test_names_do_nothing_to_a_terminal(here: Command) -> None:

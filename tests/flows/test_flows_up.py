@@ -23,14 +23,14 @@ from fixtures import free_port
 from support import store_own
 from upkeep import (
     LOOPBACK,
-    Kept,
+    RunningUp,
     begun,
     ended,
     heard,
     heard_of,
     home_for_up,
-    kept_up,
     listened,
+    start_up,
     wait,
 )
 
@@ -48,31 +48,31 @@ SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "pref
 
 
 @pytest.fixture(scope="module")
-def kept(
+def started(
     tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
-) -> Iterator[Kept]:
+) -> Iterator[RunningUp]:
     home = tmp_path_factory.mktemp("home")
     with home_for_up(home, prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        with ended(kept_up("--port", free_port(), "--workers", 2, "--memory", "500MB")) as up:
+        with ended(start_up("--port", free_port(), "--workers", 2, "--memory", "500MB")) as up:
             store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
             yield up
 
 
 @pytest.fixture
-def up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
     """Look at what is up from the same home."""
     for name in ("ISM_DASK_HOME", "PREFECT_WORKER_QUERY_SECONDS"):
-        monkeypatch.setenv(name, kept.environment[name])
+        monkeypatch.setenv(name, started.environment[name])
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    return kept
+    return started
 
 
-def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
-    """First of the tests of `kept`: until it is paused, the deployment runs every ten seconds."""
+def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> None:
+    """First of them, for until it is paused, the deployment runs every ten seconds."""
     for name in ("fit/nightly-mnist", "tables/weekly-tables"):
-        found = up.asked("GET", f"deployments/name/{name}").json()
+        found = up.request("GET", f"deployments/name/{name}").json()
         assert found["description"].endswith("UTC.")
         assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
     refused = up.begun(dataset="wine", n_components="many")
@@ -80,10 +80,10 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: Kept) -> None:
     run = wait(lambda: up.run_that_is("COMPLETED"))
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "model").is_dir()
-    up.asked("PATCH", f"deployments/{up.soon}", json={"paused": True})
+    up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
 
 
-def test_all_answer_where_they_say(up: Kept) -> None:
+def test_all_answer_where_they_say(up: RunningUp) -> None:
     found = running_services()
     assert found is not None
     assert found.to_json().items() <= up.answer.items()
@@ -103,13 +103,13 @@ def test_all_answer_where_they_say(up: Kept) -> None:
         assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.no_workers_timeout)
 
 
-def test_all_listen_on_this_machine_only(up: Kept) -> None:
+def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
     found = {(process.name(), address) for process in up.members for address in heard(process)}
     assert len(found) >= 5
     assert {address[0] for _, address in found} <= LOOPBACK
 
 
-def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
+def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
     again = here("up", "--json")
     assert (again.status, again.err) == (0, "")
     assert again.answer == {**up.answer, "already": True}
@@ -122,7 +122,7 @@ def test_another_up_says_where_all_is(up: Kept, here: Command) -> None:
     assert up.process.poll() is None
 
 
-def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
+def test_pages_are_for_browsers_of_this_machine(up: RunningUp) -> None:
     assert heard_of(begun("fit", "wine", "--plain", "--quiet", "--run", "shown")) <= LOOPBACK
     site = up.answer["reports"]
     listed = httpx.get(site)
@@ -143,7 +143,7 @@ def test_pages_are_for_browsers_of_this_machine(up: Kept) -> None:
     assert httpx.post(f"{site}/shown").status_code == 405
 
 
-def test_what_dies_is_started_again(up: Kept) -> None:
+def test_what_dies_is_started_again(up: RunningUp) -> None:
     before = live_record("reports")
     assert before is not None
     assert before.process is not None
@@ -155,7 +155,7 @@ def test_what_dies_is_started_again(up: Kept) -> None:
 
 @pytest.mark.chaos
 def test_whatever_is_killed_is_found_or_ended(
-    up: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
+    up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
 ) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
@@ -166,7 +166,7 @@ def test_whatever_is_killed_is_found_or_ended(
         assert tuple(orphans) == ("up", *SERVICES[1:])
         psutil.Process(orphans.pop("up")).kill()
         assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
-        second = kept_up()
+        second = start_up()
         found = {each["name"]: each["pid"] for each in second.answer["services"]}
         assert found == {**orphans, "up": second.process.pid}
         assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
@@ -185,7 +185,7 @@ def test_whatever_is_killed_is_found_or_ended(
 
 
 def test_who_hangs_up_while_it_starts_leaves_nothing(
-    up: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
@@ -197,7 +197,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
     assert _left() == ([], {".log"})
 
 
-def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: Kept) -> None:
+def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     run = up.begun(dataset="own", engine="exact", tol=1e-12, run="long").json()["id"]
     wait(lambda: up.run_that_is("RUNNING"))
     members = up.members
@@ -286,7 +286,7 @@ def test_nothing_runs(here: Command) -> None:
     assert running_services() is None
 
 
-def _deploy(up: Kept, file: Path) -> None:
+def _deploy(up: RunningUp, file: Path) -> None:
     """Register what is deployed as `make deploy` does, and a copy that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
@@ -301,7 +301,7 @@ def _deploy(up: Kept, file: Path) -> None:
     )
 
 
-def _gone(up: Kept) -> None:
+def _gone(up: RunningUp) -> None:
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
     assert _left() == ([], {".log"})

@@ -25,7 +25,7 @@ LOOPBACK = {"127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
-class Kept:
+class RunningUp:
     """An `ism-dask up` in the foreground of a terminal."""
 
     process: subprocess.Popen[str]
@@ -39,10 +39,10 @@ class Kept:
     @property
     def soon(self) -> str:
         """The deployment that runs again and again."""
-        return str(self.asked("GET", "deployments/name/fit/soon").json()["id"])
+        return str(self.request("GET", "deployments/name/fit/soon").json()["id"])
 
-    def asked(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Ask the Prefect server, which may need time while it runs flows."""
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Return the answer of the Prefect server, which may need time while it runs flows."""
         url = f"{self.answer['api']}/{path}"
 
         def reply() -> httpx.Response | None:
@@ -54,12 +54,12 @@ class Kept:
     def begun(self, **settings: object) -> httpx.Response:
         """Begin a run of the deployment, with settings of its own."""
         parameters = {"parameters": {"settings": settings}}
-        return self.asked("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
+        return self.request("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
 
     def run_that_is(self, state: str) -> Any:
         """Return the run of the deployment that is in a state, if there is one."""
         only = {"deployments": {"id": {"any_": [self.soon]}}}
-        runs = self.asked("POST", "flow_runs/filter", json=only).json()
+        runs = self.request("POST", "flow_runs/filter", json=only).json()
         assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
         return next((run for run in runs if run["state_type"] == state), None)
 
@@ -76,7 +76,7 @@ def home_for_up(folder: Path, prefect_home: Callable[[Path], Path]) -> Iterator[
 
 
 @contextmanager
-def ended(up: Kept) -> Iterator[Kept]:
+def ended(up: RunningUp) -> Iterator[RunningUp]:
     """End `up`, and all that it has started, after the block, and print what it said."""
     try:
         yield up
@@ -86,14 +86,14 @@ def ended(up: Kept) -> Iterator[Kept]:
         stop_all()
 
 
-def kept_up(*options: object) -> Kept:
+def start_up(*options: object) -> RunningUp:
     """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
     process = begun("up", *options, "--json")
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
         raise AssertionError(process.communicate())
-    return Kept(process, dict(os.environ), json.loads(line))
+    return RunningUp(process, dict(os.environ), json.loads(line))
 
 
 def begun(*arguments: object) -> subprocess.Popen[str]:

@@ -56,8 +56,8 @@ def _engine(kernel, name="auto", rows=None):
     return first_engine(name, problem, 2)
 
 
-def _solved(name, engine, state=None, **asked):
-    solver = as_solver(name, tol=1e-10, **asked)
+def _solved(name, engine, state=None, **options):
+    solver = as_solver(name, tol=1e-10, **options)
     return solver.solve(engine, 2, solver.stopping, state=state)
 
 
@@ -301,9 +301,9 @@ def test_a_cap_in_a_later_round_is_told_of_as_well():
         spent.append(done)
         time.sleep(2.0)
 
-    asked = {"solver": "stiefel", "max_seconds": 2.0, "outer_tol": 1e-12}
+    options = {"solver": "stiefel", "max_seconds": 2.0, "outer_tol": 1e-12}
     with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
-        model = UnsupervisedIKDR(3, on_round=slow, **asked).fit(X)
+        model = UnsupervisedIKDR(3, on_round=slow, **options).fit(X)
     assert len(spent) == 2
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
