@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
-from flows.reports.pictures import Drawing
+from flows.reports.picture_elements import Drawing
 from ism_dask import SupervisedIKDR
 from ism_dask.pictures.drawing import draw_classes, draw_weights
 from ism_dask.pictures.page import set_page_look

@@ -45,7 +45,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         settings, data = ingest_and_name_run(settings)
         with resumable_crossval(settings, data):
             with joined_cluster(settings.scheduler):
-                results = [fold_step(settings, number) for number in settings.numbers]
+                results = [fold_step(settings, number) for number in settings.fold_numbers]
             result: CrossvalResult = aggregate_step(results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(

@@ -1,4 +1,4 @@
-"""The old place of `ism_dask.CheckpointedFit` and `ism_dask.saving_checkpoints`."""
+"""`Journal`, `journaled`: old names of `ism_dask.CheckpointedFit` and `saving_checkpoints`."""
 
 from ism_dask.records.checkpoint import CheckpointedFit as Journal
 from ism_dask.records.checkpoint import saving_checkpoints as journaled

@@ -146,7 +146,7 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
-    """Return whether every file of a store has its length, and the data has this digest, if any.
+    """Return whether every file of a store has its length, and its manifest names this digest.
 
     `data_hash` is the expected digest of the values; None accepts any. No values are read.
     """

@@ -18,7 +18,7 @@ from storage.digest import content_digest, sha256_file
 from storage.errors import ChecksumMismatch, RawFileError
 from storage.loaders import RawData
 from storage.loaders.picture import colours_of, load_colours, load_pixels
-from storage.raw_files import find_raw
+from storage.raw_files import find_or_download
 
 Progress = Callable[[int, int], None]
 
@@ -69,7 +69,7 @@ def picture_pixels(name: str) -> NDArray[np.uint8] | None:
         return None
     split = spec.splits[spec.split_name(None)]
     try:
-        pixels = load_pixels(find_raw(name, *split.raw))
+        pixels = load_pixels(find_or_download(name, *split.raw))
     except RawFileError:
         return None
     return pixels if content_digest(colours_of(pixels), {}) == split.content_sha256 else None
@@ -84,7 +84,7 @@ def _store(
 ) -> None:
     """Load the raw files and write the data set to `target`."""
     expected = spec.splits[split]
-    paths = [find_raw(spec.name, raw) for raw in expected.raw]
+    paths = [find_or_download(spec.name, raw) for raw in expected.raw]
     raw = spec.load(*paths)
     rows = len(raw.X)
     try:

@@ -30,7 +30,7 @@ class RawFile:
     sha256: str | None = None
 
 
-def find_raw(dataset: str, raw: RawFile) -> Path:
+def find_or_download(dataset: str, raw: RawFile) -> Path:
     """Return the path of a raw file; download it into the home if it is nowhere on disk.
 
     The function looks for `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and

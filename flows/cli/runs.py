@@ -17,7 +17,7 @@ def runs(*, output: Output) -> None:
 
     Damaged ones say what is wrong with them.
     """
-    from flows.reports.listing import COLUMNS, run_cells, run_record  # noqa: PLC0415
+    from flows.reports.run_listing import COLUMNS, run_cells, run_record  # noqa: PLC0415
     from flows.runs.lease import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def show(
 ) -> None:
     """Show a saved run: figures, how far to trust them, weights, configuration."""
     from flows.reports.files import view_of  # noqa: PLC0415
-    from flows.reports.listing import full_record  # noqa: PLC0415
+    from flows.reports.run_listing import full_json  # noqa: PLC0415
     from flows.reports.summary import summary_of  # noqa: PLC0415
 
     view = view_of(name)
@@ -51,7 +51,7 @@ def show(
     output.say(f"{name} ({view.run.kind}, saved {view.run.created:%Y-%m-%d %H:%M} UTC)")
     print_summary(summary, output)
     output.say(f"saved at {view.run.path}")
-    output.finish({"command": "show", **full_record(view)})
+    output.finish({"command": "show", **full_json(view)})
 
 
 def report(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from flows.compute.endable_client import on_scheduler, on_workers, sample_workers
+from flows.compute.endable_client import on_scheduler, on_workers, workers_to_check
 from flows.errors import FlowError
 
 
@@ -17,7 +17,9 @@ def check_files_visible(folder: str) -> None:
     from distributed import default_client  # noqa: PLC0415
 
     client = default_client()
-    for address, seen in on_workers(client, sample_workers(client), os.path.isdir, folder).items():
+    for address, seen in on_workers(
+        client, workers_to_check(client), os.path.isdir, folder
+    ).items():
         if seen is not True:
             raise FlowError(
                 f"the worker at {address} does not see {folder}, from where it would read the "
@@ -53,7 +55,7 @@ def check_versions(client: Any) -> None:
 
 def worker_versions(client: Any) -> dict[str, Versions]:
     """Return the versions on a sample of the workers, by their addresses."""
-    sample = sample_workers(client)
+    sample = workers_to_check(client)
     packages = on_workers(client, sample, _versions_function())
     own = on_workers(client, sample, resolve_name, _VERSION_NAME)
     return {

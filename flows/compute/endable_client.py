@@ -101,7 +101,7 @@ _MAX_SAMPLED_WORKERS = 32
 _ANSWER_SECONDS = 60.0
 
 
-def sample_workers(client: Any) -> list[str]:
+def workers_to_check(client: Any) -> list[str]:
     """Return the addresses of the workers to check, evenly spread over the cluster."""
     addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
     step = -(-len(addresses) // _MAX_SAMPLED_WORKERS)

@@ -179,8 +179,8 @@ def table_5(settings: TablesSettings) -> Iterator[Series]:
     return _cells("table-5", settings, TABLE_5_KERNELS, methods)
 
 
-def references(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of the reference points, which use no kernel of the tables."""
+def comparison_cells(settings: TablesSettings) -> Iterator[Series]:
+    """Return the cells of methods measured for comparison, such as LDA, which use no kernel."""
     methods = [name for name in settings.chosen_methods if not METHODS[name].solver]
     return _cells("references", settings, [""], methods)
 

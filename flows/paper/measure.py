@@ -12,7 +12,7 @@ import numpy as np
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
 from flows.paper.accuracy_by_features import features
-from flows.paper.cells import references, table_4, table_5
+from flows.paper.cells import comparison_cells, table_4, table_5
 from flows.paper.figure_1a import figure_1a
 from flows.paper.figure_1b import figure_1b
 from flows.paper.series import Series, measure_series, read_measured
@@ -27,7 +27,7 @@ KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
     "table-4": table_4,
     "table-5": table_5,
-    "references": references,
+    "references": comparison_cells,
     "features": features,
     "figure-1a": figure_1a,
     "figure-1b": figure_1b,

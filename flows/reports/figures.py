@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flows import text
 from flows.interface.run_pictures import component_image
-from flows.reports.pictures import Picture, Pixels, draw_axes
+from flows.reports.picture_elements import Picture, Pixels, draw_axes
 from flows.reports.view import View, are_classes
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
@@ -99,7 +99,9 @@ def _image(alt: str, view: View, number: int) -> Picture:
 
 def stored_pictures(view: View) -> list[Figure]:
     """Return the figures of the pictures stored with the model, which needed all rows."""
-    stored = ((*_STORED[name], png) for name, png in view.pictures().items() if name in _STORED)
+    stored = (
+        (*_STORED[name], png) for name, png in view.stored_pictures().items() if name in _STORED
+    )
     return [Figure(title, caption, Pixels(caption, png)) for title, caption, png in stored]
 
 

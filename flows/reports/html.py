@@ -14,7 +14,7 @@ from flows.reports.view import View
 from flows.text import byte_size, printable
 
 if TYPE_CHECKING:
-    from flows.reports.pictures import Picture
+    from flows.reports.picture_elements import Picture
 
 
 def render_run(run: str) -> str:

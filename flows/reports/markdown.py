@@ -8,7 +8,7 @@ from flows.interface.columns_read import SCHEMA_COLUMNS, schema_cells
 from flows.reports import paper_tables
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.figures import Figure
-from flows.reports.pictures import escape
+from flows.reports.picture_elements import escape
 from flows.reports.summary import summary_of
 from flows.reports.view import View
 from flows.results.base import IngestResult

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flows.reports.blocks import Block, Table
 from flows.reports.figures import Figure
-from flows.reports.pictures import Drawing, Pixels, draw_axes
+from flows.reports.picture_elements import Drawing, Pixels, draw_axes
 from flows.results.paper import Cell, SeriesResult, Spread, TablesResult
 from ism_dask.pictures.drawing import draw_lines
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 from flows.reports.html import render_index, render_notice, render_run
-from flows.reports.listing import COLUMNS, run_cells
+from flows.reports.run_listing import COLUMNS, run_cells
 from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"

@@ -66,7 +66,7 @@ class View:
                 "`ism-dask`, or by a later version of it"
             )
         if isinstance(result, ClusterResult):
-            files = {name: f"{name}.png" for name in self.pictures()}
+            files = {name: f"{name}.png" for name in self.stored_pictures()}
             paths = {name: str(picture_path(self.run.path, file)) for name, file in files.items()}
             return replace(result, fitted=self._with_loadings(result.fitted), pictures=paths)
         if isinstance(result, FitResult):
@@ -117,7 +117,7 @@ class View:
         order = np.argsort(-np.abs(weights), kind="stable")[:count]
         return [(self.features[j], float(weights[j])) for j in order]
 
-    def pictures(self) -> dict[str, bytes]:
+    def stored_pictures(self) -> dict[str, bytes]:
         """Return the content of the pictures stored with the model, by name."""
         stored = read_pictures(self.run.path) if self.run.has_model else {}
         return {Path(file).stem: content for file, content in stored.items()}

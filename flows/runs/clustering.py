@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
 from flows.errors import SettingsError
-from flows.interface.fit_reports import watched_fit
+from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
 from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round

@@ -117,7 +117,7 @@ class Crossval:
 
     def fold(self, number: int) -> FoldResult:
         """Compute a fold, counted from 1, or load its saved result; report progress."""
-        settings, count = self.settings, len(self.settings.numbers)
+        settings, count = self.settings, len(self.settings.fold_numbers)
         title = f"fold {number} of {settings.folds}"
         part = ProgressShare((number - 1) / count, number / count, title)
         part.report(0.0)
@@ -187,5 +187,5 @@ def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     settings, data = store_for_run(settings)
     with resumable_crossval(settings, data) as crossval:
         with joined_cluster(settings.scheduler):
-            results = [crossval.fold(number) for number in settings.numbers]
+            results = [crossval.fold(number) for number in settings.fold_numbers]
         return crossval.save(results)

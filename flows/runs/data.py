@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
-from flows.interface.fit_reports import watched_fit
+from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
 from flows.results.base import IngestResult
 from flows.results.runs import FitEnding

@@ -288,7 +288,7 @@ class CrossvalSettings(SearchSettings, SavedRunSettings):
             )
 
     @property
-    def numbers(self) -> range:
+    def fold_numbers(self) -> range:
         """Numbers of the folds to run, counted from 1."""
         return range(1, (self.first or self.folds) + 1)
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.pair_design import PairDesign, ShardPair
+from ism_dask.engines.random_pairs import PairDesign, ShardPair
 from ism_dask.engines.row_facts import PROJECTED, project_piece, terms_with_widths
 from ism_dask.engines.tile_sums import TileSums
 from ism_dask.engines.tile_walk import TileArea, TileModel, TileSide, ignore_overflow

@@ -13,9 +13,9 @@ from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.pair_design import PairDesign
 from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
+from ism_dask.engines.random_pairs import PairDesign
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import stripe_bytes
 from ism_dask.engines.tile_walk import TileModel

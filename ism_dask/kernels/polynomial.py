@@ -25,7 +25,7 @@ class Linear(PointwiseKernel):
     slope_at_zero = 1.0
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return beta."""
+        """Return a copy of beta, or `out` filled with it."""
         return np.positive(beta, out=out)
 
     def unit_slope(

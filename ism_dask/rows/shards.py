@@ -166,11 +166,11 @@ class Shards:
         task = self._make_task(function, *args)
         if self._inline:
             with single_threaded_blas():
-                total = task.on_shard(self.parts[0].fields)
+                total = task.on_shard(self.parts[0].argument)
             return total if finish is None else finish(total)
         call = self._caller(Task.on_shards, task)
-        fields = [part.fields for part in self.parts]
-        return task.summed([call(fields[run]) for run in self._runs], finish)
+        arguments = [part.argument for part in self.parts]
+        return task.summed([call(arguments[run]) for run in self._runs], finish)
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
@@ -179,14 +179,14 @@ class Shards:
         Each pair of shards occurs once. The tail of a head is split over `calls` calls, or over
         more if `max_shards_per_task` is small.
         """
-        bundles = [part.bundle for part in self.parts]
+        shared = [part.shared_argument for part in self.parts]
         task = self._make_task(function, *args)
         call = self._caller(Task.on_head_and_tail, task)
         tasks = []
-        for index, head in enumerate(bundles):
+        for index, head in enumerate(shared):
             # Each head is paired with the next half of the circle of shards: tasks of one size keep
             # workers equally busy, which the rows of a triangle would not.
-            tail = (bundles[index:] + bundles[:index])[: _n_partners(index, len(bundles))]
+            tail = (shared[index:] + shared[:index])[: _n_partners(index, len(shared))]
             # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
@@ -207,10 +207,10 @@ class Shards:
         """
         task, loader = self._make_task(function, *args), tails._make_task(_identity)
         call = self._caller(Task.on_listed_tail, task)
-        bundles = [part.bundle for part in tails.parts]
+        shared = [part.shared_argument for part in tails.parts]
         tasks = []
         for part, numbers in zip(self.parts, chosen, strict=True):
-            head, tail = part.bundle, [bundles[number] for number in numbers]
+            head, tail = part.shared_argument, [shared[number] for number in numbers]
             size = tails.max_shards_per_task or max(1, len(tail))
             tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
@@ -228,7 +228,7 @@ class Shards:
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._caller(Task.on_rows, self._make_task(_identity))
         calls = [
-            take(part.fields, pick - part.start)
+            take(part.argument, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
             if len(pick)
         ]
@@ -284,7 +284,7 @@ class Shards:
         self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[ShardRef]
     ) -> list[Any]:
         call = self._caller(Task.on_shard, self._make_task(function, *args))
-        return [call(part.fields) for part in parts]
+        return [call(part.argument) for part in parts]
 
     def _make_task(self, function: Callable[..., Any], *args: Any) -> Task:
         return Task(self.dtype, self.affine, function, args)

@@ -55,16 +55,16 @@ class ShardRef:
     facts: Mapping[RowFact, Any] = field(default_factory=dict)
 
     @property
-    def fields(self) -> Any:
+    def argument(self) -> Any:
         """The shard as an argument of one task."""
         fields = (self.start, self.raw, self.facts)
         return fields if self._pending else _ShardPayload(*fields)
 
     @property
-    def bundle(self) -> Any:
+    def shared_argument(self) -> Any:
         """The shard as an argument of many tasks; Dask searches it for tasks only once."""
-        bundle = delayed(_ShardPayload, pure=False) if self._pending else _ShardPayload
-        return bundle(self.start, self.raw, self.facts)
+        payload = delayed(_ShardPayload, pure=False) if self._pending else _ShardPayload
+        return payload(self.start, self.raw, self.facts)
 
     @property
     def _pending(self) -> bool:
@@ -79,7 +79,7 @@ class _ShardPayload:
 
     @classmethod
     def of(cls, fields: Any) -> _ShardPayload:
-        """Return the payload of `ShardRef.fields`, as a task gets them, or of `ShardRef.bundle`."""
+        """Return the payload from an argument of a `ShardRef`, as a task gets it."""
         return fields if isinstance(fields, cls) else cls(*fields)
 
 

@@ -21,7 +21,7 @@ _NANNY_SETTING = ("MALLOC_TRIM_THRESHOLD_", "65536")
 
 @cache
 def reuse_pages() -> None:
-    """Let malloc reuse the memory that this process frees, unless its environment says otherwise.
+    """Free a large array once, so that malloc keeps the memory that this process frees later.
 
     glibc returns an array to the system if it is larger than any that was freed before, or twice as
     large at the end of the heap; the system then clears new pages for the next tile. That took a

@@ -188,7 +188,7 @@ def test_a_data_set_is_transformed_by_the_names_of_its_columns(
     sales.rename(columns={"age": "years"}).to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
     message = here("transform", "two", "other", "-o", tmp_path / "b.npy").failed(1)
-    assert "it lacks 'age', and has 'years'" in message
+    assert "missing 'age', unknown 'years'" in message
 
 
 def test_what_is_kept_stays_as_it_is(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support import Diary, store_own
 
 import flows.interface.progress
 from flows.errors import FlowError
-from flows.interface.fit_reports import FitReports, watched_fit
+from flows.interface.fit_progress_reports import FitReports, watched_fit
 from flows.interface.progress import ProgressShare, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain

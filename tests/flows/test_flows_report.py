@@ -27,7 +27,7 @@ from flows.paper.settings import TablesSettings
 from flows.reports import figures
 from flows.reports.html import render_run
 from flows.reports.markdown import run_page, table_files
-from flows.reports.pictures import draw_axes
+from flows.reports.picture_elements import draw_axes
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
 from flows.runs.clustering import cluster_plain

@@ -155,7 +155,7 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
             if state.iteration == 3:
                 raise CutOffError("no more")
 
-        patch.setattr("flows.interface.fit_reports.FitReports.on_iteration", seen)
+        patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", seen)
         with pytest.raises(CutOffError):
             fit_and_save(settings)
 

@@ -265,7 +265,7 @@ def test_nca_ends_when_its_time_is_up() -> None:
 def test_reference_points_learn_from_the_training_rows_alone(method: str) -> None:
     ingest("wine")
     settings = replace(WINE, parts="references", methods=method)
-    cell = next(iter(cells.references(settings)))
+    cell = next(iter(cells.comparison_cells(settings)))
     result = cell.measure(1, ProgressShare())
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result

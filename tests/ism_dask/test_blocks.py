@@ -11,9 +11,9 @@ from definition import Dense, dense_gamma
 from sklearn.exceptions import ConvergenceWarning
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import BlockEngine, Blocks, Problem, first_engine, pair_design
-from ism_dask.engines.pair_design import PairDesign
+from ism_dask.engines import BlockEngine, Blocks, Problem, first_engine, random_pairs
 from ism_dask.engines.random_blocks import _PairPlan
+from ism_dask.engines.random_pairs import PairDesign
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
@@ -23,7 +23,7 @@ from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import Status
 
 N, D, Q = 60, 4, 2
-USUAL = pair_design._GROUP_ROWS
+USUAL = random_pairs._GROUP_ROWS
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(N, D))
 W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
@@ -39,7 +39,7 @@ KERNELS = {"multiquadric": Multiquadric(0.5), "local and inner": LOCAL.resolve(X
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch):
-    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 5)
+    monkeypatch.setattr(random_pairs, "_GROUP_ROWS", 5)
 
 
 def _blocks(kernel, gamma, rows, partners=12, seed=0, tol=1e-4):
@@ -177,7 +177,7 @@ def test_groups_have_their_share_of_each_class():
 
 
 def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
-    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(random_pairs, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(2000, 6))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
@@ -195,7 +195,7 @@ def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
 
 
 def test_many_shards_begin_with_some(monkeypatch):
-    monkeypatch.setattr(pair_design, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(random_pairs, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(6400, 5))
     y = (rows[:, 0] ** 2 + rows[:, 1] ** 2 > 1.4).astype(int)
@@ -214,7 +214,7 @@ def test_many_shards_begin_with_some(monkeypatch):
 @pytest.fixture
 def usual_groups(_small_groups, monkeypatch):
     """Groups as they are outside of these tests, for which rows are many enough."""
-    monkeypatch.setattr(pair_design, "_GROUP_ROWS", USUAL)
+    monkeypatch.setattr(random_pairs, "_GROUP_ROWS", USUAL)
 
 
 def _sum_of_squares(n):

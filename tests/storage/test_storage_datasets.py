@@ -20,7 +20,7 @@ from storage import (
     open_dataset,
 )
 from storage.digest import content_digest
-from storage.raw_files import find_raw
+from storage.raw_files import find_or_download
 
 CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
 SHAPES = {
@@ -50,7 +50,7 @@ def test_round_trip(name: str, split: str) -> None:
     spec = DATASETS[name]
     data = ingest(name, split)
     rows, columns, dtype, classes = SHAPES[name, split]
-    raw = spec.load(*(find_raw(name, file) for file in spec.splits[split].raw))
+    raw = spec.load(*(find_or_download(name, file) for file in spec.splits[split].raw))
     X = data.X.read(0, rows)
     assert data.X.shape == X.shape == (rows, columns) == (spec.splits[split].rows, spec.columns)
     assert X.dtype == data.X.dtype == dtype

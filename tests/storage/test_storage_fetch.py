@@ -14,7 +14,7 @@ import pytest
 
 from storage import DownloadError, RawFile
 from storage.download import fetch
-from storage.raw_files import find_raw
+from storage.raw_files import find_or_download
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -157,12 +157,12 @@ def test_raw_files_are_looked_for_before_they_are_fetched(
 ) -> None:
     raw = RawFile(("a.bin", "b.bin"), f"{server}/good.bin", SHA256)
     monkeypatch.delenv("ISM_DASK_DATA", raising=False)
-    fetched = find_raw("set", raw)
+    fetched = find_or_download("set", raw)
     assert fetched == tmp_path / "home" / "raw" / "set" / "a.bin"
     folder = tmp_path / "data"
     (folder / "set").mkdir(parents=True)
     monkeypatch.setenv("ISM_DASK_DATA", str(folder))
-    assert find_raw("set", raw) == fetched
+    assert find_or_download("set", raw) == fetched
     for closer in (folder / "b.bin", folder / "a.bin", folder / "set" / "b.bin"):
         closer.write_bytes(b"")
-        assert find_raw("set", raw) == closer
+        assert find_or_download("set", raw) == closer

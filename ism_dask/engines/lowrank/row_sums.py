@@ -153,7 +153,7 @@ def psi_rows(F: Array, facts: Array, gamma: Gamma, coefficients: Array) -> Array
 def phi_sums(
     piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma, coefficients: Array
 ) -> tuple[Array, Array | None]:
-    """Return the feature sums of a shard, and `X^T diag(degrees) X` (d, d) if it has degrees.
+    """Return the feature sums of a shard, and `X^T diag(degrees) X` if the slope has degrees.
 
     F is computed again: an exponential costs less than storing n m numbers.
     """

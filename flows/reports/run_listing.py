@@ -41,7 +41,7 @@ def run_record(run: Run) -> dict[str, Any]:
     }
 
 
-def full_record(view: View) -> dict[str, Any]:
+def full_json(view: View) -> dict[str, Any]:
     """Return all that is stored of a run except its arrays of rows, as plain JSON for programs."""
     run, model = view.run, view.model
     model_facts: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def full_record(view: View) -> dict[str, Any]:
             "history": view.history,
             "class_names": model.class_names,
             "pictures": {
-                name: str(picture_path(run.path, f"{name}.png")) for name in view.pictures()
+                name: str(picture_path(run.path, f"{name}.png")) for name in view.stored_pictures()
             },
         }
     return {
