@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli import compute, data, runs, services
+from flows.cli import compute, data, run_file, runs, services
 from flows.cli.options import with_options
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.interface.interrupts import (
@@ -48,6 +48,8 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
     (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
     (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
+    (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
+    (run_file.run, "ism-dask run sales.toml --dry-run"),
     (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
     (compute.resume, "ism-dask resume mnist-gaussian-q10"),
     (data.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),

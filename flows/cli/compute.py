@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
 _FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
 _CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
+# By the names of their tables in a run file.
+RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER}
 _TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
 
 
@@ -95,7 +97,7 @@ def _compute(
     Raise a FlowError if a part of the run could not be computed.
     """
     result: RunResult = flow.run(settings, output, plain=plain)
-    _print_result(result, output)
+    print_result(result, output)
     if out is not None:
         from flows.reports.files import write_tables  # noqa: PLC0415
 
@@ -106,7 +108,8 @@ def _compute(
         raise FlowError(problem)
 
 
-def _print_result(result: RunResult, output: Output) -> None:
+def print_result(result: RunResult, output: Output) -> None:
+    """Print the summary of a run."""
     if output.silent:
         return
     from flows.reports.summary import summarise  # noqa: PLC0415

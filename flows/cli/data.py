@@ -38,7 +38,7 @@ def datasets(
         from flows.interface.columns_read import describe_schema  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 
-        _show_schema(table["schema"], output)
+        show_schema(table["schema"], output)
         output.say(describe_schema(TableSchema.from_json(table["schema"])))
         files = [file["path"] for file in table["files"]]
         if files:
@@ -68,7 +68,7 @@ def remove(
     output.finish({"command": "remove", "dataset": name, "path": str(path)})
 
 
-_INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest")
+INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest")
 
 
 def ingest(
@@ -78,9 +78,9 @@ def ingest(
     output: Output,
 ) -> None:
     """Store a data set: a built-in one by its name, or a table of yours by its path."""
-    result: IngestResult = _INGEST.run(settings, output, plain=plain)
+    result: IngestResult = INGEST.run(settings, output, plain=plain)
     if result.schema is not None:
-        _show_schema(result.schema, output)
+        show_schema(result.schema, output)
     where = f"at {result.path}" if result.path else "not stored: a dry run"
     output.say(
         f"{result.dataset} ({result.split}): {result.rows:,} rows, {result.columns:,} columns, "
@@ -89,7 +89,8 @@ def ingest(
     output.finish(result.to_json())
 
 
-def _show_schema(record: Mapping[str, Any], output: Output) -> None:
+def show_schema(record: Mapping[str, Any], output: Output) -> None:
+    """Print how the columns of a table are read."""
     from flows.interface.columns_read import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
     from storage.tables.schema import TableSchema  # noqa: PLC0415
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any
@@ -23,6 +23,7 @@ def setting(
     cli_type: Any = None,
     cli_parse: Callable[[Any], Any] | None = None,
     names: Callable[[], list[str]] | None = None,
+    default_factory: Any = dataclasses.MISSING,
     **bounds: float,
 ) -> Any:
     """Return a dataclass field that the command line and the Prefect form can show.
@@ -45,13 +46,18 @@ def setting(
         Turns what the command line has parsed into the value of the field.
     names : callable, optional
         Returns the names to choose from in the form.
+    default_factory : callable, optional
+        Makes the default, if it is a list.
     **bounds : float
         `ge`, `gt`, `le`, `lt`: the value must be at least, greater than, at most or less than the
         bound.
     """
     form_metadata = {"description": about, "title": title, "early": early, "names": names}
     command_metadata = {"flags": flags, "cli_type": cli_type, "cli_parse": cli_parse}
-    return field(default=default, metadata={**form_metadata, **command_metadata, **bounds})
+    metadata = {**form_metadata, **command_metadata, **bounds}
+    if default_factory is not dataclasses.MISSING:
+        return field(default_factory=default_factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def named_values(texts: list[str] | None) -> dict[str, float | str] | None:
@@ -72,6 +78,13 @@ def _number(text: str) -> float | str:
         with suppress(ValueError):
             return kind(text)
     return text
+
+
+def check_choice(name: str, value: str, names: Sequence[str]) -> str:
+    """Return the value of the setting `name`; raise SettingsError unless it is one of `names`."""
+    if value not in names:
+        raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
+    return value
 
 
 def check_bounds(settings: Any) -> None:

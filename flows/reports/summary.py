@@ -257,6 +257,8 @@ def _settings(run: Run) -> tuple[tuple[str, ...], ...]:
 def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_to_text, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from flows.interface.progress import ProgressShare, report_progress
 from flows.results.runs import FitResult, FittedW, top_loadings
@@ -16,8 +15,8 @@ from flows.runs.data import (
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save
+from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
-from ism_dask.estimators.base import IKDR
 from storage import Dataset, save_model
 
 KIND = FitResult.command
@@ -57,7 +56,7 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
     model = fitted.model
     names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
     return FittedW(
-        fitted_kernel=_kernel_record(settings, model),
+        fitted_kernel=kernel_record(settings.kernel, model.kernel_),
         objective=float(model.objective_),
         eigenvalues=tuple(model.eigenvalues_.tolist()),
         eigengap=float(model.eigengap_),
@@ -65,11 +64,3 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         ending=fitted.ending,
         loadings=top_loadings(model.components_, names),
     )
-
-
-def _kernel_record(settings: SavedRunSettings, model: IKDR) -> dict[str, Any]:
-    """Return the kernel with the parameters that were computed from the data, such as sigma."""
-    kernel: Any = model.kernel_
-    # The anchors of a kernel with per-row widths are data rows: they are not part of a summary.
-    parameters = {each.name: getattr(kernel, each.name) for each in fields(kernel) if each.repr}
-    return {"name": settings.kernel, **parameters}

@@ -23,7 +23,7 @@ from storage import (
 )
 from storage.atomic import exists_settled
 from storage.tables.files import SUFFIXES, format_suffix
-from storage.tables.schema import TableOptions
+from storage.tables.schema import TableOptions, label_key
 
 if TYPE_CHECKING:
     from flows.settings.base import IngestSettings
@@ -41,6 +41,7 @@ __all__ = [
     "cluster_place",
     "current_name",
     "dataset_names",
+    "label_key",
 ]
 
 

@@ -7,13 +7,13 @@ wait for it.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import named_values, setting
+from flows.interface.fields import check_choice, named_values, setting
 from flows.settings.base import DataSettings, import_choices
+from flows.settings.kernels import build_kernel, kernel_names
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
@@ -33,10 +33,6 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "alternative": ("mu", "avoid"),
 }
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
-
-
-def _kernel_names() -> list[str]:
-    return sorted(import_choices().KERNELS)
 
 
 def _solver_names() -> list[str]:
@@ -62,9 +58,9 @@ class Settings(DataSettings):
     )
     kernel: str = setting(
         "gaussian",
-        about="Kernel, such as gaussian, polynomial or linear.",
+        about="Kernel, such as gaussian, polynomial or linear; or sum, of several terms.",
         early=True,
-        names=_kernel_names,
+        names=kernel_names,
     )
     sigma: float | str | None = setting(
         None,
@@ -84,6 +80,12 @@ class Settings(DataSettings):
         flags=("--kernel-parameter",),
         cli_type=list[str] | None,
         cli_parse=named_values,
+    )
+    terms: list[str] | None = setting(
+        None,
+        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more.",
+        title="Terms of a sum of kernels",
+        flags=("--term",),
     )
     n_components: int | None = setting(
         None,
@@ -149,9 +151,9 @@ class Settings(DataSettings):
         super().__post_init__()
         if self.scheduler is not None:
             import_choices().cluster_place(self.scheduler)
-        _check_choice("solver", self.solver, _solver_names())
+        check_choice("solver", self.solver, _solver_names())
         object.__setattr__(self, "engine", import_choices().current_name(self.engine))
-        _check_choice("engine", self.engine, _engine_names())
+        check_choice("engine", self.engine, _engine_names())
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
 
@@ -168,27 +170,12 @@ class Settings(DataSettings):
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
-        kind = import_choices().KERNELS[_check_choice("kernel", self.kernel, _kernel_names())]
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
         twice = sorted(given.keys() & (self.kernel_parameters or {}).keys())
         if twice:
             raise SettingsError(f"`{twice[0]}` is given twice; leave one of the two out")
-        given.update(self.kernel_parameters or {})
-        allowed = [each.name for each in dataclasses.fields(kind) if each.init]
-        foreign = [name for name in given if name not in allowed]
-        if foreign:
-            raise SettingsError(
-                f"`{foreign[0]}` is no parameter of the {self.kernel} kernel, which takes "
-                f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
-            )
-        if "sigma" in given:
-            given["sigma"] = _parse_width(given["sigma"])
-        try:
-            kernel: Kernel = kind(**given)
-        except (TypeError, ValueError) as error:
-            raise SettingsError(str(error)) from error
-        return kernel
+        return build_kernel(self.kernel, {**given, **(self.kernel_parameters or {})}, self.terms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +251,8 @@ class SearchSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choice("target", self.target, _target_names())
-        _check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
+        check_choice("target", self.target, _target_names())
+        check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,7 +350,7 @@ class ClusterSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
+        check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
         if self.run_to_avoid is not None:
             import_choices().check_run_name(self.run_to_avoid)
@@ -397,20 +384,3 @@ class ClusterSettings(SavedRunSettings):
         """Name of the run whose clusters are to be avoided, or None if `avoid` is a label."""
         avoid = self.avoid or ""
         return avoid.removeprefix(_RUN_PREFIX) if avoid.startswith(_RUN_PREFIX) else None
-
-
-def _check_choice(name: str, value: str, names: list[str]) -> str:
-    if value not in names:
-        raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
-    return value
-
-
-def _parse_width(sigma: float | str) -> float | str:
-    if isinstance(sigma, str) and sigma in import_choices().WIDTHS:
-        return sigma
-    try:
-        return float(sigma)
-    except ValueError:
-        raise SettingsError(
-            f'`sigma` is {sigma!r}; expected a positive number, "root" or "median"'
-        ) from None

@@ -84,7 +84,7 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     schema = adapter.json_schema()["properties"]
     assert schema.keys() == {field.name for field in fields(CrossvalSettings)}
     assert all(each["description"] for each in schema.values())
-    assert schema["kernel"]["enum"] == sorted(KERNELS)
+    assert schema["kernel"]["enum"] == sorted([*KERNELS, "sum"])
     assert schema["engine"]["enum"] == ["auto", *ENGINES]
     assert schema["tol"]["exclusiveMinimum"] == 0
     assert schema["engine_tol"]["exclusiveMaximum"] == 1

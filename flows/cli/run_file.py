@@ -1,0 +1,130 @@
+"""The commands of run files: run and init."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.compute import RUN_FLOWS, print_result
+from flows.cli.data import INGEST, show_schema
+from flows.cli.options import Plain
+from flows.cli.output import Output
+from flows.errors import FlowError, SettingsError
+
+if TYPE_CHECKING:
+    from flows.results.base import IngestResult, RunResult
+    from flows.settings.run_file import RunFile
+
+RunFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
+
+
+def run(
+    file: RunFilePath,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it would do; store nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the data set and the run that are stored.")
+    ] = False,
+    afresh: Annotated[
+        bool, typer.Option("--afresh", help="Start from the beginning, not from a checkpoint.")
+    ] = False,
+    plain: Plain = False,
+    output: Output,
+) -> None:
+    """Run all that a run file says: ingest its table, fit, project rows, write the report."""
+    from flows.settings.run_file import read_run_file  # noqa: PLC0415
+
+    plan = read_run_file(file, force=force, afresh=afresh)
+    if dry_run:
+        _show(plan, output)
+        return
+    settings = plan.settings
+    if plan.ingest is not None:
+        stored: IngestResult = INGEST.run(plan.ingest, output, plain=plain)
+        settings = plan.settings_for(stored.dataset)
+    result: RunResult = RUN_FLOWS[plan.flow].run(settings, output, plain=plain)
+    print_result(result, output)
+    if problem := result.failure:
+        output.finish(result.to_json())
+        raise FlowError(problem)
+    written = _write_outputs(plan, result.run, output)
+    output.finish({**result.to_json(), "written": written})
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The run file to write.")],
+    *,
+    data: Annotated[str | None, typer.Option(help="The table that it reads.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column to explain.")] = None,
+    flow: Annotated[str, typer.Option(help="fit, crossval or cluster.")] = "fit",
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Write the JSON schema of run files instead.")
+    ] = False,
+    output: Output,
+) -> None:
+    """Write a run file with every setting, its meaning and its default."""
+    import json  # noqa: PLC0415
+
+    from flows.interface.fields import check_choice  # noqa: PLC0415
+    from flows.settings.run_file import FLOWS  # noqa: PLC0415
+    from flows.settings.run_file_text import (  # noqa: PLC0415
+        commented_run_file,
+        run_file_schema,
+    )
+
+    check_choice("flow", flow, list(FLOWS))
+    if file.exists():
+        raise SettingsError(f"{file} exists already; choose another name, or remove it first")
+    text = json.dumps(run_file_schema(), indent=2) + "\n"
+    if not schema:
+        text = commented_run_file(flow, data, label)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FlowError(f"cannot write {file}: {error.strerror}") from error
+    output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))
+    output.finish({"command": "init", "path": str(file)})
+
+
+def _show(plan: RunFile, output: Output) -> None:
+    """Show what a run file would do."""
+    answer: dict[str, Any] = {"command": "run", "dry_run": True}
+    if plan.ingest is not None:
+        looked = dataclasses.replace(plan.ingest, dry_run=True)
+        result: IngestResult = INGEST.run(looked, output, plain=True)
+        if result.schema is not None:
+            show_schema(result.schema, output)
+        answer["ingest"] = result.to_json()
+    settings = plan.settings.to_json()
+    usual = {each.name: each.default for each in dataclasses.fields(plan.settings)}
+    changed = {key: value for key, value in settings.items() if value != usual[key]}
+    steps = [
+        [plan.flow, ", ".join(f"{key}={value}" for key, value in changed.items())],
+        *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
+        *([["report", str(plan.report)]] if plan.report else []),
+    ]
+    output.table(("step", "with"), steps, left=2)
+    output.say("nothing was stored: a dry run")
+    output.finish({**answer, "flow": plan.flow, "settings": settings})
+
+
+def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
+    """Project rows and write the report of a run; return the paths of the files."""
+    from flows.reports.files import write_report  # noqa: PLC0415
+    from flows.runs.transform import transform_rows  # noqa: PLC0415
+
+    written = []
+    for each in plan.transforms:
+        with output.watched():
+            counts = transform_rows(run_name, each.source, each.out, each.split, unseen=each.unseen)
+        output.say(f"{each.out}: {counts['rows']:,} rows, {counts['n_components']} new features")
+        written.append(str(each.out))
+    if plan.report is not None:
+        output.say(str(write_report(run_name, plan.report)))
+        written.append(str(plan.report))
+    return written

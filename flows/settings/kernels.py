@@ -1,0 +1,130 @@
+"""Kernels from settings: one by its name with its parameters, or a sum of weighted kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flows.errors import SettingsError
+from flows.interface.fields import check_choice, named_values
+from flows.settings.base import import_choices
+
+if TYPE_CHECKING:
+    from ism_dask.kernels import Kernel, PointwiseKernel
+
+# The value of `kernel` for a sum, whose terms are given apart.
+SUM = "sum"
+_TERM = re.compile(r"\s*(?:([^*()]+)\*)?\s*(\w+)\s*(?:\((.*)\))?\s*")
+_TERM_EXAMPLE = "0.5*polynomial(degree=2)"
+
+
+def kernel_names() -> list[str]:
+    """Return the names that the setting `kernel` may have."""
+    return sorted([*import_choices().KERNELS, SUM])
+
+
+def build_kernel(name: str, parameters: Mapping[str, Any], terms: Sequence[str] | None) -> Kernel:
+    """Return the kernel that settings describe; raise SettingsError for what they cannot be.
+
+    Parameters
+    ----------
+    name : str
+        One of `kernel_names()`.
+    parameters : mapping
+        Values of the parameters of the kernel that are set.
+    terms : sequence of str, optional
+        The terms of a sum, such as `0.5*polynomial(degree=2)`.
+    """
+    if check_choice("kernel", name, kernel_names()) == SUM:
+        return _sum(parameters, terms or ())
+    if terms:
+        raise SettingsError(
+            f"`terms` is given, but `kernel` is {name!r}: give kernel = {SUM!r}, or leave it out"
+        )
+    return _one(name, parameters)
+
+
+def kernel_record(name: str, kernel: Any) -> dict[str, Any]:
+    """Return a fitted kernel in plain JSON, with the parameters computed from the data."""
+    if name != SUM:
+        return {"name": name, **_parameters(kernel)}
+    return {"name": SUM, "terms": [_term_text(weight, term) for weight, term in kernel.terms]}
+
+
+def _sum(parameters: Mapping[str, Any], terms: Sequence[str]) -> Kernel:
+    if not terms:
+        raise SettingsError(
+            f"`kernel` is {SUM!r}, but `terms` is empty; expected terms such as {_TERM_EXAMPLE}"
+        )
+    if parameters:
+        raise SettingsError(
+            f"`{next(iter(parameters))}` is given beside a sum of kernels; expected it in a term, "
+            f"such as {_TERM_EXAMPLE}"
+        )
+    weighted = [_weighted_term(text) for text in terms]
+    return sum(weighted[1:], start=weighted[0])
+
+
+def _weighted_term(text: str) -> Kernel:
+    match = _TERM.fullmatch(text)
+    if match is None:
+        raise SettingsError(f"`terms` has {text!r}; expected a term such as {_TERM_EXAMPLE}")
+    weight, name, arguments = match.groups()
+    parameters = named_values([each.strip() for each in arguments.split(",")] if arguments else [])
+    check_choice("terms", name, sorted(import_choices().KERNELS))
+    kernel = _one(name, parameters or {})
+    try:
+        return kernel if weight is None else float(weight) * kernel
+    except ValueError as error:
+        raise SettingsError(
+            f"`terms` has {text!r} with the weight {weight!r}; expected a positive number"
+        ) from error
+
+
+def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
+    kind = import_choices().KERNELS[name]
+    allowed = [each.name for each in dataclasses.fields(kind) if each.init]
+    foreign = [each for each in parameters if each not in allowed]
+    if foreign:
+        raise SettingsError(
+            f"`{foreign[0]}` is no parameter of the {name} kernel, which takes "
+            f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
+        )
+    given = dict(parameters)
+    if "sigma" in given:
+        given["sigma"] = _parse_width(given["sigma"])
+    try:
+        kernel: PointwiseKernel = kind(**given)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(str(error)) from error
+    return kernel
+
+
+def _parse_width(sigma: float | str) -> float | str:
+    if isinstance(sigma, str) and sigma in import_choices().WIDTHS:
+        return sigma
+    try:
+        return float(sigma)
+    except ValueError:
+        raise SettingsError(
+            f'`sigma` is {sigma!r}; expected a positive number, "root" or "median"'
+        ) from None
+
+
+def _parameters(kernel: Any) -> dict[str, Any]:
+    # The anchors of a kernel with per-row widths are data rows: they are not part of a summary.
+    return {
+        each.name: getattr(kernel, each.name) for each in dataclasses.fields(kernel) if each.repr
+    }
+
+
+def _term_text(weight: float, kernel: PointwiseKernel) -> str:
+    """Return a term as a user would write it, with the parameters computed from the data."""
+    names = {kind: name for name, kind in import_choices().KERNELS.items()}
+    values = [
+        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in _parameters(kernel).items()
+    ]
+    return f"{weight:.6g}*{names[type(kernel)]}({', '.join(values)})"

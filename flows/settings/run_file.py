@@ -1,0 +1,268 @@
+"""Run files: a whole run in one TOML file, from the table that it reads to what it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flows.errors import SettingsError
+from flows.interface.fields import check_choice, setting
+from flows.interface.toml_tables import (
+    TableError,
+    closest_name,
+    parse_toml,
+    read_table,
+    table_error,
+)
+from flows.settings.base import IngestSettings, import_choices
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, SavedRunSettings
+
+# The table that a run file must have one of: it names the flow and has its settings.
+FLOWS: Mapping[str, type[SavedRunSettings]] = {
+    "fit": FitSettings,
+    "crossval": CrossvalSettings,
+    "cluster": ClusterSettings,
+}
+# Settings of a flow that a run file has elsewhere: in [data], at its top, or on the command line.
+_ELSEWHERE = {
+    "dataset": "`source` in [data]",
+    "split": "`split` in [data]",
+    "label": "`label` in [data]",
+    "run": "`run` at the top of the file",
+    "force": "--force on the command line",
+    "afresh": "--afresh on the command line",
+}
+# The keys of a run file from which these settings are taken.
+_KEYS = {"dataset": "data.source", "split": "data.split", "label": "data.label", "run": "run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """The table [data] of a run file: what is read, and how."""
+
+    source: str = setting(
+        about="A table (path, address or glob; relative to this file), or the name of a data set."
+    )
+    name: str | None = setting(
+        None, about="Table: name of the data set. Default: that of the file or folder."
+    )
+    split: str | None = setting(None, about="Built-in data set: its part. Default: the first.")
+    label: str | None = setting(None, about="The column to explain.")
+    drop: list[str] = setting(about="Columns to leave out.", default_factory=list)
+    keep: list[str] = setting(
+        about="Columns that are no features, but that transforms pass through.",
+        default_factory=list,
+    )
+    columns: list[str] = setting(
+        about="Patterns of the columns to use, such as x_*. Default: all.", default_factory=list
+    )
+    missing: str = setting(
+        "refuse", about="Where a value is missing: refuse, drop, mean or indicator."
+    )
+    target: str = setting("auto", about="What a label of numbers is: auto, classes or numbers.")
+    max_levels: int = setting(50, about="Most levels of a column of texts.", ge=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformTable:
+    """A table [[transform]] of a run file: rows to project after the fit."""
+
+    source: str = setting(about="A table or data set with the rows to project.")
+    out: Path = setting(about="File to write: .csv, .parquet, .feather, .arrow or .npy.")
+    split: str | None = setting(None, about="Built-in data set: its part.")
+    unseen: str = setting("refuse", about="Levels that the fit has not seen: refuse or ignore.")
+
+    def __post_init__(self) -> None:
+        check_choice("unseen", self.unseen, ("refuse", "ignore"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputTables:
+    """The tables of a run file but for that of its flow, and the keys at its top."""
+
+    data: DataTable
+    run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
+    report: Path | None = setting(None, about="Page to write: .html, .md or .json.")
+    transform: list[TransformTable] = setting(
+        about="Rows to project after the fit.", default_factory=list
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A run file, read and checked.
+
+    Attributes
+    ----------
+    path : Path
+    flow : str
+        One of `FLOWS`.
+    ingest : IngestSettings or None
+        How the table is read; None if the file names a data set.
+    settings : SavedRunSettings
+        Those of the flow; their data set is the path of the table, if there is one.
+    transforms : tuple of TransformTable
+    report : Path or None
+        The page to write.
+    """
+
+    path: Path
+    flow: str
+    ingest: IngestSettings | None
+    settings: SavedRunSettings
+    transforms: tuple[TransformTable, ...]
+    report: Path | None
+
+    def settings_for(self, dataset: str) -> SavedRunSettings:
+        """Return the settings of the flow for the table, stored as a data set of this name."""
+        label = self.settings.label
+        if label is not None:
+            label = import_choices().label_key(label)
+        return replace(self.settings, dataset=dataset, label=label)
+
+
+def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> RunFile:
+    """Read a run file and check all of it; raise SettingsError with the line of what is wrong.
+
+    Parameters
+    ----------
+    path : Path
+    force, afresh : bool
+        Settings of the run that the file does not have.
+    """
+    tables = parse_toml(path, "run file", "the one that `ism-dask init` writes")
+    try:
+        return _checked(path, tables, force=force, afresh=afresh)
+    except TableError as error:
+        line = _line_of(path.read_text(encoding="utf-8"), error.key)
+        where = f"{path}, line {line}" if line else str(path)
+        raise SettingsError(f"{where}: {error}") from error
+
+
+def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -> RunFile:
+    flow = _flow_of(tables)
+    table = tables.pop(flow)
+    others = read_table(OutputTables, tables, path.parent)
+    _check_known(flow, table)
+    if flow == "crossval" and others.transform:
+        raise TableError("a crossval saves no W to project rows with; use [fit]", "transform[0]")
+    data = others.data
+    source = _resolved(data.source, path.parent)
+    if isinstance(table.get("scheduler"), str) and table["scheduler"].endswith(".toml"):
+        table["scheduler"] = str(path.parent / Path(table["scheduler"]).expanduser())
+    common = {"dataset": source, "split": data.split, "label": data.label, "run": others.run}
+    values = {key: value for key, value in {**table, **common}.items() if value is not None}
+    values = {**values, "force": force, "afresh": afresh}
+    try:
+        settings = read_table(FLOWS[flow], values, path.parent, f"{flow}.")
+    except TableError as error:
+        key = _KEYS.get(error.key.removeprefix(f"{flow}."))
+        raise TableError(str(error).replace(error.key, key, 1), key) if key else error from error
+    return RunFile(
+        path=path,
+        flow=flow,
+        ingest=_ingest_settings(data, source, force=force),
+        settings=settings,
+        transforms=tuple(
+            replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
+        ),
+        report=others.report,
+    )
+
+
+def _flow_of(tables: Mapping[str, Any]) -> str:
+    """Return which flow a run file names; raise a TableError unless it is exactly one."""
+    named = [name for name in FLOWS if name in tables]
+    if len(named) != 1:
+        expected = " or ".join(f"[{name}]" for name in FLOWS)
+        had = " and ".join(f"[{name}]" for name in named) or "none of them"
+        raise TableError(
+            f"the file has {had}; expected one table {expected}", named[-1] if named else ""
+        )
+    if not isinstance(tables[named[0]], dict):
+        raise TableError(f"`{named[0]}` is no table; expected [{named[0]}]", named[0])
+    return named[0]
+
+
+def _check_known(flow: str, table: Mapping[str, Any]) -> None:
+    """Raise a TableError for a key that is no setting of the flow, or belongs elsewhere."""
+    names = setting_names(flow)
+    for key in table:
+        at = f"{flow}.{key}"
+        if key in _ELSEWHERE:
+            raise TableError(f"`{at}` stands in the wrong place: give {_ELSEWHERE[key]}", at)
+        if key not in names:
+            hint = closest_name(key, names)
+            raise TableError(
+                f"`{at}` is no setting of {flow}{hint} (`ism-dask init` writes all of them)", at
+            )
+
+
+def setting_names(flow: str) -> list[str]:
+    """Return the names of the settings that the table of a flow may have."""
+    names = [each.name for each in dataclasses.fields(FLOWS[flow])]
+    return [name for name in names if name not in _ELSEWHERE]
+
+
+def _ingest_settings(data: DataTable, source: str, *, force: bool) -> IngestSettings | None:
+    """Return how the table is ingested, None if the file names a data set."""
+    given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
+    del given["source"], given["split"]
+    if not import_choices().is_table(source):
+        usual = {each.name: each for each in dataclasses.fields(data)}
+        for name, value in given.items():
+            if name != "label" and value not in (usual[name].default, []):
+                raise TableError(
+                    f"`data.{name}` is given, but {source!r} is a data set, which is stored "
+                    "already; leave it out, or give the path of a table",
+                    f"data.{name}",
+                )
+        return None
+    lists = {
+        name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
+    }
+    try:
+        return IngestSettings(dataset=source, force=force, **{**given, **lists})
+    except SettingsError as error:
+        raise table_error(error, "data.") from error
+
+
+def _resolved(source: str, folder: Path) -> str:
+    """Return a source with a relative path made to start from the folder of the run file."""
+    is_table = import_choices().is_table(str(folder / source)) or import_choices().is_table(source)
+    if "://" in source or not is_table or Path(source).expanduser().is_absolute():
+        return source
+    return str(folder / source)
+
+
+_HEADER = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+\s*(?:#.*)?")
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """Return the number of the line with a key such as `fit.sigma`, or else of its table.
+
+    `transform[1].out` is a key of the second table [[transform]].
+    """
+    match = re.fullmatch(r"(?:([\w-]+)(?:\[(\d+)\])?)?\.?(.*)", key)
+    table, nth, name = match.groups() if match else ("", None, key)
+    name = name.split("[")[0]  # of an element of a list
+    if not name:
+        # The key of a whole table, or one at the top of the file.
+        table, name = ("", table) if re.search(rf"^\s*{table}\s*=", text, re.M) else (table, "")
+    within, headers, found = "", 0, None
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.fullmatch(line)
+        if header:
+            within = header[1]
+            headers += within == table
+        if within != (table or "") or headers not in (0, int(nth or 0) + 1):
+            continue
+        if header:
+            found = number
+        elif name and re.match(rf'\s*"?{re.escape(name)}"?\s*[.=]', line):
+            return number
+    return found

@@ -1,0 +1,161 @@
+"""Run files: read, checked with the line of each error, and run from the table to the outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from commandline import Command
+
+from flows.errors import SettingsError
+from flows.settings.run_file import FLOWS, read_run_file
+from flows.settings.run_file_text import commented_run_file, run_file_schema
+from storage import load_model, open_dataset
+
+N = 150
+RUN_FILE = """\
+run = "churn"
+report = "churn.html"
+
+[data]
+source = "sales.csv"
+name = "shop"
+label = "left us"
+keep = ["id"]
+
+[fit]
+n_components = 2
+kernel = "sum"
+terms = ["gaussian(sigma=2)", "0.5*polynomial(degree=2)"]
+selection = "none"
+
+[[transform]]
+source = "sales.csv"
+out = "new.parquet"
+
+[[transform]]
+source = "shop"
+out = "same.npy"
+"""
+SCHEMA = Path(__file__).parents[2] / "docs" / "run-file.schema.json"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a table and a run file, in a folder that is not the current one."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.normal(size=(N, 3)), columns=["age", "income", "visits"])
+    frame["left us"] = np.where(frame["age"] * frame["income"] > 0, "yes", "no")
+    frame.insert(0, "id", range(N))
+    folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    for each in (folder, elsewhere):
+        each.mkdir()
+    frame.to_csv(folder / "sales.csv", index=False)
+    (folder / "run.toml").write_text(RUN_FILE)
+    monkeypatch.chdir(elsewhere)
+    return folder / "run.toml"
+
+
+def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: Path) -> None:
+    folder = run_file.parent
+    shown = here("run", run_file, "--dry-run").out
+    assert "150 rows; 3 columns become 3 numbers" in shown
+    assert "n_components=2" in shown
+    assert "nothing was stored" in shown
+    assert here("show", "churn").status == 2
+    result = here("run", run_file, "--plain", "--json").answer
+    assert result["written"] == [
+        str(folder / name) for name in ("new.parquet", "same.npy", "churn.html")
+    ]
+    assert open_dataset("shop").class_names == {"left_us": ("no", "yes")}
+    assert result["fitted_kernel"] == {
+        "name": "sum",
+        "terms": ["1*gaussian(sigma=2)", "0.5*polynomial(degree=2, offset=1)"],
+    }
+    new = pd.read_parquet(folder / "new.parquet")
+    model = load_model("churn")
+    expected = model.transform(pd.read_csv(folder / "sales.csv"))
+    np.testing.assert_array_equal(new[["feature_0", "feature_1"]], expected)
+    np.testing.assert_allclose(np.load(folder / "same.npy"), expected, rtol=1e-6, atol=1e-6)
+    assert list(new["id"].astype(int)) == list(range(N))
+    assert "there is a run 'churn' already" in here("run", run_file, "--plain").failed(1)
+    assert here("run", run_file, "--plain", "--force").status == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "at", "message"),
+    [
+        ("n_components = 2", "n_componets = 2", 11, "did you mean `n_components`"),
+        ("n_components = 2", 'n_components = "2"', 11, "is '2'; expected a whole number"),
+        ("n_components = 2", "n_components = 0", 11, "`fit.n_components` is 0; expected 1 or more"),
+        ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
+        ("n_components = 2", "sigma = 2.0", 11, "is given beside a sum of kernels"),
+        ('kernel = "sum"', 'kernel = "sun"', 12, "`fit.kernel` is 'sun'; expected one of"),
+        ('kernel = "sum"', "", 13, "`fit.terms` is given, but `kernel` is 'gaussian'"),
+        ("gaussian(sigma=2)", "gaussian(sigma=2", 13, "expected a term such as"),
+        ("gaussian(sigma=2)", "gauss", 13, "`fit.terms` is 'gauss'"),
+        ("gaussian(sigma=2)", "-1*linear", 13, "weight"),
+        ("0.5*poly", "x*poly", 13, "weight 'x'; expected a positive number"),
+        ('keep = ["id"]', 'keep = ["id", 3]', 8, "`data.keep[1]` is 3; expected text"),
+        ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
+        ('keep = ["id"]', 'kept = ["id"]', 8, "did you mean `keep`"),
+        ('run = "churn"', 'ran = "churn"', 1, "did you mean `run`"),
+        ('run = "churn"', 'run = "a/b"', 1, "`run` is 'a/b'"),
+        ('out = "same.npy"', "out = 3", 22, "`transform[1].out` is 3; expected the path"),
+        ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 23, "`transform[1].unseen` is 'all'"),
+        ('out = "same.npy"', "", 20, "`transform[1].out` is missing"),
+        ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
+        ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
+        ("[fit]", "[crossval]", 16, "a crossval saves no W"),
+        ("[fit]", "[fit", None, "is no TOML"),
+        ('source = "sales.csv"\nname = "shop"', 'source = "wine"\nname = "x"', 6, "is a data set"),
+        ('source = "sales.csv"\nname', 'source = "wines"\nname', None, "wines"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    run_file: Path, line: str, instead: str, at: int | None, message: str
+) -> None:
+    text = run_file.read_text()
+    assert line in text
+    run_file.write_text(text.replace(line, instead, 1))
+    with pytest.raises(SettingsError) as caught:
+        read_run_file(run_file)
+    said = str(caught.value)
+    assert message in said
+    assert str(run_file) in said
+    if at is not None:
+        assert f", line {at}: " in said
+
+
+@pytest.mark.parametrize("flow", list(FLOWS))
+def test_the_file_that_init_writes_has_every_default(
+    here: Command, run_file: Path, flow: str
+) -> None:
+    file = run_file.parent / "own.toml"
+    table = run_file.parent / "sales.csv"
+    assert here("init", file, "--data", table, "--label", "left us", "--flow", flow).status == 0
+    plain = read_run_file(file).settings
+    # Defaults without their comment sign: the file means the same.
+    text = re.sub(r"^# (\w+ = (?!.*# for example$).*)$", r"\1", file.read_text(), flags=re.M)
+    text = text.split("# [[transform]]")[0]
+    file.write_text(text)
+    jsonschema.validate(tomllib.loads(text), run_file_schema())
+    assert read_run_file(file).settings == plain
+    assert f"{file} exists already" in here("init", file).failed(2)
+
+
+def test_the_schema_in_docs_is_that_of_this_version(here: Command, tmp_path: Path) -> None:
+    written = tmp_path / "schema.json"
+    assert here("init", written, "--schema").status == 0
+    assert json.loads(SCHEMA.read_text()) == json.loads(written.read_text())
+    valid = tomllib.loads(commented_run_file("fit"))
+    validator = jsonschema.Draft202012Validator(run_file_schema())
+    assert validator.is_valid(valid)
+    for wrong in ({"ran": "x"}, {"data": {}}, {"fit": {"n_components": "2"}}, {"crossval": {}}):
+        assert not validator.is_valid({**valid, **wrong})
