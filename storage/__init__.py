@@ -28,6 +28,7 @@ from storage.errors import (
     UnfitRows,
     UnsafeName,
 )
+from storage.feature_statistics import FeatureStatistics, RunningStatistics
 from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
 from storage.models import (
@@ -79,6 +80,7 @@ __all__ = [
     "DatasetNotFound",
     "DatasetSpec",
     "DownloadError",
+    "FeatureStatistics",
     "Model",
     "PieceStore",
     "Problem",
@@ -87,6 +89,7 @@ __all__ = [
     "RawFileError",
     "Run",
     "RunNotFound",
+    "RunningStatistics",
     "Sample",
     "Split",
     "StorageError",

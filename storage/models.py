@@ -15,6 +15,7 @@ from ism_dask.rows.standardise import project
 from storage.atomic import exists_settled
 from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError, UnfitRows
+from storage.feature_statistics import FeatureStatistics
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
@@ -24,6 +25,7 @@ from storage.tables.files import check_pyarrow
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Names of arrays that only some models have.
 _LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
+_STATISTICS = "feature_statistics"
 _PICTURES = "pictures"
 _RECORDED = (
     "feature_names",
@@ -71,6 +73,8 @@ class Model:
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
+    statistics : FeatureStatistics, optional
+        Of the new features, over the rows that the model was fitted to.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
     table : Mapping, optional
@@ -90,6 +94,7 @@ class Model:
     class_names: tuple[str, ...] | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
+    statistics: FeatureStatistics | None = None
     image_shape: tuple[int, ...] | None = None
     table: Mapping[str, Any] | None = None
     history: Sequence[Mapping[str, Any]] = ()
@@ -239,7 +244,13 @@ def load_model(name_or_path: str | Path) -> Model:
     try:
         arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
         labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
-        return Model(**arrays, labels=labels, sample=_sample(group), **_recorded_fields(record))
+        return Model(
+            **arrays,
+            labels=labels,
+            sample=_sample(group),
+            statistics=_statistics(group),
+            **_recorded_fields(record),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged_store(path, "zarr.json", f"not the record of a model ({error})") from error
 
@@ -264,6 +275,8 @@ def _arrays(model: Model) -> dict[str, NDArray[Any]]:
     if model.sample is not None:
         arrays[_POINTS] = model.sample.points.astype(np.float32)
         arrays[_VALUES] = model.sample.values
+    if model.statistics is not None:
+        arrays[_STATISTICS] = model.statistics.to_array()
     return arrays
 
 
@@ -271,6 +284,10 @@ def _sample(group: zarr.Group) -> Sample | None:
     if _POINTS not in group:
         return None
     return Sample(get_array(group, _POINTS), get_array(group, _VALUES))
+
+
+def _statistics(group: zarr.Group) -> FeatureStatistics | None:
+    return FeatureStatistics(*get_array(group, _STATISTICS)) if _STATISTICS in group else None
 
 
 def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,7 +106,10 @@ def transform(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="File to write: .csv, .parquet, .feather, .arrow or .npy."
+            "--out",
+            "-o",
+            help="File to write: .csv, .parquet, .feather, .arrow, .npy or .zarr; or a new folder "
+            "for a part of each file.",
         ),
     ],
     split: Annotated[str | None, typer.Option(help="Part of the data set.")] = None,
@@ -127,7 +130,24 @@ def transform(
     left_out = summary.get("rows_left_out")
     without = f", {left_out:,} left out, which lack a value" if left_out else ""
     output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features{without}")
+    show_drift(summary["drift"], output)
     output.finish(summary)
+
+
+def show_drift(drift: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Print how far new rows are from those that the model was fitted to."""
+    rows = [
+        [
+            f"feature_{each['feature']}",
+            f"{each['share_outside']:.1%}",
+            f"{each['mean_shift']:+.2f} deviations",
+        ]
+        for each in drift
+    ]
+    if rows:
+        output.table(
+            ("new feature", "outside the range of the fit", "shift of the mean"), rows, left=1
+        )
 
 
 def check(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.compute import RUN_FLOWS, print_result
-from flows.cli.data import INGEST, show_schema
+from flows.cli.data import INGEST, show_drift, show_schema
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.errors import FlowError, SettingsError
@@ -123,6 +123,7 @@ def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
         with output.watched():
             counts = transform_rows(run_name, each.source, each.out, each.split, unseen=each.unseen)
         output.say(f"{each.out}: {counts['rows']:,} rows, {counts['n_components']} new features")
+        show_drift(counts["drift"], output)
         written.append(str(each.out))
     if plan.report is not None:
         output.say(str(write_report(run_name, plan.report)))

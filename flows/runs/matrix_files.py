@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
-from storage.tables.files import COLUMNAR
+from storage.tables.files import COLUMNAR, ZARR
 from storage.tables.schema import is_number
 
 Array = NDArray[Any]
@@ -44,12 +44,21 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def check_output_format(path: Path) -> None:
-    """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
-    _by_suffix("out", path, _WRITERS)
+    """Raise SettingsError unless the suffix of `path` is that of a format we can write.
+
+    A Zarr array, or a folder without a suffix, must be new.
+    """
+    if path.suffix.lower() not in ("", ZARR):
+        _by_suffix("out", path, _WRITERS)
+    elif path.exists():
+        raise SettingsError(f"`out` is {str(path)!r}, which exists; remove it, or name a new one")
 
 
 def write_matrix(path: Path, values: Array) -> None:
     """Write a matrix in the format that `path` ends in, whole or not at all."""
+    if path.suffix.lower() == ZARR:
+        _write_zarr(path, values)
+        return
     write = _by_suffix("out", path, _WRITERS)
     try:
         with open_replacement(path) as handle:
@@ -150,6 +159,14 @@ def _write_npy(handle: IO[bytes], values: Array) -> None:
 def _write_csv(handle: IO[bytes], values: Array) -> None:
     header = ",".join(f"feature_{j}" for j in range(values.shape[1]))
     np.savetxt(handle, values, delimiter=",", header=header, comments="", fmt="%.17g")
+
+
+def _write_zarr(path: Path, values: Array) -> None:
+    # They import pyarrow, an extra, which the other formats do not need.
+    from storage.tables.output_files import write_batches  # noqa: PLC0415
+    from storage.tables.sources import matrix_table  # noqa: PLC0415
+
+    write_batches(path, iter(matrix_table(values, "feature_").to_batches()))
 
 
 def _write_table(handle: IO[bytes], values: Array, suffix: str) -> None:

@@ -17,7 +17,9 @@ from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from storage import (
     Dataset,
+    FeatureStatistics,
     Model,
+    RunningStatistics,
     RunNotFound,
     Sample,
     UnsafeName,
@@ -76,6 +78,7 @@ def model_to_save(
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     """
+    sample, statistics = _projected_rows(model, data, values, settings.seed)
     return Model(
         components=model.components_,
         mean=model.mean_,
@@ -84,7 +87,8 @@ def model_to_save(
         feature_names=data.feature_names,
         table=data.info.table and data.info.table["schema"],
         image_shape=data.image_shape,
-        sample=_draw_sample(model, data, values, settings.seed),
+        sample=sample,
+        statistics=statistics,
         history=[asdict(record) for record in model.history_],
         config=settings.to_json(),
         metrics=result.metrics,
@@ -100,17 +104,18 @@ def versions() -> dict[str, str]:
     }
 
 
-def _draw_sample(model: IKDR, data: Dataset, values: Array, seed: int) -> Sample:
-    """Draw rows at random and return their new features."""
+def _projected_rows(
+    model: IKDR, data: Dataset, values: Array, seed: int
+) -> tuple[Sample, FeatureStatistics]:
+    """Return the new features of rows drawn at random, and statistics of those of all rows."""
     n = len(data.X)
     chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
-    starts = range(0, n, _ROWS_PER_READ)
-    edges = np.searchsorted(chosen, [*starts, n])
-    points = [
-        model.transform(
-            data.X.read(start, min(start + _ROWS_PER_READ, n))[chosen[first:last] - start]
-        )
-        for start, first, last in zip(starts, edges[:-1], edges[1:], strict=True)
-        if last > first
-    ]
-    return Sample(np.concatenate(points).astype(np.float32), values[chosen])
+    points, statistics = [], RunningStatistics()
+    for start in range(0, n, _ROWS_PER_READ):
+        stop = min(start + _ROWS_PER_READ, n)
+        new = model.transform(data.X.read(start, stop))
+        statistics.add(new)
+        first, last = np.searchsorted(chosen, [start, stop])
+        points.append(new[chosen[first:last] - start])
+    sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
+    return sample, statistics.finish()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,19 @@ import pyarrow as pa
 
 from flows.errors import FlowError
 from flows.interface.progress import report_progress
-from flows.runs.matrix_files import values_too_large
+from flows.runs.drift import Drift
+from flows.runs.matrix_files import Array, values_too_large
 from storage import Model
 from storage.tables.new_rows import NewRows, encode_new_rows, open_new_rows
-from storage.tables.output_files import write_batches
+from storage.tables.output_files import write_batches, write_parts
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
-
-
-@dataclass
-class _Counts:
-    """Numbers of rows: written, and left out since they lack a value."""
-
-    rows: int = 0
-    left_out: int = 0
-
-    @property
-    def read(self) -> int:
-        """The number of rows read so far."""
-        return self.rows + self.left_out
+from storage.tables.sources import ArraySource, FileSource, TableSource
 
 
 def transform_table(
     model: Model, source: str, out: Path, *, ignore_unseen: bool = False
 ) -> dict[str, Any]:
-    """Write the new features of a table, with the columns to pass through, and return counts.
+    """Write the new features of a table, with the columns to pass through, and return a summary.
 
     Parameters
     ----------
@@ -43,23 +31,33 @@ def transform_table(
     source : str
         Path, address or glob of the table.
     out : Path
-        File to write, in the format that its name ends in.
+        File to write, in the format that its name ends in. Without a suffix: a new folder with a
+        Parquet file for each file of the table.
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
     """
     schema = schema_of(model)
-    counts = _Counts()
     table = open_new_rows(source, schema)
-    names = [f"feature_{number}" for number in range(len(model.components))]
-    _check_names(names, schema)
-    batches = encode_new_rows(table, schema, ignore_unseen=ignore_unseen)
-    write_batches(out, _projected(model, batches, names, counts, table.description))
-    report_progress(1.0, f"{counts.rows:,} rows")
-    return {
-        "rows": counts.rows,
-        "n_components": len(model.components),
-        "rows_left_out": counts.left_out,
-    }
+    projection = _Projection(model, schema)
+
+    def projected(part: TableSource) -> Iterator[pa.RecordBatch]:
+        rows = encode_new_rows(part, schema, ignore_unseen=ignore_unseen)
+        return projection.batches(rows, part.description)
+
+    files: dict[str, int] = {}
+    if out.suffix:
+        write_batches(out, projected(table))
+    else:
+        parts = ((name, projected(part)) for name, part in _parts(table))
+        files["files"] = write_parts(out, ".parquet", parts)
+    report_progress(1.0, f"{projection.rows:,} rows")
+    return {**projection.summary(), **files}
+
+
+def _parts(table: TableSource) -> Iterator[tuple[str, TableSource]]:
+    if isinstance(table, FileSource | ArraySource):
+        return iter(table.parts())
+    raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
 
 
 def schema_of(model: Model) -> TableSchema:
@@ -72,36 +70,65 @@ def schema_of(model: Model) -> TableSchema:
     return TableSchema(features, (), (), (), REFUSE, (), 0, 0, "float64")
 
 
-def _check_names(names: list[str], schema: TableSchema) -> None:
-    """Raise a FlowError if a column to pass through has the name of a new feature."""
-    taken = [name for name in schema.passed if name in names]
-    if taken:
-        raise FlowError(
-            f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
-        )
+class _Projection:
+    """Projects the rows of a table, in one or several parts, and counts them.
 
+    Parameters
+    ----------
+    model : Model
+    schema : TableSchema
+    """
 
-def _projected(
-    model: Model, batches: Iterator[NewRows], names: list[str], counts: _Counts, source: str
-) -> Iterator[pa.RecordBatch]:
-    too_large, first = 0, 0
-    for batch in batches:
-        # Gaps and infinite values raise an error after the last batch, which lists all of them.
-        with np.errstate(over="ignore", invalid="ignore"):
-            new = model.transform(np.nan_to_num(batch.X))
-        numbers = counts.read + np.flatnonzero(~batch.left_out)
-        overflowing = numbers[~np.isfinite(new).all(axis=1)]
-        if len(overflowing):
-            first = first if too_large else int(overflowing[0])
-            too_large += len(overflowing)
-        counts.rows += len(new)
-        counts.left_out += len(batch.left_out) - len(new)
-        report_progress(counts.rows / (counts.rows + 10**6), f"project, {counts.rows:,} rows")
+    def __init__(self, model: Model, schema: TableSchema) -> None:
+        self._model = model
+        self._names = [f"feature_{number}" for number in range(len(model.components))]
+        self._drift = Drift(model)
+        self.rows = self._left_out = 0
+        taken = [name for name in schema.passed if name in self._names]
+        if taken:
+            raise FlowError(
+                f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
+            )
+
+    def batches(self, rows: Iterator[NewRows], source: str) -> Iterator[pa.RecordBatch]:
+        """Yield the new features of rows, with the columns to pass through.
+
+        After the last batch, raise a FlowError if rows of `source` hold values too large.
+        """
+        read, too_large, first = 0, 0, 0
+        for batch in rows:
+            # Gaps and infinite values raise an error after the last batch, which lists all.
+            with np.errstate(over="ignore", invalid="ignore"):
+                new = self._model.transform(np.nan_to_num(batch.X))
+            finite = np.isfinite(new).all(axis=1)
+            overflowing = read + np.flatnonzero(~batch.left_out)[~finite]
+            if len(overflowing):
+                first = first if too_large else int(overflowing[0])
+                too_large += len(overflowing)
+            read += len(batch.left_out)
+            self._drift.add(new[finite])
+            self._count(len(new), len(batch.left_out) - len(new))
+            yield self._batch(new, batch.passed)
+        if too_large:
+            raise values_too_large(too_large, first, source)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers of rows and features, and how far the rows are from the fit's."""
+        return {
+            "rows": self.rows,
+            "n_components": len(self._names),
+            "rows_left_out": self._left_out,
+            "drift": self._drift.report(),
+        }
+
+    def _count(self, rows: int, left_out: int) -> None:
+        self.rows += rows
+        self._left_out += left_out
+        report_progress(self.rows / (self.rows + 10**6), f"project, {self.rows:,} rows")
+
+    def _batch(self, new: Array, passed: pa.RecordBatch | None) -> pa.RecordBatch:
         columns = [pa.array(column) for column in new.T]
-        if batch.passed is None:
-            yield pa.record_batch(columns, names=names)
-        else:
-            passed = batch.passed
-            yield pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])
-    if too_large:
-        raise values_too_large(too_large, first, source)
+        if passed is None:
+            return pa.record_batch(columns, names=self._names)
+        names = [*passed.schema.names, *self._names]
+        return pa.record_batch([*passed.columns, *columns], names)

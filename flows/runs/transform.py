@@ -10,6 +10,7 @@ import numpy as np
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
+from flows.runs.drift import Drift
 from flows.runs.matrix_files import (
     Array,
     check_output_format,
@@ -67,6 +68,8 @@ def transform_rows(
         _project_file(model, Path(source)) if is_file else _project_dataset(model, source, split)
     )
     _check_finite(projected, source)
+    drift = Drift(model)
+    drift.add(projected)
     write_matrix(out, projected)
     rows, columns = projected.shape
     return {
@@ -76,6 +79,7 @@ def transform_rows(
         "out": str(out),
         "rows": rows,
         "n_components": columns,
+        "drift": drift.report(),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,8 +15,9 @@ from storage.errors import TableError
 
 # Suffixes of the formats that hold columns with types; pyarrow reads and writes them.
 COLUMNAR = (".parquet", ".feather", ".arrow")
+ZARR = ".zarr"
 # Suffixes of all formats that can be read.
-SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ".zarr", ".h5", ".hdf5")
+SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ZARR, ".h5", ".hdf5")
 _GLOB = frozenset("*?[")
 # What a file system may record of a file's version, best first.
 _VERSIONS = (
@@ -96,6 +97,17 @@ class TableFiles:
     def versions(self) -> tuple[SourceFile, ...]:
         """Return each file with its present version."""
         return tuple(self._version(path) for path in self.paths)
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return each path with its part below the given folder, or its last part without one."""
+        folder = self.folder
+        if folder is None:
+            return [(path, PurePosixPath(path).name) for path in self.paths]
+        return [(path, path.removeprefix(folder).lstrip("/")) for path in self.paths]
+
+    def only(self, path: str) -> TableFiles:
+        """Return one of the files alone; columns named by its folders stay."""
+        return replace(self, paths=(path,), folder=None)
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)

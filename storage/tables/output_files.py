@@ -1,11 +1,11 @@
-"""Write batches of columns into a file, atomically; its suffix gives the format."""
+"""Write batches of columns into a file or a folder, atomically; the suffix gives the format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -13,11 +13,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
+import zarr
 
-from storage.atomic import explain_os_errors, open_replacement
+from storage.atomic import explain_os_errors, open_replacement, sync, workspace
 from storage.errors import TableError
+from storage.tables.files import ZARR
 
 Write = Callable[[pa.RecordBatch], None]
+# Rows of a chunk of a Zarr array.
+_ZARR_ROWS = 2**16
 OpenWriter = Callable[[IO[bytes], pa.Schema], AbstractContextManager[Write]]
 
 
@@ -27,23 +31,101 @@ def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     Parameters
     ----------
     path : Path
-        A file to create or replace.
+        A file to create or replace, or a Zarr array to create.
     batches : iterator of RecordBatch
         At least one.
     """
-    first = next(batches)
-    open_writer = WRITERS[path.suffix.lower()]
+    with _explained(path):
+        if path.suffix.lower() == ZARR:
+            _write_zarr(path, batches)
+            return
+        with open_replacement(path) as handle:
+            _fill(handle, path.suffix.lower(), batches)
+
+
+def write_parts(
+    folder: Path, suffix: str, parts: Iterable[tuple[str, Iterator[pa.RecordBatch]]]
+) -> int:
+    """Write each part into a file of a new folder, all of them or none; return their number.
+
+    Parameters
+    ----------
+    folder : Path
+        It must not exist yet.
+    suffix : str
+        Of the format of the files.
+    parts : iterable of (name, batches)
+        Names may have folders; their suffix is replaced.
+    """
+    check_new_folder(folder)
+    number = 0
+    with _explained(folder), workspace(folder) as space:
+        for name, batches in parts:
+            path = space.payload / PurePosixPath(name).with_suffix(suffix)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as handle:
+                _fill(handle, suffix, batches)
+            sync(path)
+            number += 1
+        space.publish()
+    return number
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raise a TableError if a folder to create exists: its files could be those of the user."""
+    if folder.exists():
+        raise TableError(f"{folder} exists already; remove it, or name a new folder")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        with (
-            explain_os_errors(path),
-            open_replacement(path) as handle,
-            open_writer(handle, first.schema) as write,
-        ):
-            write(first)
-            for batch in batches:
-                write(batch)
+        with explain_os_errors(path):
+            yield
     except pa.ArrowException as error:
         raise TableError(f"cannot write {path}: {error}") from error
+
+
+def _fill(handle: IO[bytes], suffix: str, batches: Iterator[pa.RecordBatch]) -> None:
+    first = next(batches)
+    with WRITERS[suffix](handle, first.schema) as write:
+        write(first)
+        for batch in batches:
+            write(batch)
+
+
+def _write_zarr(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write a Zarr array (n, columns), which grows by each batch; its names are an attribute."""
+    check_new_folder(path)
+    first = next(batches)
+    _check_decimals(first.schema, ZARR)
+    with workspace(path) as space:
+        values = _matrix(first)
+        array = zarr.create_array(
+            space.payload,
+            shape=values.shape,
+            chunks=(_ZARR_ROWS, values.shape[1]),
+            dtype=values.dtype,
+        )
+        array.attrs["columns"] = first.schema.names
+        array[:] = values
+        for batch in batches:
+            array.append(_matrix(batch))
+        space.publish()
+
+
+def _matrix(batch: pa.RecordBatch) -> Any:
+    return np.column_stack([column.to_numpy() for column in batch.columns])
+
+
+def _check_decimals(schema: pa.Schema, suffix: str) -> None:
+    """Raise a TableError for a column that an array of decimals cannot hold."""
+    others = [each for each in schema if not pa.types.is_floating(each.type)]
+    if others:
+        raise TableError(
+            f"{suffix} has decimals only, and the column {others[0].name!r} is {others[0].type}; "
+            "write .parquet or .csv instead"
+        )
 
 
 @contextmanager
@@ -57,16 +139,11 @@ def _arrow_writer(
 
 @contextmanager
 def _npy_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    others = [each for each in schema if not pa.types.is_floating(each.type)]
-    if others:
-        raise TableError(
-            f"an .npy file has decimals only, and the column {others[0].name!r} is "
-            f"{others[0].type}; write .parquet or .csv instead"
-        )
+    _check_decimals(schema, ".npy")
     parts: list[Any] = []
 
     def add(batch: pa.RecordBatch) -> None:
-        parts.append(np.column_stack([column.to_numpy() for column in batch.columns]))
+        parts.append(_matrix(batch))
 
     yield add
     # The header has the number of rows, which is known in the end; there are few columns.

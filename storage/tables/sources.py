@@ -98,6 +98,15 @@ class FileSource(_InFiles):
                 fragment_readahead=1,
             )
 
+    def parts(self) -> Iterator[tuple[str, FileSource]]:
+        """Yield each file as a table of its own, with its path below their common folder."""
+        fragments = {each.path: each for each in self.dataset.get_fragments()}
+        for path, name in self.files.names():
+            one = pa_dataset.FileSystemDataset(
+                [fragments[path]], self.dataset.schema, self.dataset.format, self.dataset.filesystem
+            )
+            yield name, FileSource(self.files.only(path), one)
+
 
 @dataclass(frozen=True, eq=False)
 class ArraySource(_InFiles):
@@ -129,6 +138,11 @@ class ArraySource(_InFiles):
             for start in range(0, array.shape[0], step):
                 rows = np.asarray(array[start : start + step])
                 yield pa.record_batch([pa.array(rows[:, j]) for j in wanted], schema=fields)
+
+    def parts(self) -> Iterator[tuple[str, ArraySource]]:
+        """Yield each file as a table of its own, with its path below their common folder."""
+        for (path, name), array in zip(self.files.names(), self.arrays, strict=True):
+            yield name, ArraySource(self.files.only(path), (array,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from commandline import Command
 from numpy.testing import assert_allclose
 
@@ -183,7 +184,7 @@ def test_a_data_set_is_transformed_by_the_names_of_its_columns(
     sales[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain")
     assert here("transform", "two", "other", "-o", tmp_path / "a.npy").status == 0
-    expected = load_model("two").transform(sales)
+    expected = load_model("two").transform(sales.drop(columns="id"))
     assert_allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-9)
     sales.rename(columns={"age": "years"}).to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
@@ -248,3 +249,64 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setattr("storage.tables.files.find_spec", lambda _: None)
     message = here("ingest", tmp_path / "sales.csv", "--plain").failed(1)
     assert "pip install 'ism-dask[tables]'" in message
+
+
+def test_how_far_new_rows_are_is_reported(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    _fit(here, tmp_path)
+    model, out = load_model("two"), tmp_path / "new.parquet"
+    learned = model.transform(sales)
+    same = here("transform", "two", tmp_path / "sales.csv", "-o", out, "--json").answer["drift"]
+    assert [each["share_outside"] for each in same] == [0.0, 0.0]
+    assert_allclose([each["mean_shift"] for each in same], 0, atol=1e-6)
+    moved = sales.assign(income=sales["income"] * 1.5 + 1, age=sales["age"] + 30)
+    moved.to_parquet(tmp_path / "moved.parquet")
+    ended = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--json")
+    new = model.transform(moved)
+    outside = ((new < learned.min(axis=0)) | (new > learned.max(axis=0))).mean(axis=0)
+    shift = (new.mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
+    assert_allclose([each["share_outside"] for each in ended.answer["drift"]], outside, atol=1e-12)
+    assert_allclose([each["mean_shift"] for each in ended.answer["drift"]], shift, rtol=1e-5)
+    shown = here("transform", "two", tmp_path / "moved.parquet", "-o", out).out
+    assert f"{outside[0]:.1%}" in shown
+    # Of a data set, and of a matrix without names, too.
+    stored = here("transform", "two", "sales", "-o", out, "--json").answer["drift"]
+    assert_allclose([each["mean_shift"] for each in stored], 0, atol=1e-6)
+
+
+def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    _fit(here, tmp_path)
+    for region, rows in sales.groupby("region"):
+        folder = tmp_path / "parts" / f"region={region}"
+        folder.mkdir(parents=True)
+        rows.drop(columns="region").to_parquet(folder / "a.parquet")
+    out = tmp_path / "new"
+    answer = here("transform", "two", tmp_path / "parts", "-o", out, "--json").answer
+    assert (answer["files"], answer["rows"]) == (3, N)
+    model = load_model("two")
+    for region, rows in sales.groupby("region"):
+        new = pd.read_parquet(out / f"region={region}" / "a.parquet", partitioning=None)
+        assert list(new["id"].astype(int)) == list(rows["id"])
+        assert_allclose(new[["feature_0", "feature_1"]], model.transform(rows))
+    assert "exists" in here("transform", "two", tmp_path / "parts", "-o", out).failed(2)
+    rows = sales[sales["region"] == "south"].assign(income=np.nan)
+    rows.drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
+    other = tmp_path / "other"
+    assert "'income' has no value" in here(
+        "transform", "two", tmp_path / "parts", "-o", other
+    ).failed(1)
+    assert not other.exists()
+
+
+def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    sales.drop(columns="id").to_csv(tmp_path / "plain.csv", index=False)
+    assert here("fit", tmp_path / "plain.csv", "--label", "churned", "--run", "two", "--plain",
+                "-q", 2).status == 0  # fmt: skip
+    expected = load_model("two").transform(sales.drop(columns="id"))
+    for source, out in ((tmp_path / "plain.csv", "a.zarr"), ("plain", "b.zarr")):
+        assert here("transform", "two", source, "-o", tmp_path / out).status == 0
+        array = zarr.open_array(tmp_path / out, mode="r")
+        assert_allclose(array[:], expected, rtol=1e-5, atol=1e-5)
+        assert array.attrs["columns"] == ["feature_0", "feature_1"]
+        assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)

@@ -1,0 +1,53 @@
+"""How far new rows are from those that a model was fitted to, in its new features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flows.runs.data import Array
+from storage import FeatureStatistics, Model, RunningStatistics
+
+# Rows of float32 and the same rows of float64 differ by less than this share of the range.
+_ROUNDING = 1e-5
+
+
+class Drift:
+    """Counts and means of new rows, beside the statistics of the rows that a model was fitted to.
+
+    Parameters
+    ----------
+    model : Model
+        One that an earlier version saved has no statistics: nothing is reported then.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._learned: FeatureStatistics | None = model.statistics
+        self._outside = np.zeros(len(model.components), dtype=np.int64)
+        self._new = RunningStatistics()
+
+    def add(self, new: Array) -> None:
+        """Add the new features of some rows (m, q)."""
+        if self._learned is None:
+            return
+        learned = self._learned
+        slack = _ROUNDING * (learned.maximum - learned.minimum)
+        outside = (new < learned.minimum - slack) | (new > learned.maximum + slack)
+        self._outside += np.count_nonzero(outside, axis=0)
+        self._new.add(new)
+
+    def report(self) -> list[dict[str, Any]]:
+        """Return for each new feature the share of rows out of range, and the shift of the mean.
+
+        `mean_shift` is in units of the deviation among the rows that the model was fitted to.
+        """
+        if self._learned is None or not self._new.rows:
+            return []
+        shift = self._new.finish().mean - self._learned.mean
+        deviation = np.maximum(self._learned.deviation, np.finfo(np.float64).tiny)
+        shares = self._outside / self._new.rows
+        return [
+            {"feature": number, "share_outside": float(share), "mean_shift": float(each)}
+            for number, (share, each) in enumerate(zip(shares, shift / deviation, strict=True))
+        ]
