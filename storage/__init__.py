@@ -43,12 +43,15 @@ from storage.models import (
 from storage.paths import data_folder, home, resolve_under, safe_name
 from storage.pieces import PieceStore
 from storage.raw_files import RawFile
+from storage.refreshes import add_to_history, read_history, refresh_lock, refreshed_names
 from storage.runs import (
     RESULTS,
     Run,
     lease_path,
     list_runs,
+    model_hash,
     open_run,
+    publish_run,
     report_path,
     run_folder,
     runs_folder,
@@ -99,6 +102,7 @@ __all__ = [
     "UnfitRows",
     "UnsafeName",
     "ZarrRows",
+    "add_to_history",
     "data_folder",
     "dataset_path",
     "datasets_folder",
@@ -110,12 +114,17 @@ __all__ = [
     "list_datasets",
     "list_runs",
     "load_model",
+    "model_hash",
     "model_path",
     "open_dataset",
     "open_run",
     "picture_path",
     "picture_pixels",
+    "publish_run",
+    "read_history",
     "read_pictures",
+    "refresh_lock",
+    "refreshed_names",
     "remove_dataset",
     "report_path",
     "resolve_under",

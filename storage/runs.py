@@ -12,7 +12,7 @@ from typing import Any
 
 import zarr
 
-from storage.atomic import exists_settled, explain_os_errors
+from storage.atomic import exists_settled, explain_os_errors, sync, workspace
 from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
@@ -158,6 +158,32 @@ def commit_run(
     with explain_os_errors(target):
         report_path(name).unlink(missing_ok=True)
     return target
+
+
+def publish_run(source: str, target: str) -> None:
+    """Copy the saved run `source` to the name `target`, in the place of an earlier one.
+
+    Readers see the earlier run or the new one, whole.
+    """
+    path = saved_run_path(source)
+    if path is None:
+        raise run_not_found(source)
+    with workspace(resolve_under(run_folder(target), path.name)) as space:
+        with explain_os_errors(space.folder):
+            shutil.copytree(path, space.payload)
+            for each in space.payload.rglob("*"):
+                sync(each)
+        space.publish()
+    for other in {MODEL, RESULTS} - {path.name}:
+        shutil.rmtree(run_folder(target) / other, ignore_errors=True)
+    with explain_os_errors(run_folder(target)):
+        report_path(target).unlink(missing_ok=True)
+
+
+def model_hash(name: str) -> str:
+    """Return the digest of the values of a saved run; empty if there is none."""
+    path = saved_run_path(name)
+    return "" if path is None else read_manifest(path).data_hash
 
 
 def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:

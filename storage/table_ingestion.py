@@ -200,12 +200,17 @@ def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) 
     Raise a StorageError if it was made otherwise.
     """
     data = _open_complete(name)
-    if data is None or _has_origin(data, {"options": _as_json(options)}, files):
+    if data is None or is_made_alike(data, options, files):
         return data
     raise StorageError(
         f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
         "it was then; replace it with --force (force=True), or choose another name"
     )
+
+
+def is_made_alike(data: Dataset, options: TableOptions, files: Sequence[SourceFile]) -> bool:
+    """Return whether a data set was made from these files, with these options."""
+    return _has_origin(data, {"options": _as_json(options)}, files)
 
 
 def _open_complete(name: str) -> Dataset | None:

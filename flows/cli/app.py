@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli import compute, data, run_file, runs, services
+from flows.cli import compute, data, refresh, run_file, runs, services
 from flows.cli.options import with_options
 from flows.errors import FlowError, Interrupted, SettingsError
 from flows.interface.interrupts import (
@@ -50,6 +50,10 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
     (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
     (run_file.run, "ism-dask run sales.toml --dry-run"),
+    (refresh.refresh, "ism-dask refresh sales.toml"),
+    (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+    (refresh.history, "ism-dask history sales -o history.html"),
+    (refresh.rollback, "ism-dask rollback sales-0003"),
     (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
     (compute.resume, "ism-dask resume mnist-gaussian-q10"),
     (data.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),

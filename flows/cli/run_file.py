@@ -115,17 +115,17 @@ def _show(plan: RunFile, output: Output) -> None:
 
 def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
     """Project rows and write the report of a run; return the paths of the files."""
-    from flows.reports.files import write_report  # noqa: PLC0415
-    from flows.runs.transform import transform_rows  # noqa: PLC0415
+    from flows.refreshes.outputs import write_outputs  # noqa: PLC0415
 
-    written = []
-    for each in plan.transforms:
-        with output.watched():
-            counts = transform_rows(run_name, each.source, each.out, each.split, unseen=each.unseen)
-        output.say(f"{each.out}: {counts['rows']:,} rows, {counts['n_components']} new features")
-        show_drift(counts["drift"], output)
-        written.append(str(each.out))
-    if plan.report is not None:
-        output.say(str(write_report(run_name, plan.report)))
-        written.append(str(plan.report))
-    return written
+    paths = []
+    with output.watched():
+        written = list(write_outputs(plan, run_name))
+    for each in written:
+        if each.counts:
+            new = f"{each.counts['rows']:,} rows, {each.counts['n_components']} new features"
+            output.say(f"{each.path}: {new}")
+            show_drift(each.counts["drift"], output)
+        else:
+            output.say(each.path)
+        paths.append(each.path)
+    return paths

@@ -83,9 +83,11 @@ def table_error(error: ValueError, within: str) -> TableError:
     If its message begins with the name of a key, so does that of the new error, with the prefix.
     """
     message, table = str(error), within.rstrip(".")
-    named = re.match(r"`(\w+)`", message)
-    if named:
-        return TableError(f"`{within}{message[1:]}", f"{within}{named[1]}")
+    quoted = re.match(r"`(\w+)`", message)
+    if quoted:
+        return TableError(f"`{within}{message[1:]}", f"{within}{quoted[1]}")
+    if re.match(r"[a-z_]+(:| is )", message):
+        return TableError(f"{within}{message}", table)
     return TableError(f"{table}: {message}" if table else message, table)
 
 

@@ -45,7 +45,7 @@ def write_report(run: str, out: Path | None = None) -> Path:
     view = view_of(run)
     path = report_path(run) if out is None else out
     render = _RENDERERS.get(path.suffix.lower(), render_view)
-    _write(path, render(view), "-o")
+    write_page(path, render(view), "-o")
     return path
 
 
@@ -58,11 +58,12 @@ def write_tables(name: str, folder: Path) -> list[Path]:
     with _explained_write_errors(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
-        _write(folder / file, content, "--out")
+        write_page(folder / file, content, "--out")
     return [folder / file for file in files]
 
 
-def _write(path: Path, content: str, option: str) -> None:
+def write_page(path: Path, content: str, option: str) -> None:
+    """Write a file, whole or not at all; `option` names another place in the error."""
     with _explained_write_errors(path, option), open_replacement(path) as handle:
         handle.write(content.encode())
 

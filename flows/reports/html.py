@@ -14,6 +14,7 @@ from flows.reports.view import View
 from flows.text import byte_size, printable
 
 if TYPE_CHECKING:
+    from flows.reports.blocks import Summary
     from flows.reports.picture_elements import Picture
 
 
@@ -32,6 +33,11 @@ def render_view(view: View) -> str:
         transforms=view.model is not None,
         size=byte_size(view.run.bytes),
     )
+
+
+def render_history(summary: Summary) -> str:
+    """Return the history of a published run."""
+    return _render("history.html", title=summary.run, summary=summary)
 
 
 def render_index(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -17,6 +17,7 @@ from flows.interface.progress import ProgressShare, report_progress
 from flows.results.base import IngestResult
 from flows.results.runs import FitEnding
 from flows.settings.base import IngestSettings
+from flows.settings.kernels import fitted_kernel
 from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
@@ -24,7 +25,7 @@ from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.solvers import as_solver
-from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
+from storage import DATASETS, Dataset, Model, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
@@ -313,9 +314,21 @@ def timed_fit(model: IKDR, X: Any, y: Any) -> FittedModel:
         return FittedModel(model, time.perf_counter() - started)
 
 
-def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> FittedModel:
-    """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`."""
+def fit(
+    settings: SearchSettings,
+    X: Any,
+    y: Array,
+    part: ProgressShare,
+    start: Model | None = None,
+) -> FittedModel:
+    """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
+
+    With `start`, the fit begins at the W of that model, with the kernel that it had.
+    """
     selection = None if settings.selection == NO_SELECTION else settings.selection
+    parameters = shared_parameters(settings)
+    if start is not None:
+        parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
     with watched_fit(part, stopping_of(settings)) as reports:
         model = SupervisedIKDR(
             settings.n_components,
@@ -326,8 +339,11 @@ def fit(settings: SearchSettings, X: Any, y: Array, part: ProgressShare) -> Fitt
             continuation=settings.continuation,
             refine=settings.refine,
             on_iteration=reports.on_iteration,
-            **shared_parameters(settings),
+            warm_start=start is not None,
+            **parameters,
         )
+        if start is not None:
+            model.components_ = start.components
         return timed_fit(model, X, y)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, report_progress
 from flows.results.runs import FitResult, FittedW, top_loadings
 from flows.runs.data import (
     FittedModel,
+    LabelledDataset,
     fit,
     open_labelled,
     read_rows,
     store_for_run,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import model_to_save
+from flows.runs.saving import model_to_save, saved_model
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
-from storage import Dataset, save_model
+from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
 
@@ -30,7 +32,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
 
     def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)
-        return fit(settings, rows, labelled.y, ProgressShare(stop=0.95))
+        return fit(settings, rows, labelled.y, ProgressShare(stop=0.95), _start(settings, labelled))
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work)
@@ -44,6 +46,20 @@ def fit_and_save(settings: FitSettings) -> FitResult:
         path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
+
+
+def _start(settings: FitSettings, labelled: LabelledDataset) -> Model | None:
+    """Return the model of the run to start from, if there is one; its columns must be the same."""
+    if settings.start_from is None:
+        return None
+    start = saved_model(settings.start_from)
+    same = start.components.shape[1] == labelled.data.X.shape[1]
+    if not same or start.feature_names != labelled.data.feature_names:
+        raise SettingsError(
+            f"`start_from` is {settings.start_from!r}, which was fitted to other columns than "
+            f"{labelled.data.name} has; leave it out"
+        )
+    return start
 
 
 def fit_plain(settings: FitSettings) -> FitResult:

@@ -11,6 +11,7 @@ from storage import Dataset
 from storage.table_ingestion import (
     dataset_name,
     find_made_from,
+    is_made_alike,
     open_for,
     plan_with_progress,
     store_unless_stored,
@@ -40,6 +41,19 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
         progress=report_progress,
     )
     return _result(name, stored_schema(data), data)
+
+
+def ingest_changed(settings: IngestSettings) -> Dataset:
+    """Store a table in the place of what was stored from it before, unless it is the same."""
+    options = table_options(settings)
+    name = dataset_name(settings.dataset, settings.name)
+    table = open_for(settings.dataset, options)
+    stored = find_made_from(name, table.versions())
+    if stored is not None and is_made_alike(stored, options, table.versions()):
+        return stored
+    return store_unless_stored(
+        table, name, options, force=True, on_schema=_show_schema, progress=report_progress
+    )
 
 
 def store_labelled(source: str, label: str | None) -> Dataset:

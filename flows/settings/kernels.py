@@ -53,6 +53,13 @@ def kernel_record(name: str, kernel: Any) -> dict[str, Any]:
     return {"name": SUM, "terms": [_term_text(weight, term) for weight, term in kernel.terms]}
 
 
+def fitted_kernel(record: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of a `kernel_record`, with the parameters that it was fitted with."""
+    parameters = {name: value for name, value in record.items() if name not in ("name", "terms")}
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    return build_kernel(record["name"], parameters, record.get("terms"))
+
+
 def _sum(parameters: Mapping[str, Any], terms: Sequence[str]) -> Kernel:
     if not terms:
         raise SettingsError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice, setting
+from flows.interface.fields import check_bounds, check_choice, setting
 from flows.interface.toml_tables import (
     TableError,
     closest_name,
@@ -81,6 +81,40 @@ class TransformTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RefreshTable:
+    """The table [refresh] of a run file: from where on a refresh is suspicious."""
+
+    max_turn: float = setting(
+        0.5,
+        about="Sine of the largest angle by which W may turn against the published one.",
+        gt=0,
+        le=1,
+    )
+    min_objective: float = setting(
+        0.95,
+        about="The new features must depend on the label at least this many times as strongly as "
+        "the published ones, on the new rows.",
+        ge=0,
+    )
+    max_outside: float = setting(
+        0.05,
+        about="Share of new rows that may lie outside the range of the earlier rows, in any new "
+        "feature.",
+        ge=0,
+        le=1,
+    )
+    max_shift: float = setting(
+        1.0,
+        about="How far the mean of a column or a new feature may move, in units of the standard "
+        "deviation that it had.",
+        ge=0,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputTables:
     """The tables of a run file but for that of its flow, and the keys at its top."""
 
@@ -89,6 +123,9 @@ class OutputTables:
     report: Path | None = setting(None, about="Page to write: .html, .md or .json.")
     transform: list[TransformTable] = setting(
         about="Rows to project after the fit.", default_factory=list
+    )
+    refresh: RefreshTable = setting(
+        about="Limits of `ism-dask refresh`.", default_factory=RefreshTable
     )
 
 
@@ -108,6 +145,7 @@ class RunFile:
     transforms : tuple of TransformTable
     report : Path or None
         The page to write.
+    limits : RefreshTable
     """
 
     path: Path
@@ -116,6 +154,7 @@ class RunFile:
     settings: SavedRunSettings
     transforms: tuple[TransformTable, ...]
     report: Path | None
+    limits: RefreshTable
 
     def settings_for(self, dataset: str) -> SavedRunSettings:
         """Return the settings of the flow for the table, stored as a data set of this name."""
@@ -171,6 +210,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
             replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
         ),
         report=others.report,
+        limits=others.refresh,
     )
 
 

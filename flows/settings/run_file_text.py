@@ -14,6 +14,7 @@ from flows.settings.run_file import (
     FLOWS,
     DataTable,
     OutputTables,
+    RefreshTable,
     TransformTable,
     setting_names,
 )
@@ -40,6 +41,9 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
         *_entries(DataTable, _names(DataTable), data),
         f"[{flow}]",
         *_entries(FLOWS[flow], setting_names(flow), {}),
+        "# Limits of `ism-dask refresh FILE`, beyond which it does not publish the new W.",
+        "[refresh]",
+        *_entries(RefreshTable, _names(RefreshTable), {}),
         "# Rows to project after the fit; repeat the table for more files.",
         "# [[transform]]",
         f'# source = "{data["source"]}"',
@@ -53,6 +57,7 @@ def run_file_schema() -> dict[str, Any]:
     tables = {
         "data": _object(DataTable, _names(DataTable)),
         "transform": {"type": "array", "items": _object(TransformTable, _names(TransformTable))},
+        "refresh": _object(RefreshTable, _names(RefreshTable)),
         **{flow: _object(kind, setting_names(flow)) for flow, kind in FLOWS.items()},
     }
     top = _object(OutputTables, ["run", "report"])

@@ -284,6 +284,18 @@ class CrossvalSettings(SearchSettings, SavedRunSettings):
 class FitSettings(SearchSettings, SavedRunSettings):
     """Settings of a fit of W to all rows."""
 
+    start_from: str | None = setting(
+        None,
+        about="Begin at the W of this run, with the kernel parameters that it had; the columns "
+        "must be the same.",
+        title="Run to start from",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start_from is not None:
+            import_choices().check_run_name(self.start_from)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings(SavedRunSettings):

@@ -15,7 +15,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow, State
 from prefect.client.schemas.objects import StateType
-from prefect.exceptions import Abort
+from prefect.exceptions import Abort, FailedRun
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
@@ -166,7 +166,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
         raise
 
 
-def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[str, Any]:
+def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
     """Run a flow in this process; return its result even if the server goes away meanwhile."""
     outcome = RunOutcome()
     token = _CURRENT_OUTCOME.set(outcome)
@@ -179,6 +179,11 @@ def run_flow(flow: Flow[..., dict[str, Any]], settings: FlowSettings) -> dict[st
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
         _send_outcome(outcome)
+    except FailedRun:
+        _drop_receipt(outcome)
+        # A flow that has a result may return a failed state with a name of its own.
+        if outcome.summary is None:
+            raise
     except Exception:
         _drop_receipt(outcome)
         raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ism_dask._types import Array
 from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
 from ism_dask.records.iteration import Solution, State
@@ -61,6 +62,15 @@ class FitStart:
         """The preconditioner, which lengthens gradient steps from a selected W; else None."""
         problem = self.selection_problem
         return None if problem is None else problem.evidence.precondition
+
+    def continued(self, W: Array, width: float, dependence: Dependence) -> FitStart:
+        """Return the start at the W (r, q) of an earlier fit, with the multiple of the width."""
+        fit_rows = self.fit_rows.with_kernel(self.fit_rows.kernel.widened(width))
+        problem = None
+        if self.can_select:
+            # It has the preconditioner for steps to the nearest maximum.
+            problem = fit_rows.selection_problem(dependence, self.q, (1.0,))
+        return replace(self, fit_rows=fit_rows, state=state_at(W), selection_problem=problem)
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> FitStart:
         """Return the start with the width and the W that a selection prefers."""

@@ -120,6 +120,14 @@ class Prepared:
             lifted += constant @ self._constant_directions(constant.shape[1]).T
         return lifted
 
+    def lower(self, directions: Array) -> Array:
+        """Return directions (k, d) of the features as orthonormal columns (r, k) of this space."""
+        varying = directions[:, self.affine.varying]
+        varying = varying if self.basis is None else varying @ self.basis
+        if self.whitening is not None:
+            varying = varying @ np.linalg.inv(self.whitening.T)
+        return np.linalg.qr(varying.T)[0]
+
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's features."""
         if self.whitening is not None:

@@ -126,6 +126,11 @@ default "auto"
     refine : bool, default False
         Whether to finish with second-order steps, which bring the residual down to rounding.
         Each takes several passes over all pairs of rows, with any engine.
+    warm_start : bool, default False
+        Whether to start at `components_`, if there are some, with the multiple of the kernel's
+        width that `selection_` chose then. For rows that have changed little, such a fit takes a
+        few iterations. It ends at the nearest maximum, where a new selection might find a higher
+        one.
     random_state : int, RandomState or None, default None
         Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
         and of the landmarks. None is a fixed seed, so that fits repeat.
@@ -226,6 +231,7 @@ default "auto"
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
+        warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
     ) -> None:
@@ -245,6 +251,7 @@ default "auto"
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
+        self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
 
@@ -306,14 +313,37 @@ default "auto"
             default_q = dependence.columns
         else:
             default_q = max(len(dependence.classes) - 1, 1)
+        is_warm = self.warm_start and hasattr(self, "components_")
         q = self._resolve_n_components(self.n_components, default_q, prepared)
+        if is_warm:
+            q = self._check_warm_start(prepared)
         fit_rows = prepared.fit_rows(kernel, self.random_state, q)
         default_start = FitStart(fit_rows, q)
+        if is_warm and q <= prepared.n_varying:
+            trials = getattr(self, "selection_", ())
+            width = trials[0].width if trials and kernel.multiples else 1.0
+            start = default_start.continued(prepared.lower(self.components_), width, dependence)
+            return replace(start, trials=trials)
         if self.selection is None or not kernel.multiples or not default_start.can_select:
             return default_start
         if self.n_components not in (None, "auto") or dependence.classes is not None:
             return default_start.selected(dependence, kernel.multiples)
         return default_start.grown(dependence, kernel.multiples, prepared.n_varying - 1)
+
+    def _check_warm_start(self, prepared: Prepared) -> int:
+        """Return the number of new features to continue from; raise if they do not fit."""
+        q, d = self.components_.shape
+        if d != prepared.n_varying + prepared.n_constant:
+            raise ValueError(
+                f"`warm_start` continues from `components_` of {d} features, but X has "
+                f"{prepared.n_varying + prepared.n_constant}; set warm_start=False"
+            )
+        if self.n_components not in (None, "auto", q):
+            raise ValueError(
+                f"`warm_start` continues from `components_` with {q} new features, but "
+                f"`n_components` is {self.n_components}; set warm_start=False"
+            )
+        return int(q)
 
     @property
     def _search(self) -> MultistartSearch:
@@ -327,7 +357,7 @@ default "auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
-        for name in ("continuation", "refine", "whiten"):
+        for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:
             check_choice("`selection`", self.selection, SELECTIONS)

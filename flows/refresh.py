@@ -1,0 +1,59 @@
+"""The Prefect flow `refresh`: it fits a table again, compares, and publishes the new run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import State, flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.events import emit_event
+from prefect.states import Completed, Failed
+
+from flows.refreshes.history import history_page
+from flows.refreshes.refresh import refresh as refresh_run
+from flows.results.refresh import SUSPICIOUS, RefreshResult
+from flows.settings.refresh import RefreshSettings
+from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
+
+# Name of the event that automations can act on, and prefix of the resource that it is about.
+EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
+
+
+@task(
+    name="refresh", task_run_name="refresh", cache_policy=NO_CACHE, persist_result=False,
+    **RETRY_OPTIONS,
+)  # fmt: skip
+def refresh_step(settings: RefreshSettings) -> RefreshResult:
+    """Read what is new, fit W from the last one, compare, and publish."""
+    return refresh_run(settings)
+
+
+@flow(name="refresh", flow_run_name="refresh {settings.title}", persist_result=False)
+def refresh(settings: RefreshSettings) -> State[Any]:
+    """Fit the table of a run file again if it has changed, and publish the run if it is sound.
+
+    The flow run ends in a state that is named after the result: Unchanged, Published or, as a
+    failed one, Suspicious.
+    """
+    with track_run("refresh", settings) as run:
+        result: RefreshResult = refresh_step(settings)
+        _tell_automations(result)
+        answer = run.finished(result, run.page(history_page(result.name)))
+    name = result.state.capitalize()
+    if result.state == SUSPICIOUS:
+        return Failed(name=name, message="; ".join(result.reasons))
+    return Completed(name=name, data=answer)
+
+
+def run_refresh(settings: RefreshSettings) -> RefreshResult:
+    """Run the flow `refresh` in this process and return its result."""
+    return RefreshResult.from_json(run_flow(refresh, settings))
+
+
+def _tell_automations(result: RefreshResult) -> None:
+    """Emit the Prefect event of a refresh, such as `ism-dask.refresh.suspicious`."""
+    emit_event(
+        event=f"{EVENT}.{result.state}",
+        resource={"prefect.resource.id": f"{RESOURCE}.{result.name}"},
+        payload={"run": result.run, "reasons": list(result.reasons)},
+    )

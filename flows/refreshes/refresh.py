@@ -1,0 +1,213 @@
+"""Refresh a published run: read what is new, fit again, compare, and publish if nothing is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from flows.errors import FlowError, SettingsError
+from flows.interface.progress import progress_note, report_progress
+from flows.refreshes.comparison import compare, doubts
+from flows.refreshes.outputs import write_outputs
+from flows.results.refresh import PUBLISHED, SUSPICIOUS, UNCHANGED, RefreshResult
+from flows.results.runs import FitResult
+from flows.runs.data import open_labelled
+from flows.runs.fit import fit_and_save
+from flows.runs.saving import saved_model
+from flows.settings.choices import table_options
+from flows.settings.refresh import RefreshSettings
+from flows.settings.run_file import RunFile, read_run_file
+from flows.settings.runs import FitSettings
+from storage import (
+    Model,
+    add_to_history,
+    model_hash,
+    publish_run,
+    read_history,
+    refresh_lock,
+    saved_run_path,
+)
+from storage.tables.files import check_pyarrow
+
+
+def refresh(settings: RefreshSettings) -> RefreshResult:
+    """Refresh the run that a run file names, and add the result to its history."""
+    plan = read_run_file(Path(settings.file), force=True)
+    name = check_refreshable(plan)
+    try:
+        with refresh_lock(name):
+            return _Refresh(plan, name).run(force=settings.force)
+    except BlockingIOError as error:
+        raise FlowError(
+            f"another process refreshes {name!r} now; wait until it has ended"
+        ) from error
+
+
+def history_of(name: str) -> list[RefreshResult]:
+    """Return the results of all refreshes of a run, oldest first."""
+    return [RefreshResult.from_json(each) for each in read_history(name)]
+
+
+def published_run(name: str) -> str | None:
+    """Return which run of the history is the published one, None if it is none of them."""
+    published = model_hash(name)
+    runs = [each.run for each in history_of(name) if each.model_hash == published]
+    return runs[-1] if published and runs else None
+
+
+def rollback(run: str) -> tuple[str, str]:
+    """Publish another run of a history; return the name of the published run, and the run.
+
+    Parameters
+    ----------
+    run : str
+        A run of a history, such as `sales-0003`; or the name of the published run, for the one
+        that was published before it.
+    """
+    if read_history(run):
+        name, target = run, _run_before(run)
+    else:
+        name, target = run.rpartition("-")[0], run
+        known = list(dict.fromkeys(each.run for each in history_of(name))) if name else []
+        if target not in known:
+            listed = f"; there are {', '.join(known)}" if known else ""
+            raise SettingsError(f"{run!r} is no run of a refresh{listed}")
+    with refresh_lock(name):
+        publish_run(target, name)
+    return name, target
+
+
+def _run_before(name: str) -> str:
+    """Return the run that was published before the present one."""
+    published = [each.run for each in history_of(name) if each.state == PUBLISHED]
+    current = published_run(name)
+    earlier = published[: published.index(current)] if current in published else published
+    if not earlier:
+        raise FlowError(f"no run of {name!r} was published before {current}")
+    return earlier[-1]
+
+
+def check_refreshable(plan: RunFile) -> str:
+    """Return the name of the published run; raise an error for a file that cannot be refreshed."""
+    if plan.flow != "fit" or plan.ingest is None:
+        raise SettingsError(
+            f"{plan.path}: a refresh needs the table [fit], and a table of its own as `data.source`"
+        )
+    name = plan.settings.run
+    if name is None:
+        raise SettingsError(f"{plan.path}: a refresh needs `run`, the name of the published run")
+    if saved_run_path(name) is not None and not read_history(name):
+        raise FlowError(
+            f"there is a run {name!r} already, which no refresh has published; choose another "
+            "`run`, or remove it"
+        )
+    return name
+
+
+class _Refresh:
+    """One refresh of a published run.
+
+    Parameters
+    ----------
+    plan : RunFile
+    name : str
+        The published run.
+    """
+
+    def __init__(self, plan: RunFile, name: str) -> None:
+        assert plan.ingest is not None
+        self._plan, self._name, self._ingest = plan, name, plan.ingest
+        self._history = history_of(name)
+        number = 1 + len({each.run for each in self._history})
+        self._run = f"{name}-{number:04d}"
+
+    def run(self, *, force: bool) -> RefreshResult:
+        """Return the result of the refresh, which is in the history then."""
+        check_pyarrow()
+        settings = self._record()
+        files = self._files()
+        last = self._history[-1] if self._history else None
+        if last and not force and files and (last.files, last.settings) == (files, settings):
+            progress_note("the source is as it was: nothing to fit")
+            state = SUSPICIOUS if last.state == SUSPICIOUS else UNCHANGED
+            return self._added(replace(last, state=state, written=(), flow_run=None))
+        fit_settings, fitted = self._fit()
+        labelled = open_labelled(fit_settings)
+        comparison = None
+        if self._published is not None:
+            report_progress(0.97, "compare with the published run")
+            new = saved_model(self._run)
+            comparison = compare(
+                published_run(self._name) or self._name,
+                self._published,
+                new,
+                labelled,
+                fit_settings,
+            )
+        reasons = doubts(fitted, comparison, self._plan.limits)
+        written: tuple[str, ...] = ()
+        if not reasons:
+            publish_run(self._run, self._name)
+            written = tuple(each.path for each in write_outputs(self._plan, self._name))
+        model = saved_model(self._run)
+        return self._added(
+            RefreshResult(
+                name=self._name,
+                state=SUSPICIOUS if reasons else PUBLISHED,
+                run=self._run,
+                reasons=tuple(reasons),
+                rows=fitted.rows,
+                objective=fitted.fitted.objective,
+                seconds=fitted.fitted.ending.seconds,
+                iterations=fitted.fitted.ending.iterations,
+                components=tuple(map(tuple, model.components.tolist())),
+                columns=model.feature_names or (),
+                comparison=comparison,
+                files=files,
+                settings=settings,
+                model_hash=model_hash(self._run),
+                written=written,
+            )
+        )
+
+    @property
+    def _published(self) -> Model | None:
+        return saved_model(self._name) if saved_run_path(self._name) is not None else None
+
+    def _record(self) -> dict[str, Any]:
+        """Return all settings of table and fit, to see whether they have changed."""
+        return {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
+
+    def _files(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the files of the source with their versions; none if these are unknown."""
+        # They import pyarrow, an extra.
+        from storage.table_ingestion import open_for  # noqa: PLC0415
+        from storage.tables.files import have_versions  # noqa: PLC0415
+
+        options = table_options(self._ingest)
+        files = open_for(self._ingest.dataset, options).versions()
+        return tuple(each.to_json() for each in files) if have_versions(files) else ()
+
+    def _fit(self) -> tuple[FitSettings, FitResult]:
+        """Ingest the table and fit W, from the published one if the columns are the same."""
+        from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
+
+        data = ingest_changed(self._ingest)
+        settings = self._plan.settings_for(data.info.folder)
+        assert isinstance(settings, FitSettings)
+        settings = replace(settings, run=self._run)
+        published = self._published
+        if published is not None and published.feature_names == data.feature_names:
+            q = len(published.components)
+            if settings.n_components in (None, q):
+                settings = replace(settings, n_components=q, start_from=self._name)
+        return settings, fit_and_save(settings)
+
+    def _added(self, result: RefreshResult) -> RefreshResult:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        result = replace(result, time=now)
+        add_to_history(self._name, result.to_json())
+        return result

@@ -1,0 +1,57 @@
+"""Deploy flows with a schedule on the Prefect server, for the worker of `ism-dask up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectNotFound
+from prefect.utilities.urls import url_for
+
+from flows.errors import SettingsError
+from flows.services.prefect import without_password
+from flows.tracking.client import prefect_client
+
+# The work pool that the worker of `ism-dask up` serves.
+WORK_POOL = "local-process"
+
+
+def schedule_refresh(name: str, file: Path, cron: str) -> str:
+    """Deploy the flow `refresh` for a run file, with a schedule, and return its page.
+
+    An earlier schedule of that name is replaced. One run at a time: one that would begin while
+    another runs is cancelled.
+    """
+    settings: dict[str, Any] = {"file": str(file.resolve())}
+    try:
+        deployment = RunnerDeployment.from_entrypoint(
+            "flows.refresh.refresh",
+            name=name,
+            cron=cron,
+            parameters={"settings": settings},
+            tags=["refresh", name],
+            concurrency_limit=ConcurrencyLimitConfig(
+                limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
+            ),
+            work_pool_name=WORK_POOL,
+        )
+    except ValueError as error:
+        raise SettingsError(
+            f"`cron` is {cron!r}; expected five fields, such as '0 2 * * *' ({error})"
+        ) from error
+    _make_work_pool()
+    identity: Any = deployment.apply()
+    url = url_for("deployment", obj_id=identity)
+    return without_password(url) if url else str(identity)
+
+
+def _make_work_pool() -> None:
+    """Make the work pool, unless there is one."""
+    with prefect_client() as client:
+        try:
+            client.read_work_pool(WORK_POOL)
+        except ObjectNotFound:
+            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))

@@ -1,0 +1,239 @@
+"""Refreshes: a table that changes is fitted again, compared, and published if it is sound."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commandline import Command
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import subspace_angles
+
+from flows.refreshes.refresh import published_run
+from ism_dask import hsic
+from ism_dask.kernels import Gaussian
+from storage import home, load_model, model_hash, open_dataset, read_history
+
+RUN_FILE = """\
+run = "sales"
+report = "sales.html"
+
+[data]
+source = "parts/*.parquet"
+name = "shop"
+label = "churned"
+
+[fit]
+n_components = 2
+selection = "none"
+
+[[transform]]
+source = "parts/a.parquet"
+out = "new.csv"
+"""
+
+
+def _part(folder: Path, name: str, n: int, shift: float = 0.0, columns: str = "vwxyz") -> None:
+    rng = np.random.default_rng(len(name) + n)
+    frame = pd.DataFrame(rng.normal(size=(n, len(columns))), columns=list(columns))
+    frame["churned"] = np.where(frame["v"] * frame["w"] > 0, "yes", "no")
+    frame["x"] += shift
+    (folder / "parts").mkdir(exist_ok=True)
+    frame.to_parquet(folder / "parts" / f"{name}.parquet")
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    _part(tmp_path, "a", 400)
+    (tmp_path / "run.toml").write_text(RUN_FILE)
+    return tmp_path / "run.toml"
+
+
+def _refresh(here: Command, run_file: Path, *more: object) -> Any:
+    return here("refresh", run_file, "--plain", "--json", *more).answer
+
+
+def test_only_what_has_changed_is_fitted_again_from_the_last_w(
+    here: Command, run_file: Path
+) -> None:
+    first = _refresh(here, run_file)
+    assert (first["state"], first["run"]) == ("published", "sales-0001")
+    assert first["comparison"] is None
+    assert first["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
+    again = _refresh(here, run_file)
+    assert (again["state"], again["run"]) == ("unchanged", "sales-0001")
+    assert _refresh(here, run_file, "--force")["run"] == "sales-0002"
+    before = load_model("sales")
+    _part(run_file.parent, "b", 40)
+    grown = _refresh(here, run_file)
+    assert (grown["state"], grown["run"], grown["rows"]) == ("published", "sales-0003", 440)
+    after = load_model("sales")
+    assert_array_equal(after.components, load_model("sales-0003").components)
+    assert after.config["start_from"] == "sales"
+    _compared_by_the_definition(grown["comparison"], before, after)
+    ended = here("history", "sales", "-o", run_file.parent / "h.html")
+    assert "sales-0003 *" in ended.out
+    page = (run_file.parent / "h.html").read_text()
+    assert page.count("<svg") == 3
+    assert "feature_1" in page
+
+
+def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: Any) -> None:
+    """Check the comparison of two models of the same columns against what its fields mean."""
+    data = open_dataset("shop")
+    X, y = np.asarray(data.X.read(0, len(data.X)), dtype=float), data.labels["churned"]
+    ratio = after.scale / before.scale
+    old, new = (before.components * ratio).T, after.components.T
+    assert comparison["turn"] == pytest.approx(np.sin(subspace_angles(old, new)[0]), abs=1e-6)
+    standardised = (X - after.mean) / after.scale
+    kernel = Gaussian(after.metrics["fitted_kernel"]["sigma"])
+    J = [hsic(standardised @ W, y, kernel=kernel) for W in (np.linalg.qr(old)[0], new)]
+    assert comparison["objective_ratio"] == pytest.approx(J[1] / J[0], rel=1e-6)
+    learned = before.transform(X[:400])
+    shift = (before.transform(X).mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
+    assert_allclose([each["mean_shift"] for each in comparison["drift"]], shift, atol=1e-6)
+    means = np.sort(np.abs((after.mean - before.mean) / before.scale))[::-1]
+    assert_allclose([abs(each["mean_shift"]) for each in comparison["columns"]], means, atol=1e-9)
+
+
+def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Path) -> None:
+    _refresh(here, run_file)
+    published = model_hash("sales")
+    _part(run_file.parent, "b", 400, shift=30.0)
+    ended = here("refresh", run_file, "--plain")
+    assert ended.status == 1
+    assert "the mean of the column 'x' has moved by +1" in ended.err
+    assert "ism-dask rollback sales-0002" in ended.err
+    assert model_hash("sales") == published
+    assert load_model("sales-0002").components.shape == (2, 5)
+    # As long as the source stays so, each refresh says so.
+    assert here("refresh", run_file, "--plain", "--quiet").status == 1
+    assert [each["state"] for each in read_history("sales")] == [
+        "published", "suspicious", "suspicious",
+    ]  # fmt: skip
+    limits = "\n[refresh]\nmax_turn = 1.0\nmax_shift = 100.0\nmax_outside = 1.0\n"
+    run_file.write_text(RUN_FILE + limits)
+    ended = _refresh(here, run_file, "--force")
+    assert (ended["state"], ended["reasons"]) == ("published", [])
+
+
+def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> None:
+    _refresh(here, run_file)
+    _part(run_file.parent, "b", 40)
+    _refresh(here, run_file)
+    assert here("rollback", "sales").out == "sales is sales-0001\n"
+    assert published_run("sales") == "sales-0001"
+    assert model_hash("sales") == model_hash("sales-0001")
+    assert "no run of 'sales' was published before" in here("rollback", "sales").failed(1)
+    assert here("rollback", "sales-0002").status == 0
+    assert published_run("sales") == "sales-0002"
+    assert "there are sales-0001, sales-0002" in here("rollback", "sales-0003").failed(2)
+    assert "no run of a refresh" in here("rollback", "other").failed(2)
+    assert "did you mean 'sales'" in here("history", "salse").failed(2)
+
+
+def test_other_columns_are_named(here: Command, run_file: Path) -> None:
+    _refresh(here, run_file)
+    _part(run_file.parent, "a", 400, columns="vwxyu")
+    ended = here("refresh", run_file, "--plain", "--json")
+    assert ended.status == 1
+    comparison = read_history("sales")[-1]["comparison"]
+    assert (comparison["added"], comparison["dropped"]) == (["u"], ["z"])
+    assert "the data lack columns: z" in ended.err
+    assert load_model("sales-0002").config["start_from"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "message"),
+    [
+        (
+            '[fit]\nn_components = 2\nselection = "none"',
+            "[cluster]\nn_clusters = 2",
+            "a refresh needs the table [fit]",
+        ),
+        ('source = "parts/*.parquet"\nname = "shop"', 'source = "wine"', "needs the table [fit]"),
+        ('run = "sales"', "", "a refresh needs `run`"),
+        ("[[tr", "[refresh]\nmax_turn = 2.0\n[[tr", "is 2.0; expected 1"),
+    ],
+)
+def test_files_that_cannot_be_refreshed(
+    here: Command, run_file: Path, text: str, instead: str, message: str
+) -> None:
+    run_file.write_text(RUN_FILE.replace(text, instead))
+    assert message in here("refresh", run_file, "--plain").failed(2)
+
+
+def test_a_run_of_that_name_that_no_refresh_made_stays(here: Command, run_file: Path) -> None:
+    assert here("run", run_file, "--plain").status == 0
+    saved = model_hash("sales")
+    assert "which no refresh has published" in here("refresh", run_file, "--plain").failed(1)
+    assert model_hash("sales") == saved
+
+
+# Where a process is killed: in the ingestion, the fit, the comparison, and around the publication.
+_MOMENTS = {
+    "storage.table_ingestion._store_table": "sales-0001",
+    "flows.refreshes.refresh.fit_and_save": "sales-0001",
+    "flows.refreshes.refresh.compare": "sales-0001",
+    "storage.runs.shutil.copytree": "sales-0001",
+    "flows.refreshes.refresh.write_outputs": "sales-0002",
+    "flows.refreshes.refresh.add_to_history": "sales-0002",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", _MOMENTS)
+def test_a_killed_refresh_leaves_a_whole_run_published(
+    here: Command, run_file: Path, moment: str
+) -> None:
+    _refresh(here, run_file)
+    _part(run_file.parent, "b", 40)
+    code = (
+        "import os, pkgutil, sys\n"
+        f"owner, _, name = {moment!r}.rpartition('.')\n"
+        "setattr(pkgutil.resolve_name(owner), name, lambda *a, **k: os._exit(9))\n"
+        "from flows.refreshes.refresh import refresh\n"
+        "from flows.settings.refresh import RefreshSettings\n"
+        f"refresh(RefreshSettings(file={str(run_file)!r}))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    hashes = {name: model_hash(name) for name in ("sales-0001", "sales-0002")}
+    assert model_hash("sales") == hashes[_MOMENTS[moment]]
+    load_model("sales")
+    result = _refresh(here, run_file)
+    assert (result["state"], result["run"]) == ("published", "sales-0002")
+    assert published_run("sales") == "sales-0002"
+    assert [each["run"] for each in read_history("sales")] == ["sales-0001", "sales-0002"]
+
+
+def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> None:
+    _refresh(here, run_file)
+    code = (
+        "import sys\n"
+        "from storage import refresh_lock\n"
+        "with refresh_lock('sales'):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert "another process refreshes 'sales'" in here("refresh", run_file, "--plain").failed(1)
+        holder.communicate("")
+
+
+def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
+    _refresh(here, run_file)
+    path = home() / "refreshes" / "sales" / "history.json"
+    content = json.loads(path.read_text())
+    for text in ("{", "[]", json.dumps({**content, "format_version": 7})):
+        path.write_text(text)
+        assert str(path) in here("refresh", run_file, "--plain").failed(1)
