@@ -10,6 +10,8 @@ API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
 	api = json.load(sys.stdin).get("api"); \
 	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
 POOL = local-process
+# When `make deploy FILE=...` refreshes a run: at two in the night, UTC.
+CRON = 0 2 * * *
 # Test files run side by side, one more than there are cores: much of the time they wait for servers
 # and workers to start. tests/conftest.py orders them: the files that take longest begin first.
 BESIDE = --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -56,11 +58,15 @@ format: $(READY)  ## Put the code into the format of the house
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-deploy: $(READY)  ## Schedule the runs of deploy/prefect.yaml on the server of `ism-dask up`
+deploy: $(READY)  ## Schedule deploy/prefect.yaml, or FILE=run.toml [CRON='0 2 * * *'], on the server of `ism-dask up`
+ifdef FILE
+	@$(BIN)/ism-dask schedule '$(FILE)' --cron '$(CRON)'
+else
 	@api=$$($(API)) && export PREFECT_API_URL=$$api DO_NOT_TRACK=1 && \
 		{ $(BIN)/prefect work-pool inspect $(POOL) >/dev/null 2>&1 \
 			|| $(BIN)/prefect work-pool create $(POOL) --type process; } && \
 		$(BIN)/prefect --no-prompt deploy --all --prefect-file deploy/prefect.yaml
+endif
 
 bench: $(READY)  ## Measure every figure; writes bench-results/ and docs/benchmarks.md
 	$(BIN)/python -m benchmarks

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.errors import SettingsError
 from flows.interface.fields import setting
+from flows.interface.toml_tables import parse_toml
 from flows.settings.base import FlowSettings
 
 
@@ -20,10 +22,14 @@ class RefreshSettings(FlowSettings):
 
     @property
     def title(self) -> str:
-        """Name of the flow run: that of the file."""
-        return Path(self.file).stem
+        """Name of the flow run: that of the published run, or of a file that cannot be read."""
+        try:
+            name = parse_toml(Path(self.file), "run file", "").get("run")
+        except SettingsError:  # the flow itself reports it
+            name = None
+        return name if isinstance(name, str) else Path(self.file).stem
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: the name of the file."""
+        """Words that tell runs apart: the name of the published run."""
         return (self.title,)

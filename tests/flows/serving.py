@@ -80,6 +80,10 @@ class Serving:
         """Return all of a kind that fit."""
         return self.post(f"{what}/filter", wanted)
 
+    def events(self, **about: Any) -> list[Any]:
+        """Return the events that fit a filter."""
+        return list(self.post("events/filter", {"filter": about})["events"])
+
     def post(self, what: str, content: Any) -> Any:
         """Send something to the API as the UI does."""
         # While its database is busy the server says so; the UI asks again, too.

@@ -14,6 +14,8 @@ import pytest
 from commandline import Command
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
+from serving import Serving
+from support import artifacts_of
 
 from flows.refreshes.refresh import published_run
 from ism_dask import hsic
@@ -237,3 +239,43 @@ def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
     for text in ("{", "[]", json.dumps({**content, "format_version": 7})):
         path.write_text(text)
         assert str(path) in here("refresh", run_file, "--plain").failed(1)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
+    here: Command, run_file: Path, serving: Serving
+) -> None:
+    for state, kind in (("Published", "COMPLETED"), ("Unchanged", "COMPLETED")):
+        assert here("refresh", run_file, "--json").answer["state"] == state.lower()
+        run = serving.newest_run()
+        assert (run["state"]["name"], run["state"]["type"]) == (state, kind)
+    page = artifacts_of(run["id"])["refresh-sales"].data
+    assert r"| sales-0001 \* |" in page
+    _part(run_file.parent, "b", 400, shift=30.0)
+    ended = here("refresh", run_file)
+    assert ended.status == 1
+    assert "sales-0002 is not published: " in ended.err
+    run = serving.newest_run()
+    assert (run["state"]["name"], run["state"]["type"]) == ("Suspicious", "FAILED")
+    assert "the mean of the column 'x' has moved" in run["state"]["message"]
+    # What an automation acts on.
+    about = {"resource": {"id": ["ism-dask.run.sales"]}}
+    serving.until(lambda: len(serving.events(**about)) == 3)
+    names = sorted(each["event"] for each in serving.events(**about))
+    assert names == [f"ism-dask.refresh.{each}" for each in ("published", "suspicious", "unchanged")]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_schedule_is_replaced_by_the_next(
+    here: Command, run_file: Path, serving: Serving
+) -> None:
+    assert "`cron` is 'nightly'; expected" in here("schedule", run_file, "--cron", "nightly").failed(2)
+    for cron in ("0 2 * * *", "30 3 * * 1"):
+        answer = here("schedule", run_file, "--cron", cron, "--json").answer
+        assert (answer["name"], answer["cron"]) == ("sales", cron)
+        deployment = serving.get("deployments/name/refresh/sales")
+        assert answer["url"].endswith(deployment["id"])
+        (schedule,) = deployment["schedules"]
+        assert schedule["schedule"]["cron"] == cron
+        assert deployment["parameters"] == {"settings": {"file": str(run_file)}}
+        assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
