@@ -87,7 +87,7 @@ def test_j_is_within_its_bound(block):
     assert len(refusals) < 0.7 * BLOCK
 
 
-@blocks(6, 30)
+@blocks(3, 33)
 def test_components_are_orthonormal_whatever_the_rows(block):
     """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
     kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]
