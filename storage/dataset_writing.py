@@ -1,12 +1,15 @@
 """Write a data set to Zarr from a stream of row blocks, with the moments of its columns.
 
-No more than a chunk is in memory at a time.
+A few chunks are in memory at a time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,8 @@ class Moments:
 
 
 CHUNK_BYTES = 2**22
+# Threads that compress and write; each holds one chunk, and as many wait.
+_WRITERS = 2
 
 Block = NDArray[Any]
 RowCount = Callable[[int], None]
@@ -172,20 +177,49 @@ def _write_rows(
     digest: ContentDigest,
     on_rows: RowCount | None,
 ) -> Moments:
-    """Write X chunk by chunk, add the chunks to the digest, and return their moments."""
-    X: zarr.Array[Any] | None = None
-    moments: Moments | None = None
-    for chunk in chunks:
-        if X is None:  # the first chunk is full or the only one, so small sets need no padding
-            X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
-        X.append(chunk)
-        digest.add(chunk)
-        moments = Moments.of(chunk) if moments is None else moments.merge(Moments.of(chunk))
-        if on_rows is not None:
-            on_rows(moments.count)
-    if moments is None:
+    """Write X chunk by chunk, add the chunks to the digest, and return their moments.
+
+    Threads digest, compress and write chunks while the next ones are made.
+    """
+    first = next(chunks, None)
+    if first is None:
         raise StorageError("`row_blocks` held no rows; expected at least one.")
-    return moments
+    # The first chunk is full or the only one, so small sets need no padding.
+    X = create_array(group, "X", (0, first.shape[1]), first.shape, first.dtype)
+    moments: list[Moments] = []
+    rows = 0
+    # The digest needs the chunks in their order, so it has a thread of its own.
+    with ThreadPoolExecutor(_WRITERS) as writers, ThreadPoolExecutor(1) as digester:
+        pending: deque[tuple[Future[Moments], Future[None]]] = deque()
+        try:
+            for chunk in chain([first], chunks):
+                start, rows = rows, rows + len(chunk)
+                if rows > X.shape[0]:  # each resize writes a file
+                    X.resize((max(rows, 2 * X.shape[0]), X.shape[1]))
+                written = writers.submit(_write_chunk, X, start, chunk)
+                pending.append((written, digester.submit(digest.add, chunk)))
+                while len(pending) > _WRITERS:
+                    moments.append(_finished(*pending.popleft()))
+                if on_rows is not None:
+                    on_rows(rows)
+            moments += [_finished(*each) for each in pending]
+        finally:
+            for pool in (writers, digester):
+                pool.shutdown(cancel_futures=True)
+    X.resize((rows, X.shape[1]))
+    return reduce(Moments.merge, moments)
+
+
+def _finished(written: Future[Moments], digested: Future[None]) -> Moments:
+    """Wait until a chunk is written and digested; return its moments."""
+    digested.result()
+    return written.result()
+
+
+def _write_chunk(X: zarr.Array[Any], start: int, chunk: Block) -> Moments:
+    """Write a chunk, and return its moments."""
+    X[start : start + len(chunk)] = chunk
+    return Moments.of(chunk)
 
 
 def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:

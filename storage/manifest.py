@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
@@ -19,6 +20,8 @@ from storage.records import digest_of, loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+# Threads that read files for their digests.
+_THREADS = 2
 REPAIR_ADVICE = (
     "a data set: ingest it again with --force (force=True); a model: fit and save it again"
 )
@@ -68,15 +71,24 @@ class Manifest:
 
 def write_manifest(root: Path, data_hash: str) -> Manifest:
     """Sync every file under `root` to the disk, then write the manifest that lists them."""
-    files = {}
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            entry = FileEntry(path.stat().st_size, sha256_file(path))
-            files[path.relative_to(root).as_posix()] = entry
-        sync(path)
+    paths = sorted(root.rglob("*"))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        entries = list(pool.map(_synced_entry, paths))
+    files = {
+        path.relative_to(root).as_posix(): entry
+        for path, entry in zip(paths, entries, strict=True)
+        if entry is not None
+    }
     manifest = Manifest(files, data_hash)
     write_synced(root / MANIFEST, manifest.to_text())
     return manifest
+
+
+def _synced_entry(path: Path) -> FileEntry | None:
+    """Sync a file or folder to the disk; return the entry of a file."""
+    entry = FileEntry(path.stat().st_size, sha256_file(path)) if path.is_file() else None
+    sync(path)
+    return entry
 
 
 def read_manifest(root: Path) -> Manifest:

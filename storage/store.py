@@ -39,6 +39,9 @@ Attributes = dict[str, Any]
 Buffers: TypeAlias = list[Buffer | None]
 
 _CODECS = (BytesCodec, ZstdCodec, Crc32cCodec)
+# Whole numbers, such as pixels, become many times smaller. Measured numbers hardly do, and a high
+# level would take most of the time of an ingestion.
+_LEVEL, _LEVEL_OF_FLOATS = 3, -7
 
 
 def commit_group(
@@ -78,12 +81,13 @@ def create_array(
     group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any
 ) -> zarr.Array[Any]:
     """Create an empty array with the codecs that all our arrays have."""
+    level = _LEVEL_OF_FLOATS if np.dtype(dtype).kind == "f" else _LEVEL
     return group.create_array(
         name,
         shape=shape,
         chunks=chunks,
         dtype=dtype,
-        compressors=(ZstdCodec(level=3), Crc32cCodec()),
+        compressors=(ZstdCodec(level=level), Crc32cCodec()),
         fill_value=0,
         # By default Zarr omits chunks of zeros, and a lost chunk would look like one.
         config={"write_empty_chunks": True},

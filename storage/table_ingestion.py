@@ -21,6 +21,7 @@ from storage.tables.formats import open_table, text_types
 from storage.tables.planning import TablePlan, plan_table
 from storage.tables.schema import AUTO, CLASSES, REFUSE, TableOptions, TableSchema
 from storage.tables.sources import TableSource
+from storage.tables.staging import staged
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
@@ -132,12 +133,13 @@ def store_unless_stored(
     stored = None if force else _find_stored(name, options, table.versions())
     if stored is not None:
         return stored
-    plan = plan_with_progress(table, options, progress)
-    if on_schema is not None:
-        on_schema(plan.schema)
-    # Another process may have stored it during the scan.
-    stored = None if force else _find_stored(name, options, plan.files)
-    return stored or _store_table(plan, name, progress)
+    with staged(table, dataset_path(safe_name(name))) as rows:
+        plan = plan_with_progress(rows, options, progress)
+        if on_schema is not None:
+            on_schema(plan.schema)
+        # Another process may have stored it during the scan.
+        stored = None if force else _find_stored(name, options, plan.files)
+        return stored or _store_table(plan, name, progress)
 
 
 def _store_table(plan: TablePlan, name: str, progress: Progress | None) -> Dataset:

@@ -12,11 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.errors import TableError
 from storage.tables.files import SourceFile, TableFiles
 
+TEXT_SUFFIXES, PARQUET = (".csv", ".tsv"), ".parquet"
+# Bytes that are read ahead for each column of a Parquet file.
+_BUFFER_BYTES = 2**18
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**24
 # The columns in which pandas stores the index of a frame.
@@ -35,6 +39,10 @@ class TableSource(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a copy on disk would be much faster to read a second time."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
@@ -66,6 +74,11 @@ class _InFiles:
         """The path, or the first of several."""
         return path_for_messages(self.files)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether they are texts or far away."""
+        return self.files.suffix in TEXT_SUFFIXES or not self.files.is_local
+
     def versions(self) -> tuple[SourceFile, ...]:
         """Return the files with their versions."""
         return self.files.versions()
@@ -91,12 +104,38 @@ class FileSource(_InFiles):
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns; few are read ahead."""
         with explain_arrow_errors(self.description, self.dataset.schema.names):
-            yield from self.dataset.to_batches(
-                columns=list(columns),
-                batch_size=batch_rows(len(columns)),
-                batch_readahead=4,
-                fragment_readahead=1,
-            )
+            for fragment in self.dataset.get_fragments():
+                folders = pa_dataset.get_partition_keys(fragment.partition_expression)
+                stored = [name for name in columns if name not in folders]
+                if self.files.suffix == PARQUET and stored:
+                    yield from self._parquet_batches(fragment, columns, stored, folders)
+                else:
+                    yield from fragment.to_batches(
+                        schema=self.dataset.schema,
+                        columns=list(columns),
+                        batch_size=batch_rows(len(columns)),
+                        batch_readahead=4,
+                    )
+
+    def _parquet_batches(
+        self, fragment: Any, columns: Sequence[str], stored: list[str], folders: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a Parquet file in batches.
+
+        A scan by pyarrow.dataset would decode a whole row group at once, which may be all rows.
+        """
+        with fragment.filesystem.open_input_file(fragment.path) as file:
+            parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            for batch in parquet.iter_batches(batch_rows(len(columns)), columns=stored):
+                values = {name: batch.column(name) for name in stored}
+                values |= {
+                    name: pa.repeat(value, batch.num_rows) for name, value in folders.items()
+                }
+                fields = [self.schema.field(name) for name in columns]
+                yield pa.record_batch(
+                    [values[field.name].cast(field.type) for field in fields],
+                    schema=pa.schema(fields),
+                )
 
     def parts(self) -> Iterator[tuple[str, FileSource]]:
         """Yield each file as a table of its own, with its path below their common folder."""
@@ -179,6 +218,11 @@ class FrameSource:
     def description(self) -> str:
         """The type of the frame."""
         return f"the {self.kind}"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its parts are computed when they are read."""
+        return len(self.parts) > 1
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
