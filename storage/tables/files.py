@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -96,7 +97,9 @@ class TableFiles:
 
     def versions(self) -> tuple[SourceFile, ...]:
         """Return each file with its present version."""
-        return tuple(self._version(path) for path in self.paths)
+        self.filesystem.invalidate_cache()  # listings of a remote folder may be old
+        with _explain_access_errors(self.paths[0]):
+            return tuple(self._version(path) for path in self.paths)
 
     def names(self) -> list[tuple[str, str]]:
         """Return each path with its part below the given folder, or its last part without one."""
@@ -171,25 +174,35 @@ def _opened(source: str) -> tuple[AbstractFileSystem, str]:
         filesystem, path = fsspec.core.url_to_fs(source)
     except (ImportError, ValueError) as error:
         raise TableError(f"cannot open {source}: {error}") from error
+    filesystem.invalidate_cache()
     return filesystem, path
+
+
+@contextmanager
+def _explain_access_errors(path: str) -> Iterator[None]:
+    """Turn any error of a file system into a TableError that names the path."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TableError(f"there is no file or folder {path}") from error
+    # The libraries for remote places have types of errors of their own.
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TableError(f"cannot open {path}: {reason}") from error
 
 
 def _expanded(
     filesystem: AbstractFileSystem, path: str, readable: frozenset[str]
 ) -> tuple[list[str], str | None]:
     """Return the files that a path stands for, and the path itself if it is a folder of files."""
-    is_glob = bool(_GLOB & set(path)) and not filesystem.exists(path)
-    try:
-        if is_glob:
-            matches = list(filesystem.glob(path))
-            if not matches:
-                raise TableError(f"no file matches {path}")
-            return matches, None
-        is_folder = filesystem.info(path)["type"] == "directory"
-    except FileNotFoundError as error:
-        raise TableError(f"there is no file or folder {path}") from error
-    except OSError as error:
-        raise TableError(f"cannot open {path}: {error.strerror or error}") from error
+    with _explain_access_errors(path):
+        is_glob = bool(_GLOB & set(path)) and not filesystem.exists(path)
+        matches = list(filesystem.glob(path)) if is_glob else []
+        is_folder = not is_glob and filesystem.info(path)["type"] == "directory"
+    if is_glob:
+        if not matches:
+            raise TableError(f"no file matches {path}")
+        return matches, None
     # A Zarr array is a folder, too.
     if not is_folder or format_suffix(path) in readable:
         return [path], None

@@ -27,6 +27,9 @@ from storage.tables.sources import (
 # Bytes of a block of a CSV file.
 _BLOCK_BYTES = 2**22
 
+# An archive of NumPy is unpacked into memory.
+_MOST_UNPACKED = 2**31
+
 # Types of columns that are known, by name; those of other columns of text files are inferred.
 Types = Mapping[str, pa.DataType]
 
@@ -203,6 +206,12 @@ def _open_npz(files: TableFiles, _types: Types) -> ArraySource:
             names = archive.files
             if len(names) != 1:
                 raise TableError(f"{path} has the arrays {', '.join(names)}; expected one")
+            size = archive.zip.getinfo(f"{names[0]}.npy").file_size
+            if size > _MOST_UNPACKED:
+                raise TableError(
+                    f"{path} takes {size / 2**30:.1f} GiB unpacked; save it as .npy, which is read "
+                    "in parts"
+                )
             arrays.append(archive[names[0]])
     return _as_matrices(files, arrays)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from storage.tables.files import SourceFile, TableFiles
 TEXT_SUFFIXES, PARQUET = (".csv", ".tsv"), ".parquet"
 # Bytes that are read ahead for each column of a Parquet file.
 _BUFFER_BYTES = 2**18
+# The most text of a column in a batch, which would be levels of 8,000 letters in each row.
+_MOST_TEXT_BYTES = 2**30
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**24
 # The columns in which pandas stores the index of a frame.
@@ -58,8 +61,8 @@ def explain_arrow_errors(description: str, names: Sequence[str] = ()) -> Iterato
         yield
     except TableError:
         raise
-    # NumPy raises ValueError and EOFError for files that are cut short.
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+    # pyarrow, NumPy and the libraries for remote places have many types of errors.
+    except Exception as error:
         raise TableError(f"cannot read {description}: {_reason(error, names)}") from error
 
 
@@ -123,15 +126,21 @@ class FileSource(_InFiles):
         """Yield the rows of a Parquet file in batches.
 
         A scan by pyarrow.dataset would decode a whole row group at once, which may be all rows.
+        Texts come with a dictionary, so that their size is known before they are decoded.
         """
+        fields = [self.schema.field(name) for name in columns]
+        texts = [field.name for field in fields if field.name in stored and _is_text(field.type)]
         with fragment.filesystem.open_input_file(fragment.path) as file:
-            parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            parquet = pq.ParquetFile(
+                file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
+            )
             for batch in parquet.iter_batches(batch_rows(len(columns)), columns=stored):
+                for name in texts:
+                    _check_decoded_bytes(name, batch.column(name), fragment.path)
                 values = {name: batch.column(name) for name in stored}
                 values |= {
                     name: pa.repeat(value, batch.num_rows) for name, value in folders.items()
                 }
-                fields = [self.schema.field(name) for name in columns]
                 yield pa.record_batch(
                     [values[field.name].cast(field.type) for field in fields],
                     schema=pa.schema(fields),
@@ -236,6 +245,24 @@ class FrameSource:
     def versions(self) -> tuple[SourceFile, ...]:
         """Return nothing: a frame in memory has no files."""
         return ()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _check_decoded_bytes(name: str, values: pa.DictionaryArray, path: str) -> None:
+    """Raise a TableError if the texts of a batch would take too much memory.
+
+    A text that many rows share is stored once, so that a small file may hold any amount of it.
+    """
+    lengths = pc.binary_length(values.dictionary)
+    size = pc.sum(lengths.cast(pa.int64()).take(values.indices)).as_py() or 0
+    if size > _MOST_TEXT_BYTES:
+        raise TableError(
+            f"the column {name!r} of {path} has {size / 2**30:.1f} GiB of text in "
+            f"{len(values):,} rows; drop the column"
+        )
 
 
 def batch_rows(columns: int) -> int:

@@ -262,14 +262,18 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     about = {"resource": {"id": ["ism-dask.run.sales"]}}
     serving.until(lambda: len(serving.events(**about)) == 3)
     names = sorted(each["event"] for each in serving.events(**about))
-    assert names == [f"ism-dask.refresh.{each}" for each in ("published", "suspicious", "unchanged")]
+    assert names == [
+        f"ism-dask.refresh.{each}" for each in ("published", "suspicious", "unchanged")
+    ]
 
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_schedule_is_replaced_by_the_next(
     here: Command, run_file: Path, serving: Serving
 ) -> None:
-    assert "`cron` is 'nightly'; expected" in here("schedule", run_file, "--cron", "nightly").failed(2)
+    assert "`cron` is 'nightly'; expected" in here(
+        "schedule", run_file, "--cron", "nightly"
+    ).failed(2)
     for cron in ("0 2 * * *", "30 3 * * 1"):
         answer = here("schedule", run_file, "--cron", cron, "--json").answer
         assert (answer["name"], answer["cron"]) == ("sales", cron)

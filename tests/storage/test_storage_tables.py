@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.feather
@@ -109,6 +110,7 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "glob": _glob,
     "pandas": lambda frame, _: frame,
     "pyarrow": _arrow,
+    "polars": lambda frame, _: pl.from_pandas(frame),
     "dask": _dask,
 }
 
