@@ -31,10 +31,10 @@ def refreshed_names() -> list[str]:
 def read_history(name: str) -> list[dict[str, Any]]:
     """Return the records of all refreshes of run `name`, oldest first."""
     path = refresh_folder(name) / "history.json"
-    if not path.exists():
-        return []
     try:
         with explain_os_errors(path, "read"):
+            if not path.exists():
+                return []
             content = loads(path.read_text(encoding="utf-8"))
         if content["format_version"] != FORMAT_VERSION:
             raise StorageError(

@@ -20,7 +20,15 @@ from flows.runs.transform import transform_rows
 from flows.services.records import ProcessRecord, services_folder
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.outbox import ArtifactPage, RunReceipt
-from storage import Checkpoints, PieceStore, home, ingest, save_results
+from storage import (
+    Checkpoints,
+    PieceStore,
+    add_to_history,
+    home,
+    ingest,
+    ingest_table,
+    save_results,
+)
 from storage.download import fetch
 
 _LONG = bytes(range(256)) * 200
@@ -65,6 +73,10 @@ def furnish() -> None:
     services_folder().mkdir()
     (home() / "raw" / "own").mkdir(parents=True)
     beside().mkdir()
+    rows = "".join(f"{n % 7},{n % 5},{'no' if n % 2 else 'yes'}\n" for n in range(2000))
+    (beside() / "own.csv").write_text(f"a,b,y\n{rows}")
+    _table()
+    add_to_history("own", {"state": "published"})
     for write in (_slip, _record, _report, _transform, _tables):
         write()
     (home() / "raw" / "own" / "file").write_bytes(b"old")
@@ -98,6 +110,10 @@ def _tables() -> None:
     write_tables("tables", beside())
 
 
+def _table() -> None:
+    ingest_table(beside() / "own.csv", "table", label="y", force=True)
+
+
 def _lease() -> None:
     with hold_lease("under-way", "fit", {}, lambda: True):
         pass
@@ -111,6 +127,7 @@ def _download() -> None:
 WRITES: dict[str, Callable[[], object]] = {
     "a data set": lambda: store_small(1),
     "an ingest": lambda: ingest("wine", force=True),
+    "a table": _table,
     "a download": _download,
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
@@ -122,6 +139,7 @@ WRITES: dict[str, Callable[[], object]] = {
     "new features": _transform,
     "a slip": _slip,
     "a record": _record,
+    "a history": lambda: add_to_history("own", {"state": "unchanged"}),
     "a fit": lambda: fit_plain(fit("new")),
     "folds": lambda: crossval_plain(CrossvalSettings(dataset="wine", first=1, run="new")),
 }
