@@ -1,15 +1,12 @@
 """Write a data set to Zarr from a stream of row blocks, with the moments of its columns.
 
-A few chunks are in memory at a time.
+No more than a chunk is in memory at a time.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -80,8 +77,6 @@ class Moments:
 
 
 CHUNK_BYTES = 2**22
-# Threads that compress and write; each holds one chunk, and as many wait.
-_WRITERS = 2
 
 Block = NDArray[Any]
 RowCount = Callable[[int], None]
@@ -134,16 +129,19 @@ def write_dataset(
     commit_group(target, info.to_json(), fill, keep)
 
 
-def rechunk(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
-    """Yield the same rows in blocks of `rows`; the last may be shorter."""
+def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Iterator[Block]:
+    """Yield the same rows in blocks of `rows`; the last may be shorter.
+
+    `first`, if given, is the number of rows of the first block.
+    """
     pending: list[Block] = []
-    pending_rows = 0
+    pending_rows, wanted = 0, first or rows
     for block in blocks:
         start = 0
-        while pending_rows + len(block) - start >= rows:
-            stop = start + rows - pending_rows
+        while pending_rows + len(block) - start >= wanted:
+            stop = start + wanted - pending_rows
             yield _join([*pending, block[start:stop]])
-            pending, pending_rows, start = [], 0, stop
+            pending, pending_rows, start, wanted = [], 0, stop, rows
         if start < len(block):
             pending.append(block[start:].copy())  # the generator may reuse its buffer
             pending_rows += len(block) - start
@@ -177,49 +175,20 @@ def _write_rows(
     digest: ContentDigest,
     on_rows: RowCount | None,
 ) -> Moments:
-    """Write X chunk by chunk, add the chunks to the digest, and return their moments.
-
-    Threads digest, compress and write chunks while the next ones are made.
-    """
-    first = next(chunks, None)
-    if first is None:
+    """Write X chunk by chunk, add the chunks to the digest, and return their moments."""
+    X: zarr.Array[Any] | None = None
+    moments: Moments | None = None
+    for chunk in chunks:
+        if X is None:  # the first chunk is full or the only one, so small sets need no padding
+            X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
+        X.append(chunk)
+        digest.add(chunk)
+        moments = Moments.of(chunk) if moments is None else moments.merge(Moments.of(chunk))
+        if on_rows is not None:
+            on_rows(moments.count)
+    if moments is None:
         raise StorageError("`row_blocks` held no rows; expected at least one.")
-    # The first chunk is full or the only one, so small sets need no padding.
-    X = create_array(group, "X", (0, first.shape[1]), first.shape, first.dtype)
-    moments: list[Moments] = []
-    rows = 0
-    # The digest needs the chunks in their order, so it has a thread of its own.
-    with ThreadPoolExecutor(_WRITERS) as writers, ThreadPoolExecutor(1) as digester:
-        pending: deque[tuple[Future[Moments], Future[None]]] = deque()
-        try:
-            for chunk in chain([first], chunks):
-                start, rows = rows, rows + len(chunk)
-                if rows > X.shape[0]:  # each resize writes a file
-                    X.resize((max(rows, 2 * X.shape[0]), X.shape[1]))
-                written = writers.submit(_write_chunk, X, start, chunk)
-                pending.append((written, digester.submit(digest.add, chunk)))
-                while len(pending) > _WRITERS:
-                    moments.append(_finished(*pending.popleft()))
-                if on_rows is not None:
-                    on_rows(rows)
-            moments += [_finished(*each) for each in pending]
-        finally:
-            for pool in (writers, digester):
-                pool.shutdown(cancel_futures=True)
-    X.resize((rows, X.shape[1]))
-    return reduce(Moments.merge, moments)
-
-
-def _finished(written: Future[Moments], digested: Future[None]) -> Moments:
-    """Wait until a chunk is written and digested; return its moments."""
-    digested.result()
-    return written.result()
-
-
-def _write_chunk(X: zarr.Array[Any], start: int, chunk: Block) -> Moments:
-    """Write a chunk, and return its moments."""
-    X[start : start + len(chunk)] = chunk
-    return Moments.of(chunk)
+    return moments
 
 
 def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:
@@ -232,12 +201,12 @@ def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Blo
     checked = (
         _like_first(_checked_block(np.asarray(block)), first) for block in chain([first], blocks)
     )
-    yield from rechunk(checked, chunk_rows or _default_chunk_rows(first))
+    yield from rechunk(checked, chunk_rows or default_chunk_rows(first.shape[1], first.dtype))
 
 
-def _default_chunk_rows(block: Block) -> int:
+def default_chunk_rows(columns: int, dtype: np.dtype[Any]) -> int:
     """Return the largest power of two of rows that fit `CHUNK_BYTES`."""
-    fit: int = CHUNK_BYTES // (block.shape[1] * block.dtype.itemsize)
+    fit: int = CHUNK_BYTES // (columns * dtype.itemsize)
     return int(2 ** max(0, fit.bit_length() - 1))
 
 

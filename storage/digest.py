@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,18 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file, read in pieces."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+class Rows(Protocol):
+    """Rows that are in memory or on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, d)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
 
 
 class ContentDigest:
@@ -36,12 +48,30 @@ class ContentDigest:
 
     def finish(self, labels: Mapping[str, NDArray[Any]]) -> str:
         """Return the digest of all added rows and of the labels, each of shape (n,)."""
-        self._hash.update(f"\nrows {self._rows}\n".encode())
-        for name in sorted(labels):
-            codes = labels[name]
-            self._hash.update(f"label {name} {_little_endian(codes).str} {len(codes)}\n".encode())
-            self._hash.update(_little_endian_bytes(codes))
+        _add_labels(self._hash, self._rows, labels)
         return self._hash.hexdigest()
+
+
+def chunk_digest(chunk: NDArray[Any]) -> bytes:
+    """Return the SHA-256 of the rows of a chunk, shape (rows, d)."""
+    return hashlib.sha256(_little_endian_bytes(chunk)).digest()
+
+
+def chunked_digest(
+    X: Rows, chunk_rows: int, digests: Iterable[bytes], labels: Mapping[str, NDArray[Any]]
+) -> str:
+    """Return the SHA-256 of the digests of the chunks of X, in their order, and of its labels.
+
+    Unlike `ContentDigest` it depends on the chunks, whose digests can be computed side by side and
+    kept when rows are appended.
+    """
+    rows, columns = X.shape
+    header = f"X {_little_endian_type(X.dtype).str} {columns} by {chunk_rows}\n"
+    found = hashlib.sha256(header.encode())
+    for each in digests:
+        found.update(each)
+    _add_labels(found, rows, labels)
+    return found.hexdigest()
 
 
 def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
@@ -51,9 +81,22 @@ def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
     return digest.finish(labels)
 
 
+def _add_labels(found: Any, rows: int, labels: Mapping[str, NDArray[Any]]) -> None:
+    """Add the number of rows and the labels to a hash."""
+    found.update(f"\nrows {rows}\n".encode())
+    for name in sorted(labels):
+        codes = labels[name]
+        found.update(f"label {name} {_little_endian(codes).str} {len(codes)}\n".encode())
+        found.update(_little_endian_bytes(codes))
+
+
 def _little_endian(values: NDArray[Any]) -> np.dtype[Any]:
     """Return the little-endian dtype, so that every machine hashes the same bytes."""
-    return values.dtype.newbyteorder("<")
+    return _little_endian_type(values.dtype)
+
+
+def _little_endian_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")
 
 
 def _little_endian_bytes(values: NDArray[Any]) -> memoryview:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
+from types import MappingProxyType
 from typing import Any
 
 from storage.atomic import sync, write_synced
@@ -69,17 +70,19 @@ class Manifest:
         return {"format": FORMAT, "data_hash": self.data_hash, "files": files}
 
 
-def write_manifest(root: Path, data_hash: str) -> Manifest:
-    """Sync every file under `root` to the disk, then write the manifest that lists them."""
-    paths = sorted(root.rglob("*"))
+def write_manifest(
+    root: Path, data_hash: str, known: Mapping[str, FileEntry] = MappingProxyType({})
+) -> Manifest:
+    """Sync every file under `root` to the disk, then write the manifest that lists them.
+
+    The files in `known` are on the disk already, and have these entries.
+    """
+    paths = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*"))}
+    new = [path for name, path in paths.items() if name not in known]
     with ThreadPoolExecutor(_THREADS) as pool:
-        entries = list(pool.map(_synced_entry, paths))
-    files = {
-        path.relative_to(root).as_posix(): entry
-        for path, entry in zip(paths, entries, strict=True)
-        if entry is not None
-    }
-    manifest = Manifest(files, data_hash)
+        entries = dict(zip(new, pool.map(_synced_entry, new), strict=True))
+    files = {name: known.get(name) or entries[path] for name, path in paths.items()}
+    manifest = Manifest({name: entry for name, entry in files.items() if entry}, data_hash)
     write_synced(root / MANIFEST, manifest.to_text())
     return manifest
 

@@ -49,6 +49,7 @@ def commit_group(
     attributes: Attributes,
     fill: Callable[[zarr.Group], str],
     keep: Callable[[Path], bool] | None = None,
+    known: Mapping[str, FileEntry] | None = None,
 ) -> None:
     """Build a group in a hidden folder and rename it to `target` in one step.
 
@@ -63,10 +64,12 @@ def commit_group(
     keep : callable, optional
         Called with an existing `target`, under the lock; if it returns True, `target` stays and
         the new group is dropped.
+    known : mapping of str to FileEntry, optional
+        Files that `fill` links from another store, with their entries there.
     """
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
-        write_manifest(work.payload, fill(group))
+        write_manifest(work.payload, fill(group), known or {})
         work.publish(keep)
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from numpy.typing import NDArray
 
 from storage.atomic import remove_leftovers
 from storage.catalogue import DATASETS
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
-from storage.dataset_writing import write_dataset
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
+from storage.table_writing import EarlierRows, write_table
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
-from storage.tables.planning import TablePlan, plan_table
+from storage.tables.planning import EarlierScan, TablePlan, keeps_encoding, plan_table
+from storage.tables.scan import TableScan, kind_of
 from storage.tables.schema import AUTO, CLASSES, REFUSE, TableOptions, TableSchema
-from storage.tables.sources import TableSource
+from storage.tables.sources import ArraySource, FileSource, TableSource
 from storage.tables.staging import staged
 
 # The share of the progress that the scan takes.
@@ -42,6 +43,7 @@ def ingest_table(
     max_levels: int = 50,
     force: bool = False,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Dataset:
     """Store a table as a data set, encoded as numbers, and return it opened.
 
@@ -73,6 +75,9 @@ def ingest_table(
         Replace a data set of that name that was stored from something else.
     progress : callable, optional
         Called with the share that is done, from 0 to 1, and with a text.
+    executor : concurrent.futures.Executor, optional
+        Where files, and groups of rows of Parquet files, are read side by side, such as
+        `client.get_executor()` of a Dask client. Its processes need the same files and home.
 
     Returns
     -------
@@ -95,7 +100,12 @@ def ingest_table(
     )
     table = open_for(source, options)
     return store_unless_stored(
-        table, dataset_name(source, name), options, force=force, progress=progress
+        table,
+        dataset_name(source, name),
+        options,
+        force=force,
+        progress=progress,
+        executor=executor,
     )
 
 
@@ -104,17 +114,11 @@ def open_for(source: Any, options: TableOptions) -> TableSource:
     return open_table(source, text_types({}, options.keep))
 
 
-def plan_with_progress(
-    table: TableSource, options: TableOptions, progress: Progress | None
-) -> TablePlan:
-    """Scan a table and decide how to store it, as the first part of an ingestion."""
-
-    def on_rows(rows: int) -> None:
-        if progress is not None:
-            # The number of rows is not known before the scan has ended.
-            progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
-
-    return plan_table(table, options, on_rows)
+def preview_table(
+    table: TableSource, options: TableOptions, progress: Progress | None = None
+) -> TableSchema:
+    """Scan a table, and return how it would be stored."""
+    return plan_table(table, options, _scan_progress(progress)).schema
 
 
 def store_unless_stored(
@@ -125,37 +129,109 @@ def store_unless_stored(
     force: bool = False,
     on_schema: Callable[[TableSchema], None] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Dataset:
     """Return the data set `name` of a table, which is scanned and stored if need be.
 
+    If the data set has the first files of the table already, only the others are read.
     `on_schema`, if given, is called after the scan, before anything is stored.
     """
     stored = None if force else _find_stored(name, options, table.versions())
     if stored is not None:
         return stored
-    with staged(table, dataset_path(safe_name(name))) as rows:
-        plan = plan_with_progress(rows, options, progress)
+    grown = _find_grown(name, options, table)
+    new = table if grown is None else grown.new
+    target = dataset_path(safe_name(name))
+    with nullcontext(new) if executor is not None else staged(new, target) as source:
+        plan = plan_table(
+            table,
+            options,
+            _scan_progress(progress),
+            source=source,
+            earlier=None if grown is None else grown.scan,
+            executor=executor,
+        )
         if on_schema is not None:
             on_schema(plan.schema)
         # Another process may have stored it during the scan.
         stored = None if force else _find_stored(name, options, plan.files)
-        return stored or _store_table(plan, name, progress)
+        return stored or _store_table(plan, name, grown, progress, executor)
 
 
-def _store_table(plan: TablePlan, name: str, progress: Progress | None) -> Dataset:
+def _scan_progress(progress: Progress | None) -> Callable[[int], None] | None:
+    """Return what reports a scan as the first part of an ingestion."""
+    if progress is None:
+        return None
+    # The number of rows is not known before the scan has ended.
+    return lambda rows: progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
+
+
+@dataclass(frozen=True, eq=False)
+class _Grown:
+    """A table that has more files than when it was stored.
+
+    Attributes
+    ----------
+    data : Dataset
+        As it is stored.
+    scan : EarlierScan
+        Of the files that it had then.
+    new : TableSource
+        The other files.
+    """
+
+    data: Dataset
+    scan: EarlierScan
+    new: TableSource
+
+
+def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown | None:
+    """Return how a table has grown since it was stored as the data set `name`, None if otherwise.
+
+    It has if its first files are those that were stored, in the same versions.
+    """
+    data = _open_complete(name)
+    record = None if data is None else data.info.table
+    if data is None or not record or "scan" not in record:
+        return None
+    if not isinstance(table, FileSource | ArraySource):
+        return None
+    files = table.versions()
+    count = len(record["files"])
+    if not 0 < count < len(files) or not is_made_alike(data, options, files[:count]):
+        return None
+    earlier = EarlierScan(
+        table.between(0, count),
+        TableScan.from_json(record["scan"]),
+        TableSchema.from_json(record["schema"]),
+    )
+    same_kinds = all(
+        column.name in table.schema.names
+        and kind_of(table.schema.field(column.name)) == column.kind
+        for column in earlier.scan.columns.values()
+    )
+    return _Grown(data, earlier, table.between(count, len(files))) if same_kinds else None
+
+
+def _store_table(
+    plan: TablePlan,
+    name: str,
+    grown: _Grown | None,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> Dataset:
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
     target = dataset_path(safe_name(name))
     remove_leftovers(target.parent)
-    rows = plan.schema.rows - plan.schema.rows_left_out
+    rows = sum(plan.rows)
 
     def on_rows(done: int) -> None:
         if progress is not None:
             progress(_SCANNED + (1 - _SCANNED) * done / rows, f"store, {done:,} of {rows:,} rows")
 
-    labels: dict[str, NDArray[Any]] = {}
     info = DatasetInfo(
         name=name,
-        source=plan.source.description,
+        source=plan.table.description,
         feature_names=plan.schema.encoded_names,
         class_names={
             label.key: label.classes for label in plan.schema.labels if label.kind == CLASSES
@@ -165,9 +241,12 @@ def _store_table(plan: TablePlan, name: str, progress: Progress | None) -> Datas
             "schema": plan.schema.to_json(),
             "options": _as_json(plan.options),
             "files": [file.to_json() for file in plan.files],
+            "scan": plan.scan.to_json(),
         },
     )
-    write_dataset(target, info, plan.blocks(labels), labels, on_rows=on_rows)
+    stays = grown is not None and keeps_encoding(grown.scan.schema, plan.schema)
+    earlier = EarlierRows.of(grown.data, rows) if grown is not None and stays else None
+    write_table(target, info, plan, earlier=earlier, executor=executor, on_rows=on_rows)
     return open_dataset(name)
 
 

@@ -12,7 +12,7 @@ from storage.catalogue import DATASETS
 from storage.checkpoints import CHECKPOINTS, NEWEST, Checkpoints
 from storage.dataset import datasets_folder, open_dataset, stored_folders
 from storage.dataset_info import folder_name
-from storage.digest import ContentDigest
+from storage.digest import ContentDigest, chunk_digest, chunked_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
 from storage.models import load_model
@@ -249,10 +249,19 @@ def _unlisted_files(root: Path, manifest: Manifest) -> Iterator[Problem]:
 
 def _read_values(path: Path) -> None:
     """Read a whole data set; raise DamagedStore unless its values have the recorded digest."""
-    data, digest = open_dataset(path), ContentDigest()
-    for start in range(0, len(data.X), data.X.chunk_rows):
-        digest.add(data.X.read(start, min(start + data.X.chunk_rows, len(data.X))))
-    data_hash = digest.finish(data.labels)
+    data = open_dataset(path)
+    X = data.X
+    chunks = (
+        X.read(start, min(start + X.chunk_rows, len(X))) for start in range(0, len(X), X.chunk_rows)
+    )
+    if "chunk_digests/zarr.json" in read_manifest(path).files:
+        digests = map(chunk_digest, chunks)
+        data_hash = chunked_digest(X, X.chunk_rows, digests, data.labels)
+    else:
+        digest = ContentDigest()
+        for chunk in chunks:
+            digest.add(chunk)
+        data_hash = digest.finish(data.labels)
     if data_hash != data.data_hash:
         raise damaged_store(
             path, MANIFEST, f"the values have the SHA-256 {data_hash}, not its `data_hash`"

@@ -13,7 +13,7 @@ from storage.table_ingestion import (
     find_made_from,
     is_made_alike,
     open_for,
-    plan_with_progress,
+    preview_table,
     store_unless_stored,
 )
 from storage.tables.formats import open_table
@@ -29,7 +29,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     name = dataset_name(settings.dataset, settings.name)
     table = open_for(settings.dataset, options)
     if settings.dry_run:
-        schema = plan_with_progress(table, options, report_progress).schema
+        schema = preview_table(table, options, report_progress)
         _show_schema(schema)
         return _result(name, schema)
     data = store_unless_stored(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial, reduce
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
-from storage.tables.encoding import encode_batch
 from storage.tables.files import SourceFile
 from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
 from storage.tables.schema import (
@@ -42,49 +39,130 @@ class TablePlan:
 
     Attributes
     ----------
-    source : TableSource
+    table : TableSource
     schema : TableSchema
     options : TableOptions
     files : tuple of SourceFile
         The files, with the versions that were scanned.
+    scan : TableScan
+    pieces : tuple of TableSource
+        Tables with the rows to store, one after the other.
+    rows : tuple of int
+        How many rows of each piece are stored.
     """
 
-    source: TableSource
+    table: TableSource
     schema: TableSchema
     options: TableOptions
     files: tuple[SourceFile, ...]
+    scan: TableScan
+    pieces: tuple[TableSource, ...]
+    rows: tuple[int, ...]
 
-    def blocks(self, labels: dict[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """Yield the encoded rows in blocks; in the end, fill `labels` with those of all rows."""
-        parts: dict[str, list[NDArray[Any]]] = {label.name: [] for label in self.schema.labels}
-        for batch in self.source.batches(self.schema.columns):
-            encoded = encode_batch(batch, self.schema)
-            for name, values in encoded.labels.items():
-                parts[name].append(values)
-            if len(encoded.X):
-                yield encoded.X
-        if self.source.versions() != self.files:
-            raise TableError(
-                f"{self.source.description} changed while it was read; ingest it again"
-            )
-        keys = {label.name: label.key for label in self.schema.labels}
-        labels.update({keys[name]: np.concatenate(each) for name, each in parts.items() if each})
+    def check_unchanged(self) -> None:
+        """Raise a TableError if the files are others than those that were scanned."""
+        if self.table.versions() != self.files:
+            raise TableError(f"{self.table.description} changed while it was read; ingest it again")
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierScan:
+    """What is known of the first files of a table, which are stored already.
+
+    Attributes
+    ----------
+    source : TableSource
+        These files alone.
+    scan : TableScan
+    schema : TableSchema
+    """
+
+    source: TableSource
+    scan: TableScan
+    schema: TableSchema
 
 
 def plan_table(
-    table: TableSource, options: TableOptions, on_rows: OnRows | None = None
+    table: TableSource,
+    options: TableOptions,
+    on_rows: OnRows | None = None,
+    *,
+    source: TableSource | None = None,
+    earlier: EarlierScan | None = None,
+    executor: Executor | None = None,
 ) -> TablePlan:
     """Scan a table, and decide how to store it; nothing is written.
 
-    `on_rows`, if given, is called with the number of rows scanned so far.
+    Parameters
+    ----------
+    table : TableSource
+    options : TableOptions
+    on_rows : callable, optional
+        Called with the number of rows scanned so far.
+    source : TableSource, optional
+        What to read the rows from. Default: the table itself.
+    earlier : EarlierScan, optional
+        Of the files whose rows come before those of `source`. The plan has only the rows of
+        `source` if the earlier ones can stay as they are stored; else it has all.
+    executor : Executor, optional
+        Where the pieces of the table are scanned. Default: here, one after the other.
     """
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.labels])
-    drops_gaps = options.missing == DROP
-    labels, most = frozenset(options.labels), options.max_levels
-    scan = scan_table(table, kinds, labels, on_rows, drops_gaps=drops_gaps, most=most)
-    return TablePlan(table, _decided(table, scan, features, options), options, files)
+    work = partial(
+        scan_table,
+        kinds=kinds,
+        labels=frozenset(options.labels),
+        drops_gaps=options.missing == DROP,
+        most=options.max_levels,
+    )
+    read = source or table
+    pieces = tuple(read.pieces()) if executor is not None else (read,)
+    scans = _scans(pieces, work, on_rows, executor)
+    rows = [_stored_rows(scan, options) for scan in scans]
+    scan = reduce(TableScan.merge, [*([earlier.scan] if earlier else []), *scans])
+    schema = _decided(table, scan, features, options)
+    if earlier is not None and not keeps_encoding(earlier.schema, schema):
+        pieces = (earlier.source, *pieces)
+        rows = [_stored_rows(earlier.scan, options), *rows]
+    return TablePlan(table, schema, options, files, scan, pieces, tuple(rows))
+
+
+def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
+    """Return whether rows that were stored under the first schema are the same under the second."""
+
+    def encoding(each: TableSchema) -> tuple[object, ...]:
+        labels = [(label.name, label.kind, label.classes) for label in each.labels]
+        kinds = [feature.kind for feature in each.features]
+        return each.encoded_names, each.dtype, labels, kinds
+
+    # The means that have filled gaps would have changed.
+    filled = earlier.missing not in (REFUSE, DROP) and any(
+        feature.missing for feature in earlier.features
+    )
+    return encoding(earlier) == encoding(schema) and not filled
+
+
+def _scans(
+    pieces: Sequence[TableSource],
+    work: Callable[..., TableScan],
+    on_rows: OnRows | None,
+    executor: Executor | None,
+) -> list[TableScan]:
+    """Return the scans of pieces of a table."""
+    if executor is None or len(pieces) == 1:
+        return [work(piece, on_rows=on_rows) for piece in pieces]
+    scans = []
+    for scan in executor.map(work, pieces):
+        scans.append(scan)
+        if on_rows is not None:
+            on_rows(sum(each.rows for each in scans))
+    return scans
+
+
+def _stored_rows(scan: TableScan, options: TableOptions) -> int:
+    return scan.rows - (scan.rows_with_gaps if options.missing == DROP else 0)
 
 
 def _feature_names(table: TableSource, options: TableOptions) -> list[str]:

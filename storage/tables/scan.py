@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -96,6 +97,25 @@ class ColumnScan:
             if self.whole:
                 self._count(pa.array(finite.astype(np.int64)).cast(pa.string()))
 
+    def merge(self, other: ColumnScan) -> ColumnScan:
+        """Return the scan of the values of both."""
+        counts = self.counts + other.counts
+        return ColumnScan(
+            self.name,
+            self.kind,
+            self.most,
+            rows=self.rows + other.rows,
+            missing=self.missing + other.missing,
+            infinite=self.infinite + other.infinite,
+            present=self.present + other.present,
+            total=self.total + other.total,
+            low=min(self.low, other.low),
+            high=max(self.high, other.high),
+            counts=counts,
+            overflows=self.overflows or other.overflows or len(counts) > self.most,
+            whole=self.whole and other.whole,
+        )
+
     def _count(self, texts: pa.Array) -> None:
         if self.overflows:
             return
@@ -123,6 +143,34 @@ class TableScan:
     rows: int
     rows_with_gaps: int
     narrow: bool
+
+    def merge(self, other: TableScan) -> TableScan:
+        """Return the scan of the rows of both, which have the same columns."""
+        return TableScan(
+            {name: column.merge(other.columns[name]) for name, column in self.columns.items()},
+            self.rows + other.rows,
+            self.rows_with_gaps + other.rows_with_gaps,
+            self.narrow and other.narrow,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON, without infinities."""
+        columns = {}
+        for name, column in self.columns.items():
+            record = {**vars(column), "counts": dict(column.counts)}
+            if not column.present:
+                del record["low"], record["high"]
+            columns[name] = record
+        return {**vars(self), "columns": columns}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> TableScan:
+        """Return the scan that `to_json` wrote."""
+        columns = {
+            name: ColumnScan(**{**column, "counts": Counter(column["counts"])})
+            for name, column in record["columns"].items()
+        }
+        return cls(**{**record, "columns": columns})
 
 
 def kind_of(column: pa.Field) -> str:

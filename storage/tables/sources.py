@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from storage.tables.files import SourceFile, TableFiles
 TEXT_SUFFIXES, PARQUET = (".csv", ".tsv"), ".parquet"
 # Bytes that are read ahead for each column of a Parquet file.
 _BUFFER_BYTES = 2**18
+# Row groups of a Parquet file with so many rows, or more, are a piece.
+_PIECE_ROWS = 2**16
 # The most text of a column in a batch, which would be levels of 8,000 letters in each row.
 _MOST_TEXT_BYTES = 2**30
 # Bytes of a batch, by 8 for each cell.
@@ -52,6 +54,9 @@ class TableSource(Protocol):
 
     def versions(self) -> tuple[SourceFile, ...]:
         """Return the files with their versions; none for a frame in memory."""
+
+    def pieces(self) -> Sequence[TableSource]:
+        """Return tables whose rows, one after the other, are its rows; each can be pickled."""
 
 
 @contextmanager
@@ -95,9 +100,12 @@ class FileSource(_InFiles):
     ----------
     files : TableFiles
     dataset : pyarrow.dataset.Dataset
+    row_groups : tuple of int, optional
+        Which row groups of a Parquet file it has. Default: all.
     """
 
     dataset: pa_dataset.Dataset
+    row_groups: tuple[int, ...] | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -134,7 +142,9 @@ class FileSource(_InFiles):
             parquet = pq.ParquetFile(
                 file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
             )
-            for batch in parquet.iter_batches(batch_rows(len(columns)), columns=stored):
+            for batch in parquet.iter_batches(
+                batch_rows(len(columns)), columns=stored, row_groups=self.row_groups
+            ):
                 for name in texts:
                     _check_decoded_bytes(name, batch.column(name), fragment.path)
                 values = {name: batch.column(name) for name in stored}
@@ -148,12 +158,42 @@ class FileSource(_InFiles):
 
     def parts(self) -> Iterator[tuple[str, FileSource]]:
         """Yield each file as a table of its own, with its path below their common folder."""
+        for number, (path, name) in enumerate(self.files.names()):
+            one = self.between(number, number + 1)
+            yield name, FileSource(self.files.only(path), one.dataset)
+
+    def between(self, start: int, stop: int) -> FileSource:
+        """Return the table of the files from number `start` to before `stop`."""
+        paths = self.files.paths[start:stop]
         fragments = {each.path: each for each in self.dataset.get_fragments()}
-        for path, name in self.files.names():
-            one = pa_dataset.FileSystemDataset(
-                [fragments[path]], self.dataset.schema, self.dataset.format, self.dataset.filesystem
-            )
-            yield name, FileSource(self.files.only(path), one)
+        some = pa_dataset.FileSystemDataset(
+            [fragments[path] for path in paths],
+            self.dataset.schema,
+            self.dataset.format,
+            self.dataset.filesystem,
+        )
+        return FileSource(replace(self.files, paths=paths), some)
+
+    def pieces(self) -> list[FileSource]:
+        """Return the files, and groups of rows of large Parquet files, as tables of their own."""
+        files = [self.between(k, k + 1) for k in range(len(self.files.paths))]
+        if self.files.suffix != PARQUET:
+            return files
+        with explain_arrow_errors(self.description):
+            return [piece for file in files for piece in file.groups_of_rows()]
+
+    def groups_of_rows(self) -> Iterator[FileSource]:
+        """Yield a Parquet file in pieces of a few row groups."""
+        (fragment,) = self.dataset.get_fragments()
+        groups, rows = [], 0
+        for group in fragment.row_groups:
+            groups.append(group.id)
+            rows += group.num_rows
+            if rows >= _PIECE_ROWS:
+                yield replace(self, row_groups=tuple(groups))
+                groups, rows = [], 0
+        if groups:
+            yield replace(self, row_groups=tuple(groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +231,15 @@ class ArraySource(_InFiles):
         """Yield each file as a table of its own, with its path below their common folder."""
         for (path, name), array in zip(self.files.names(), self.arrays, strict=True):
             yield name, ArraySource(self.files.only(path), (array,))
+
+    def between(self, start: int, stop: int) -> ArraySource:
+        """Return the table of the files from number `start` to before `stop`."""
+        files = replace(self.files, paths=self.files.paths[start:stop])
+        return ArraySource(files, self.arrays[start:stop])
+
+    def pieces(self) -> list[TableSource]:
+        """Return the table itself: arrays may be open files."""
+        return [self]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +294,10 @@ class FrameSource:
     def versions(self) -> tuple[SourceFile, ...]:
         """Return nothing: a frame in memory has no files."""
         return ()
+
+    def pieces(self) -> list[TableSource]:
+        """Return the table itself: it is in the memory of this process."""
+        return [self]
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -58,6 +58,10 @@ class StagedSource:
         """Return the files with their versions, as they are now."""
         return self._source.versions()
 
+    def pieces(self) -> list[TableSource]:
+        """Return the table itself: its copy is on this machine."""
+        return [self]
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
         if columns and self._columns.issuperset(columns):

@@ -1,0 +1,363 @@
+"""Write the rows of a scanned table to Zarr: piece by piece, side by side, onto what was there.
+
+A process writes the whole chunks of its piece. The rows at the ends of the pieces, which share
+chunks with those of the neighbours, come back to be joined.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from storage.dataset import Dataset
+from storage.dataset_info import DatasetInfo, check_labels
+from storage.dataset_writing import Moments, default_chunk_rows, rechunk
+from storage.digest import chunk_digest, chunked_digest
+from storage.errors import TableError
+from storage.manifest import FileEntry, read_manifest
+from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
+from storage.tables.encoding import encode_batch
+from storage.tables.planning import TablePlan
+from storage.tables.schema import TableSchema
+from storage.tables.sources import TableSource
+
+Array = NDArray[Any]
+OnRows = Callable[[int], None]
+
+# Threads that compress and write chunks while the next ones are encoded.
+_WRITERS = 2
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What is known of a chunk that was written: its moments and its digest."""
+
+    moments: Moments
+    digest: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A piece of a table to be written.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder of the group.
+    source : TableSource
+    schema : TableSchema
+    start, rows : int
+        The number of its first row among all, and how many there are to be.
+    """
+
+    folder: Path
+    source: TableSource
+    schema: TableSchema
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of a table that was written.
+
+    Attributes
+    ----------
+    chunks : dict of int to Chunk
+        The whole chunks, by number.
+    ends : list of (int, array)
+        The rows (m, d) before and after them, with the number of the first one.
+    labels : dict of str to (rows,) array
+    rows : int
+    """
+
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    ends: list[tuple[int, Array]] = field(default_factory=list)
+    labels: dict[str, Array] = field(default_factory=dict)
+    rows: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRows:
+    """The rows of a stored table, onto which others are written.
+
+    Attributes
+    ----------
+    data : Dataset
+    chunk_rows : int
+        Of all rows together.
+    whole : int
+        Number of whole chunks, which are linked, not copied.
+    digests : list of bytes
+        Of these chunks.
+    moments : Moments
+        Of their rows; without any chunk, those of no rows.
+    """
+
+    data: Dataset
+    chunk_rows: int
+    whole: int
+    digests: list[bytes]
+    moments: Moments
+
+    @classmethod
+    def of(cls, data: Dataset, more: int) -> EarlierRows:
+        """Return the rows of a data set that `write_table` wrote, onto which `more` come."""
+        _, group = open_checked(data.path)
+        X = data.X
+        chunk_rows = _chunk_rows(len(X) + more, X.shape[1], X.dtype)
+        # A short table is one short chunk.
+        whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
+        digests = [bytes(each) for each in get_array(group, "chunk_digests")[:whole]]
+        moments = get_array(group, "chunk_moments")
+        return cls(data, chunk_rows, whole, digests, Moments(whole * chunk_rows, *moments))
+
+    def links(self) -> dict[str, FileEntry]:
+        """Return the files of its whole chunks, with their entries in the manifest."""
+        files = read_manifest(self.data.path).files
+        return {name: files[name] for name in (f"X/c/{k}/0" for k in range(self.whole))}
+
+    def link(self, folder: Path) -> None:
+        """Link its whole chunks into another group."""
+        for name in self.links():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(self.data.path / name, folder / name)
+
+    def rest(self) -> Piece:
+        """Return the rows after the whole chunks, and the labels of all rows."""
+        X, step = self.data.X, self.chunk_rows
+        schema = TableSchema.from_json((self.data.info.table or {})["schema"])
+        labels = {label.name: self.data.labels[label.key] for label in schema.labels}
+        starts = range(self.whole * step, len(X), step)
+        ends = [(start, X.read(start, min(start + step, len(X)))) for start in starts]
+        return Piece(ends=ends, labels=labels, rows=len(X))
+
+
+def write_table(
+    target: Path,
+    info: DatasetInfo,
+    plan: TablePlan,
+    *,
+    earlier: EarlierRows | None = None,
+    executor: Executor | None = None,
+    on_rows: OnRows | None = None,
+) -> None:
+    """Write a scanned table as a data set to the folder `target` atomically.
+
+    Parameters
+    ----------
+    target : Path
+        Folder to create or replace.
+    info : DatasetInfo
+    plan : TablePlan
+    earlier : EarlierRows, optional
+        Rows that come before those of the plan.
+    executor : Executor, optional
+        Where the pieces of the plan are encoded and written. Default: here, one after the other.
+    on_rows : callable, optional
+        Called with the number of rows of the plan that are written.
+    """
+
+    def fill(group: zarr.Group) -> str:
+        X = _create_rows(group, plan, earlier)
+        chunks, labels = _write_rows(X, folder_of(group), plan, earlier, executor, on_rows)
+        plan.check_unchanged()
+        check_labels(info, labels, *X.shape)
+        return _finish(group, X, chunks, labels, earlier)
+
+    known = {} if earlier is None else earlier.links()
+    commit_group(target, info.to_json(), fill, known=known)
+
+
+def _create_rows(
+    group: zarr.Group, plan: TablePlan, earlier: EarlierRows | None
+) -> zarr.Array[Any]:
+    """Create X for all rows; the whole chunks of the earlier ones are linked into it."""
+    n, d = sum(plan.rows), len(plan.schema.encoded_names)
+    if earlier is not None:
+        n += len(earlier.data.X)
+    dtype = np.dtype(plan.schema.dtype)
+    X = create_array(group, "X", (n, d), (_chunk_rows(n, d, dtype), d), dtype)
+    if earlier is not None:
+        earlier.link(folder_of(group))
+    return X
+
+
+def _chunk_rows(n: int, d: int, dtype: np.dtype[Any]) -> int:
+    return min(n, default_chunk_rows(d, dtype))
+
+
+def _write_rows(  # noqa: PLR0917
+    X: zarr.Array[Any],
+    folder: Path,
+    plan: TablePlan,
+    earlier: EarlierRows | None,
+    executor: Executor | None,
+    on_rows: OnRows | None,
+) -> tuple[list[Chunk], dict[str, Array]]:
+    """Write the rows of a plan; return the chunks that were written, in order, and all labels."""
+    first = 0 if earlier is None else len(earlier.data.X)
+    starts = first + np.cumsum([0, *plan.rows[:-1]])
+    jobs = [
+        Job(folder, source, plan.schema, int(start), rows)
+        for source, start, rows in zip(plan.pieces, starts, plan.rows, strict=True)
+    ]
+    pieces = [] if earlier is None else [earlier.rest()]
+    pieces += _written(jobs, executor, on_rows)
+    chunks = {number: each for piece in pieces for number, each in piece.chunks.items()}
+    chunks |= _joined(X, (end for piece in pieces for end in piece.ends))
+    return [chunks[number] for number in sorted(chunks)], _labels(plan.schema, pieces)
+
+
+def _written(jobs: list[Job], executor: Executor | None, on_rows: OnRows | None) -> Iterator[Piece]:
+    """Yield the pieces that jobs have written, in their order."""
+    done = 0
+
+    def report(rows: int) -> None:
+        if on_rows is not None:
+            on_rows(done + rows)
+
+    here = (write_piece(job, report) for job in jobs)
+    for job, piece in zip(jobs, executor.map(write_piece, jobs) if executor else here, strict=True):
+        done += job.rows
+        report(0)
+        yield piece
+
+
+def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
+    """Encode the rows of a piece of a table, and write its whole chunks.
+
+    `on_rows` is called with the number of rows so far.
+    """
+    X = zarr.open_array(job.folder, path="X", mode="r+", zarr_format=3)
+    chunk_rows = X.chunks[0]
+    labels: dict[str, list[Array]] = {label.name: [] for label in job.schema.labels}
+    piece, row = Piece(rows=job.rows), job.start
+    with _ChunkWriter(X, piece.chunks) as writer:
+        for rows in rechunk(_encoded(job, labels), chunk_rows, chunk_rows - row % chunk_rows):
+            if row + len(rows) > job.start + job.rows:
+                raise _changed(job)
+            if len(rows) == chunk_rows and row % chunk_rows == 0:
+                writer.write(row, rows)
+            else:
+                piece.ends.append((row, rows))
+            row += len(rows)
+            on_rows(row - job.start)
+    if row != job.start + job.rows:
+        raise _changed(job)
+    piece.labels.update({name: np.concatenate(parts) for name, parts in labels.items()})
+    return piece
+
+
+def _encoded(job: Job, labels: dict[str, list[Array]]) -> Iterator[Array]:
+    """Yield the encoded rows of a piece in blocks, and add their labels to `labels`."""
+    for batch in job.source.batches(job.schema.columns):
+        encoded = encode_batch(batch, job.schema)
+        for name, values in encoded.labels.items():
+            labels[name].append(values)
+        yield encoded.X
+
+
+class _ChunkWriter:
+    """Threads that compress and write chunks while the next ones are encoded.
+
+    Parameters
+    ----------
+    X : zarr.Array
+    chunks : dict of int to Chunk
+        Takes what is known of each chunk, by its number.
+    """
+
+    def __init__(self, X: zarr.Array[Any], chunks: dict[int, Chunk]) -> None:
+        self._X, self._chunks = X, chunks
+        self._pool = ThreadPoolExecutor(_WRITERS)
+        self._pending: deque[tuple[int, Future[Chunk]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._collect(0)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def write(self, start: int, rows: Array) -> None:
+        """Write a chunk in a thread; wait for others if too many are not done."""
+        number = start // len(rows)
+        self._pending.append((number, self._pool.submit(_write_chunk, self._X, start, rows)))
+        self._collect(_WRITERS)
+
+    def _collect(self, most: int) -> None:
+        while len(self._pending) > most:
+            number, written = self._pending.popleft()
+            self._chunks[number] = written.result()
+
+
+def _write_chunk(X: zarr.Array[Any], start: int, rows: Array) -> Chunk:
+    """Write a chunk, and return its moments and digest."""
+    X[start : start + len(rows)] = rows
+    return Chunk(Moments.of(rows), chunk_digest(rows))
+
+
+def _joined(X: zarr.Array[Any], ends: Iterable[tuple[int, Array]]) -> dict[int, Chunk]:
+    """Join the ends of pieces to chunks, and write them."""
+    chunk_rows = X.chunks[0]
+    parts: dict[int, list[Array]] = defaultdict(list)
+    for start, rows in ends:
+        parts[start // chunk_rows].append(rows)
+    return {
+        number: _write_chunk(X, number * chunk_rows, np.concatenate(rows))
+        for number, rows in parts.items()
+    }
+
+
+def _labels(schema: TableSchema, pieces: list[Piece]) -> dict[str, Array]:
+    """Return the labels of all pieces together, by their names in the data set."""
+    filled = [piece for piece in pieces if piece.rows]
+    return {
+        label.key: np.concatenate([piece.labels[label.name] for piece in filled])
+        for label in schema.labels
+    }
+
+
+def _finish(
+    group: zarr.Group,
+    X: zarr.Array[Any],
+    chunks: list[Chunk],
+    labels: Mapping[str, Array],
+    earlier: EarlierRows | None,
+) -> str:
+    """Write labels and moments, and what a later ingestion goes on from; return the digest."""
+    folder = group.create_group("labels")
+    for name, codes in labels.items():
+        put_array(folder, name, codes)
+    digests = [*(earlier.digests if earlier else []), *(each.digest for each in chunks)]
+    moments = [each.moments for each in chunks]
+    if earlier is not None and earlier.whole:
+        moments = [earlier.moments, *moments]
+    # The last chunk may be short, and then grows with the next rows.
+    is_whole = X.shape[0] % X.chunks[0] == 0
+    kept = reduce(Moments.merge, moments if is_whole else moments[:-1] or moments)
+    everything = kept if is_whole or len(moments) == 1 else kept.merge(moments[-1])
+    mean, scale = everything.standardisation()
+    put_array(group, "mean", mean)
+    put_array(group, "scale", scale)
+    put_array(group, "chunk_digests", np.array([list(each) for each in digests], dtype=np.uint8))
+    put_array(group, "chunk_moments", np.stack([kept.mean, kept.squares, kept.low, kept.high]))
+    return chunked_digest(X, X.chunks[0], digests, labels)
+
+
+def _changed(job: Job) -> TableError:
+    return TableError(f"{job.source.description} changed while it was read; ingest it again")

@@ -1,0 +1,186 @@
+"""Tables that grow, and tables that several processes store: the same bits as at one go."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+import storage.dataset_writing
+import storage.tables.sources
+from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
+from storage.tables.sources import FileSource
+from storage.verify import stored_items_named
+
+
+def _frame(rows: int, seed: int, *, gaps: bool = False) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(rows, 4)), columns=list("abcd"))
+    frame = frame.assign(level=rng.choice(["n", "s"], rows), y=rng.choice(["no", "yes"], rows))
+    if gaps:
+        frame.loc[::7, "a"] = np.nan
+    return frame
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few rows fill a chunk, and a few others a batch."""
+    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
+    monkeypatch.setattr(storage.tables.sources, "_BATCH_BYTES", 1)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that takes the name of each file whose rows are read."""
+    names: list[str] = []
+    whole = FileSource.batches
+
+    def batches(self: FileSource, columns: Any) -> Iterator[Any]:
+        names.extend(Path(path).stem for path in self.files.paths)
+        return whole(self, columns)
+
+    monkeypatch.setattr(FileSource, "batches", batches)
+    return names
+
+
+def _write(frame: pd.DataFrame, folder: Path, name: str, suffix: str = "parquet") -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.{suffix}"
+    if suffix == "parquet":
+        frame.to_parquet(path, row_group_size=100)
+    else:
+        frame.to_csv(path, index=False)
+    return path
+
+
+def _check_same(data: Dataset, other: Dataset) -> None:
+    assert data.data_hash == other.data_hash
+    assert_array_equal(data.X.read(0, len(data.X)), other.X.read(0, len(other.X)))
+    assert_array_equal(data.labels["y"], other.labels["y"])
+    assert_array_equal(data.mean, other.mean)
+    assert_array_equal(data.scale, other.scale)
+    assert _schema_but_means(data) == _schema_but_means(other)
+
+
+def _schema_but_means(data: Dataset) -> dict[str, Any]:
+    """Return the schema; sums in another order differ in their last bits."""
+    assert data.info.table is not None
+    schema = data.info.table["schema"]
+    features = [{**each, "means": np.round(each["means"], 12)} for each in schema["features"]]
+    return {**schema, "features": [{**each, "means": list(each["means"])} for each in features]}
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("sizes", [(7, 5), (32, 32, 32), (300, 3), (301, 40, 1), (1, 500)])
+def test_only_new_files_are_read(
+    tmp_path: Path, reads: list[str], sizes: tuple[int, ...], suffix: str
+) -> None:
+    grown = tmp_path / "grown"
+    for part, rows in enumerate(sizes):
+        # Every part has all levels and classes.
+        all_levels = _frame(4, 90).assign(level=list("nsns"), y=["no", "yes"] * 2)
+        frame = pd.concat([all_levels, _frame(rows, part)])
+        _write(frame, grown, f"part-{part}", suffix)
+        reads.clear()
+        data = ingest_table(grown, "grown", label="y", missing="drop", force=True)
+        assert set(reads) == {f"part-{part}"}
+        shutil.copytree(grown, tmp_path / "whole", dirs_exist_ok=True)
+        whole = ingest_table(tmp_path / "whole", f"whole-{part}", label="y", missing="drop")
+        _check_same(data, whole)
+        assert not [*_problems("grown")]
+
+
+def _problems(name: str) -> Iterator[str]:
+    for item in stored_items_named(name):
+        yield from map(str, item.problems())
+
+
+def _new_level(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(level="west")
+
+
+def _new_class(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(y="perhaps")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("change", [_new_level, _new_class, None])
+def test_rows_are_stored_anew_where_the_old_ones_would_differ(
+    tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame] | None
+) -> None:
+    """A new level or class changes the encoding; a gap filled by the mean changes with it."""
+    grown = tmp_path / "grown"
+    _write(_frame(200, 0, gaps=change is None), grown, "part-0")
+    first = ingest_table(grown, "grown", label="y", missing="mean")
+    new = _frame(90, 1)
+    _write(new if change is None else change(new), grown, "part-1")
+    data = ingest_table(grown, "grown", label="y", missing="mean", force=True)
+    shutil.copytree(grown, tmp_path / "whole")
+    whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
+    assert len(data.X) == 290
+    np.testing.assert_allclose(data.X.read(0, 290), whole.X.read(0, 290), rtol=1e-13)
+    assert data.feature_names == whole.feature_names
+    assert data.class_names == whole.class_names
+    assert len(first.X) == 200
+
+
+def test_a_changed_or_missing_file_is_no_growth(tmp_path: Path, reads: list[str]) -> None:
+    grown = tmp_path / "grown"
+    for part in range(3):
+        _write(_frame(100, part), grown, f"part-{part}")
+    ingest_table(grown, "grown", label="y")
+    _write(_frame(101, 7), grown, "part-1")
+    _write(_frame(50, 3), grown, "part-3")
+    reads.clear()
+    assert len(ingest_table(grown, "grown", label="y", force=True).X) == 351
+    assert set(reads) == {f"part-{part}" for part in range(4)}
+    (grown / "part-0.parquet").unlink()
+    assert len(ingest_table(grown, "grown", label="y", force=True).X) == 251
+    # Without force, what was stored stays.
+    _write(_frame(60, 4), grown, "part-4")
+    with pytest.raises(StorageError, match="is stored already"):
+        ingest_table(grown, "grown", label="y")
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_processes_store_the_same_bits(
+    tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch, suffix: str, missing: str
+) -> None:
+    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
+    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
+    for part, rows in enumerate((230, 3, 50)):
+        _write(_frame(rows, part, gaps=True), tmp_path / "parts", f"part-{part}", suffix)
+    seen: list[float] = []
+    data = ingest_table(
+        tmp_path / "parts", "far", label="y", missing=missing, executor=executor,
+        progress=lambda share, _: seen.append(share),
+    )  # fmt: skip
+    here = ingest_table(tmp_path / "parts", "here", label="y", missing=missing)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    if missing == "drop":
+        _check_same(data, here)
+    else:
+        np.testing.assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
+    assert open_dataset("far").data_hash == data.data_hash
+    wrong = _write(_frame(20, 9).assign(a="many"), tmp_path / "parts", "part-9", "csv")
+    if suffix == "csv":
+        with pytest.raises(TableError, match="part-9"):
+            ingest_table(tmp_path / "parts", "wrong", label="y", executor=executor)
+        assert wrong.exists()
