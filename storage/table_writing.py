@@ -255,7 +255,8 @@ def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
             on_rows(row - job.start)
     if row != job.start + job.rows:
         raise _changed(job)
-    piece.labels.update({name: np.concatenate(parts) for name, parts in labels.items()})
+    if job.rows:
+        piece.labels.update({name: np.concatenate(parts) for name, parts in labels.items()})
     return piece
 
 

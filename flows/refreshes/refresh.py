@@ -178,8 +178,11 @@ class _Refresh:
         return saved_model(self._name) if saved_run_path(self._name) is not None else None
 
     def _record(self) -> dict[str, Any]:
-        """Return all settings of table and fit, to see whether they have changed."""
-        return {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
+        """Return all settings of table and fit that may change the result."""
+        both = {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
+        for settings in both.values():
+            del settings["scheduler"]
+        return both
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+
+from flows.compute.session import joined_cluster
 from flows.interface.columns_read import describe_schema
 from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
@@ -32,14 +37,16 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
         schema = preview_table(table, options, report_progress)
         _show_schema(schema)
         return _result(name, schema)
-    data = store_unless_stored(
-        table,
-        name,
-        options,
-        force=settings.force,
-        on_schema=_show_schema,
-        progress=report_progress,
-    )
+    with _executor(settings.scheduler) as executor:
+        data = store_unless_stored(
+            table,
+            name,
+            options,
+            force=settings.force,
+            on_schema=_show_schema,
+            progress=report_progress,
+            executor=executor,
+        )
     return _result(name, stored_schema(data), data)
 
 
@@ -51,9 +58,27 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
     stored = find_made_from(name, table.versions())
     if stored is not None and is_made_alike(stored, options, table.versions()):
         return stored
-    return store_unless_stored(
-        table, name, options, force=True, on_schema=_show_schema, progress=report_progress
-    )
+    with _executor(settings.scheduler) as executor:
+        return store_unless_stored(
+            table,
+            name,
+            options,
+            force=True,
+            on_schema=_show_schema,
+            progress=report_progress,
+            executor=executor,
+        )
+
+
+@contextmanager
+def _executor(scheduler: str | None) -> Iterator[Executor | None]:
+    """Give what runs work on the cluster that `scheduler` names, None without one."""
+    with joined_cluster(scheduler) as session:
+        if session is None:
+            yield None
+        else:
+            with session.explained():
+                yield session.client.get_executor(pure=False)
 
 
 def store_labelled(source: str, label: str | None) -> Dataset:

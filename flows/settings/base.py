@@ -53,6 +53,23 @@ class FlowSettings(ABC):
         return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
 
 
+def scheduler_setting() -> Any:
+    """Return the setting that says where to compute."""
+    return setting(
+        None,
+        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
+        "up`, or a cluster file such as slurm.toml. Default: here.",
+        title="Dask scheduler or cluster file",
+        flags=("--scheduler", "--cluster"),
+    )
+
+
+def check_scheduler(scheduler: str | None) -> None:
+    """Raise SettingsError if `scheduler` names no place to compute."""
+    if scheduler is not None:
+        import_choices().cluster_place(scheduler)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(FlowSettings):
     """Settings of a flow that reads a data set."""
@@ -128,7 +145,9 @@ class IngestSettings(DataSettings):
         about="Table: show how it would be stored, and store nothing.",
         flags=("--dry-run",),
     )
+    scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_scheduler(self.scheduler)
         import_choices().table_options(self)

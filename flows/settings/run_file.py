@@ -204,7 +204,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     return RunFile(
         path=path,
         flow=flow,
-        ingest=_ingest_settings(data, source, force=force),
+        ingest=_ingest_settings(data, source, force=force, scheduler=settings.scheduler),
         settings=settings,
         transforms=tuple(
             replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
@@ -248,7 +248,9 @@ def setting_names(flow: str) -> list[str]:
     return [name for name in names if name not in _ELSEWHERE]
 
 
-def _ingest_settings(data: DataTable, source: str, *, force: bool) -> IngestSettings | None:
+def _ingest_settings(
+    data: DataTable, source: str, *, force: bool, scheduler: str | None
+) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
     del given["source"], given["split"]
@@ -266,7 +268,9 @@ def _ingest_settings(data: DataTable, source: str, *, force: bool) -> IngestSett
         name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
     }
     try:
-        return IngestSettings(dataset=source, force=force, **{**given, **lists})
+        return IngestSettings(
+            dataset=source, force=force, scheduler=scheduler, **{**given, **lists}
+        )
     except SettingsError as error:
         raise table_error(error, "data.") from error
 

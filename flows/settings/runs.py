@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
 from flows.interface.fields import check_choice, named_values, setting
-from flows.settings.base import DataSettings, import_choices
+from flows.settings.base import (
+    DataSettings,
+    check_scheduler,
+    import_choices,
+    scheduler_setting,
+)
 from flows.settings.kernels import build_kernel, kernel_names
 
 if TYPE_CHECKING:
@@ -139,18 +144,11 @@ class Settings(DataSettings):
         gt=0,
     )
     seed: int = setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
-    scheduler: str | None = setting(
-        None,
-        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
-        "up`, or a cluster file such as slurm.toml. Default: here.",
-        title="Dask scheduler or cluster file",
-        flags=("--scheduler", "--cluster"),
-    )
+    scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scheduler is not None:
-            import_choices().cluster_place(self.scheduler)
+        check_scheduler(self.scheduler)
         check_choice("solver", self.solver, _solver_names())
         object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         check_choice("engine", self.engine, _engine_names())

@@ -310,3 +310,19 @@ def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_pa
         assert_allclose(array[:], expected, rtol=1e-5, atol=1e-5)
         assert array.attrs["columns"] == ["feature_0", "feature_1"]
         assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)
+
+
+def test_a_cluster_stores_the_same(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        sales.iloc[part * 80 : (part + 1) * 80].to_parquet(tmp_path / f"parts/{part}.parquet")
+    cluster = tmp_path / "local.toml"
+    cluster.write_text('kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n')
+    options = ("--label", "churned", "--plain", "--json")
+    alone = here("ingest", tmp_path / "parts", "--name", "alone", *options).answer
+    far = here("ingest", tmp_path / "parts", "--name", "far", *options, "--cluster", cluster).answer
+    assert far["data_hash"] == alone["data_hash"]
+    assert (
+        "no such file"
+        in here("ingest", tmp_path / "parts", "--cluster", "x.toml").failed(2).lower()
+    )

@@ -164,7 +164,7 @@ def test_processes_store_the_same_bits(
 ) -> None:
     monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
-    for part, rows in enumerate((230, 3, 50)):
+    for part, rows in enumerate((230, 0, 3, 50)):
         _write(_frame(rows, part, gaps=True), tmp_path / "parts", f"part-{part}", suffix)
     seen: list[float] = []
     data = ingest_table(
