@@ -17,6 +17,13 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
 from benchmarks.figures.heldout import accuracy, stability
+from benchmarks.figures.ingested import (
+    ingest_csv,
+    ingest_grown,
+    ingest_parquet,
+    ingest_workers,
+    newcomer,
+)
 from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
@@ -58,6 +65,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         blocks1m,
         overhead,
         startup,
+        ingest_csv,
+        ingest_parquet,
+        ingest_workers,
+        ingest_grown,
+        newcomer,
         scale,
     )
 }
