@@ -94,20 +94,25 @@ class RowSubset:
 
 @dataclass(frozen=True, eq=False)
 class LabelledDataset:
-    """A stored data set with one of its labels.
+    """A stored data set with one of its labels, or with several that are numbers.
 
     Attributes
     ----------
     data : Dataset
     label : str
-        Name of the label.
-    y : (n,) array
+        Name of the label; of several, separated by commas.
+    y : (n,) or (n, t) array
         Integer class codes, or real numbers.
     """
 
     data: Dataset
     label: str
     y: Array
+
+    @property
+    def first_y(self) -> Array:
+        """The first label (n,), by which pictures show the rows."""
+        return self.y if self.y.ndim == 1 else self.y[:, 0]
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -224,8 +229,9 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
     from storage.tables.schema import label_key  # noqa: PLC0415
 
-    data = store_labelled(settings.dataset, settings.label)
-    label = None if settings.label is None else label_key(settings.label)
+    data = store_labelled(settings.dataset, label_names(settings.label or ""))
+    keys = map(label_key, label_names(settings.label or ""))
+    label = ",".join(keys) or None
     return replace(settings, dataset=data.info.folder, label=label), data
 
 
@@ -249,10 +255,27 @@ def with_label(data: Dataset, name: str | None, setting: str = "label") -> Label
     `setting` is the name of the setting that the error message mentions.
     """
     label = data.info.default_label if name is None else name
-    if label is None or label not in data.labels:
+    names = label_names(label or "")
+    unknown = [each for each in names if each not in data.labels]
+    if unknown or not names:
         labels = ", ".join(data.labels) or "no labels"
-        raise SettingsError(f"`{setting}` is {label!r}; {data.name} has {labels}")
-    return LabelledDataset(data, label, data.labels[label])
+        wrong = label if len(names) < 2 else unknown[0]
+        raise SettingsError(f"`{setting}` is {wrong!r}; {data.name} has {labels}")
+    if len(names) == 1:
+        return LabelledDataset(data, names[0], data.labels[names[0]])
+    classes = [each for each in names if target_of(data.labels[each]) == "classes"]
+    if classes:
+        raise SettingsError(
+            f"`{setting}` has {classes[0]!r}, whose values are classes; expected one label, or "
+            "several that are numbers"
+        )
+    y = np.column_stack([data.labels[each] for each in names])
+    return LabelledDataset(data, ",".join(names), y)
+
+
+def label_names(text: str) -> tuple[str, ...]:
+    """Return the names of labels in a text that separates them by commas."""
+    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
@@ -273,9 +296,11 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
 
 
 def target_of(y: Array, target: str = "auto") -> str:
-    """Return the target for a label y (n,): with "auto", whole numbers are codes of classes."""
+    """Return the target for labels y (n,) or (n, t): with "auto", whole numbers are classes."""
     if target != "auto":
         return target
+    if y.ndim == 2:
+        return "gaussian"
     return "classes" if y.dtype.kind in "ui" else "multiscale"
 
 

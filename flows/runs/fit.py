@@ -42,7 +42,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             fitted=fitted_w(fitted, settings, labelled.data),
             **labelled.facts(settings),
         )
-        model = model_to_save(fitted.model, settings, labelled.data, labelled.y, result)
+        model = model_to_save(fitted.model, settings, labelled.data, labelled.first_y, result)
         path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))

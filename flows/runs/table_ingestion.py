@@ -81,18 +81,18 @@ def _executor(scheduler: str | None) -> Iterator[Executor | None]:
                 yield session.client.get_executor(pure=False)
 
 
-def store_labelled(source: str, label: str | None) -> Dataset:
-    """Store the table at a path with a label, unless it is stored already, and return it opened.
+def store_labelled(source: str, labels: tuple[str, ...]) -> Dataset:
+    """Store the table at a path with labels, unless it is stored already, and return it opened.
 
-    A data set that was made from the same files with other options serves if it has the label.
+    A data set that was made from the same files with other options serves if it has the labels.
     """
     name, table = dataset_name(source), open_table(source)
     data = find_made_from(name, table.versions())
     if data is not None:
-        labels = [each.name for each in stored_schema(data).labels]
-        if label is None or label in labels:
+        known = [each.name for each in stored_schema(data).labels]
+        if set(labels) <= set(known):
             return data
-    options = TableOptions(labels=() if label is None else (label,))
+    options = TableOptions(labels=labels)
     return store_unless_stored(
         table, name, options, on_schema=_show_schema, progress=report_progress
     )

@@ -58,7 +58,8 @@ class Settings(DataSettings):
 
     label: str | None = setting(
         None,
-        about="The label to explain (face: identity or pose). Default: that of the data set.",
+        about="The label to explain (face: identity or pose); fit: several that are numbers, "
+        "separated by commas. Default: that of the data set.",
         early=True,
     )
     kernel: str = setting(

@@ -326,3 +326,32 @@ def test_a_cluster_stores_the_same(here: Command, sales: pd.DataFrame, tmp_path:
         "no such file"
         in here("ingest", tmp_path / "parts", "--cluster", "x.toml").failed(2).lower()
     )
+
+
+def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.normal(size=(200, 4)), columns=list("abcd"))
+    frame["price"] = frame["a"] ** 2 + 0.1 * rng.normal(size=200)
+    frame["rent"] = np.sin(frame["b"]) + 0.1 * rng.normal(size=200)
+    frame["kind"] = np.where(frame["c"] > 0, "new", "old")
+    frame.to_csv(tmp_path / "houses.csv", index=False)
+    labels = ("--label", "price,rent,kind", "--plain")
+    assert here("ingest", tmp_path / "houses.csv", *labels).status == 0
+    fitted = here(
+        "fit", "houses", "--label", "price, rent", "-q", "2", "--plain", "--json", "--run", "two"
+    ).answer
+    assert fitted["label"] == "price,rent"
+    model = load_model("two")
+    data = open_dataset("houses")
+    X = data.X.read(0, 200)
+    Y = np.column_stack([data.labels["price"], data.labels["rent"]])
+    expected = SupervisedIKDR(2, target="gaussian", random_state=0).fit(X, Y)
+    assert_allclose(model.components, expected.components_, atol=1e-9)
+    # The two columns that the numbers depend on, and no other.
+    assert np.linalg.svd(model.components[:, :2])[1].min() > 0.95
+    assert here("report", "two").status == 0
+    message = here("fit", "houses", "--label", "price,kind", "--plain").failed(2)
+    assert "`label` has 'kind', whose values are classes" in message
+    assert "`label` is 'size'" in here("fit", "houses", "--label", "price,size", "--plain").failed(
+        2
+    )
