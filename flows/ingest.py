@@ -13,6 +13,7 @@ from flows.results.base import IngestResult
 from flows.runs.data import RunSettings, label_of, store, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import SearchSettings
+from flows.tracking.credentials import block_credentials
 from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
 from storage import Dataset
 
@@ -35,7 +36,8 @@ def store_step(settings: IngestSettings) -> IngestResult:
 def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
-        result: IngestResult = store_step(settings)
+        with block_credentials(settings.credentials):
+            result: IngestResult = store_step(settings)
         return run.finished(result, run.page(ingest_page(result)))
 
 

@@ -10,9 +10,11 @@ from prefect.events import emit_event
 from prefect.states import Completed, Failed
 
 from flows.refreshes.history import history_page
+from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.results.refresh import SUSPICIOUS, RefreshResult
 from flows.settings.refresh import RefreshSettings
+from flows.tracking.credentials import block_credentials
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
@@ -36,7 +38,8 @@ def refresh(settings: RefreshSettings) -> State[Any]:
     failed one, Suspicious.
     """
     with track_run("refresh", settings) as run:
-        result: RefreshResult = refresh_step(settings)
+        with block_credentials(credentials_of(settings)):
+            result: RefreshResult = refresh_step(settings)
         _tell_automations(result)
         answer = run.finished(result, run.page(history_page(result.name)))
     name = result.state.capitalize()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,32 @@ def reference_data(monkeypatch: pytest.MonkeyPatch) -> Path:
         (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_DATA") else pytest.skip)(absent)
     monkeypatch.setenv("ISM_DASK_DATA", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """Run an S3 server on this machine."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def lake(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Return the address of an empty bucket, with credentials in the environment."""
+    import boto3
+
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "key-of-the-test"),
+        ("AWS_SECRET_ACCESS_KEY", "secret-of-the-test"),
+        ("AWS_ENDPOINT_URL", s3_endpoint),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    bucket = f"lake-{abs(hash(request.node.name))}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}"

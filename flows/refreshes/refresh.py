@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, SettingsError
+from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import write_outputs
@@ -44,6 +45,12 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
         raise FlowError(
             f"another process refreshes {name!r} now; wait until it has ended"
         ) from error
+
+
+def credentials_of(settings: RefreshSettings) -> str | None:
+    """Return the Prefect block with the credentials of a run file's table, None without one."""
+    ingest = read_run_file(Path(settings.file), force=True).ingest
+    return None if ingest is None else ingest.credentials
 
 
 def history_of(name: str) -> list[RefreshResult]:
@@ -181,7 +188,8 @@ class _Refresh:
         """Return all settings of table and fit that may change the result."""
         both = {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
         for settings in both.values():
-            del settings["scheduler"]
+            settings.pop("scheduler")
+            settings.pop("credentials", None)
         return both
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
@@ -190,6 +198,7 @@ class _Refresh:
         from storage.table_ingestion import open_for  # noqa: PLC0415
         from storage.tables.files import have_versions  # noqa: PLC0415
 
+        check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
         files = open_for(self._ingest.dataset, options).versions()
         return tuple(each.to_json() for each in files) if have_versions(files) else ()

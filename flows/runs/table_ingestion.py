@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from flows.compute.session import joined_cluster
 from flows.interface.columns_read import describe_schema
+from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.settings.base import IngestSettings
@@ -30,6 +31,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
 
     With `dry_run` the result says how it would be stored.
     """
+    check_credentials(settings.credentials)
     options = table_options(settings)
     name = dataset_name(settings.dataset, settings.name)
     table = open_for(settings.dataset, options)

@@ -145,6 +145,11 @@ class IngestSettings(DataSettings):
         about="Table: show how it would be stored, and store nothing.",
         flags=("--dry-run",),
     )
+    credentials: str | None = setting(
+        None,
+        about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
+        "Default: those of the environment.",
+    )
     scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:

@@ -65,6 +65,11 @@ class DataTable:
     )
     target: str = setting("auto", about="What a label of numbers is: auto, classes or numbers.")
     max_levels: int = setting(50, about="Most levels of a column of texts.", ge=2)
+    credentials: str | None = setting(
+        None,
+        about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
+        "Default: those of the environment.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

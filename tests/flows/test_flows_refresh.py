@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
 import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
 from numpy.testing import assert_allclose, assert_array_equal
+from prefect.filesystems import RemoteFileSystem
 from scipy.linalg import subspace_angles
 from serving import Serving
 from support import artifacts_of
@@ -265,6 +268,31 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     assert names == [
         f"ism-dask.refresh.{each}" for each in ("published", "suspicious", "unchanged")
     ]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_prefect_block_has_the_credentials(
+    here: Command, run_file: Path, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment has none: only the block knows the server and the key."""
+    s3 = boto3.client("s3")
+    _part(run_file.parent, "a", 400)
+    part = run_file.parent / "parts/a.parquet"
+    s3.upload_file(str(part), lake.removeprefix("s3://"), "a.parquet")
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    settings = {"key": "of-the-block", "secret": "kept-in-the-block", "endpoint_url": endpoint}
+    RemoteFileSystem(basepath=lake, settings=settings).save("lake")
+    words = ("ingest", f"{lake}/a.parquet", "--name", "far", "--label", "churned")
+    assert "leave out --plain" in here(*words, "--credentials", "lake", "--plain").failed(2)
+    assert "no such block" in here(*words, "--credentials", "pond").err
+    assert here(*words, "--credentials", "remote-file-system/lake", "--json").answer["rows"] == 400
+    text = RUN_FILE.replace("parts/*.parquet", f"{lake}/*.parquet")
+    run_file.write_text(text.replace('name = "shop"', 'name = "shop"\ncredentials = "lake"'))
+    assert here("refresh", run_file, "--json").answer["state"] == "published"
+    stored = [path for path in home().rglob("*") if path.is_file()]
+    assert not any(b"kept-in-the-block" in path.read_bytes() for path in stored)
 
 
 @pytest.mark.usefixtures("prefect_server")

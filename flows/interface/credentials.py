@@ -1,0 +1,30 @@
+"""Which credentials are in use: a Prefect block, which only a flow can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from flows.errors import SettingsError
+
+_IN_USE: ContextVar[str | None] = ContextVar("credentials", default=None)
+
+
+@contextmanager
+def using_credentials(name: str) -> Iterator[None]:
+    """Mark the credentials called `name` as in use within the block."""
+    token = _IN_USE.set(name)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
+
+
+def check_credentials(name: str | None) -> None:
+    """Raise SettingsError if credentials are named that are not in use."""
+    if name not in (None, _IN_USE.get()):
+        raise SettingsError(
+            f"`credentials` is {name!r}, a Prefect block: leave out --plain, or give the "
+            "credentials in the environment instead"
+        )
