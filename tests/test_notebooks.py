@@ -1,0 +1,58 @@
+"""The notebooks run as they stand, and print what they show."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from notebooks import HOUSE, METADATA, execute, outputs, text_of
+
+NOTEBOOKS = sorted(HOUSE.glob("examples/*.ipynb"))
+_NUMBER = re.compile(r"[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?")
+# Figures of a run that differ from machine to machine.
+_OF_THE_MACHINE = ("Seconds", "Error of J", "Residual")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+    shown = outputs(nbformat.read(path, as_version=4))
+    printed = outputs(execute(path, tmp_path))
+    assert [each["output_type"] for each in printed] == [each["output_type"] for each in shown]
+    for now, then in zip(map(text_of, printed), map(text_of, shown), strict=True):
+        assert _words(now) == _words(then)
+        assert _numbers(now) == pytest.approx(_numbers(then), rel=0.02, abs=0.02)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_shows_nothing_of_the_machine_that_ran_it(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata == METADATA
+    assert all(not cell["metadata"] for cell in notebook.cells)
+    code = [cell for cell in notebook.cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
+    for each in outputs(notebook):
+        assert each.get("name", "stdout") == "stdout"  # no warning either
+        assert not re.search(r"[\s'\"](/|~|\w:\\)\w|Warning", f" {text_of(each)}")
+        assert len(_picture(each)) < 60_000
+
+
+def _picture(output: Any) -> bytes:
+    return base64.b64decode(output.get("data", {}).get("image/png", ""))
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.lstrip().startswith(_OF_THE_MACHINE)]
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of an output; tables may have other widths."""
+    return [_NUMBER.sub("#", word) for line in _lines(text) for word in line.strip(" ─").split()]
+
+
+def _numbers(text: str) -> list[float]:
+    found = (number for line in _lines(text) for number in _NUMBER.findall(line))
+    return [float(number.replace(",", "")) for number in found]
