@@ -17,10 +17,11 @@ from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.row_space import RowSpace, axes_outside
-from ism_dask.rows.column_statistics import check_range, standardisation_of
+from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.source import is_row_source
@@ -39,8 +40,10 @@ _ROUNDINGS = 16
 _WHITENING_RIDGE = 1e-3
 
 
-def row_order(X: Any, y: Any = None) -> Array | None:
+def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
     """Return an order (n,) of rows in memory that does not depend on the order they come in.
+
+    y (n,) or (n, t) and weights (n,), if given, belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or that there
@@ -54,6 +57,8 @@ def row_order(X: Any, y: Any = None) -> Array | None:
         if target.dtype.kind not in "biuf":
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))
+    if weights is not None:
+        keys.insert(0, weights)
     return np.lexsort(keys)
 
 
@@ -160,12 +165,14 @@ class Prepared:
         outside[self.affine.varying] = axes_outside(self.basis, missing)
         return np.hstack([constant, outside])
 
-    def whitened(self) -> Prepared:
-        """Return the rows in coordinates whose covariance is I, up to a ridge.
+    def whitened(self, weights: Array | None = None) -> Prepared:
+        """Return the rows, with weights (n,), in coordinates whose covariance is I, up to a ridge.
 
         W is orthonormal in these coordinates: in terms of the columns, `W^T Sigma W = I`.
         """
-        covariance = self.shards.in_double().fold(_gram) / self.shards.n_rows
+        shards = _with_weights(self.shards.in_double(), weights)
+        total = shards.n_rows if weights is None else weights.sum()
+        covariance = shards.fold(_gram) / total
         whitening = whitening_transform(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
@@ -173,9 +180,15 @@ class Prepared:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
-    def fit_rows(self, kernel: Kernel, random_state: Any, q: int) -> FitRows:
-        """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows."""
-        indices, seed = _sample_indices(self.shards.n_rows, random_state or 0)
+    def fit_rows(
+        self, kernel: Kernel, random_state: Any, q: int, weights: Array | None = None
+    ) -> FitRows:
+        """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows.
+
+        Rows with weights (n,) occur in the sample as often as these say.
+        """
+        candidates = repeated_rows(weights) if weights is not None else self.shards.n_rows
+        indices, seed = _sample_indices(candidates, random_state or 0)
         sample = self.shards.in_double().rows(indices)
         resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
@@ -189,12 +202,16 @@ class Prepared:
         )
 
 
-def _sample_indices(n: int, random_state: Any) -> tuple[Array, int]:
-    """Return the indices (m,) of up to 5,000 of n rows, all or a random sample, and a seed."""
+def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, int]:
+    """Return the ascending indices (m,) of up to 5,000 rows, all or a random sample, and a seed.
+
+    `candidates` are the indices to draw from, or the number of rows.
+    """
+    n = candidates if isinstance(candidates, int) else len(candidates)
     if n <= SAMPLE_ROWS:
-        return np.arange(n), _seed(random_state)
+        return np.arange(n) if isinstance(candidates, int) else candidates, _seed(random_state)
     random = check_random_state(random_state)
-    indices = np.sort(random.choice(n, SAMPLE_ROWS, replace=False))
+    indices = np.sort(random.choice(candidates, SAMPLE_ROWS, replace=False))
     return indices, int(random.randint(2**31))
 
 
@@ -282,14 +299,18 @@ class FitRows:
         }
 
 
-def prepare_rows(X: Any, kernel: Kernel, *, standardize: bool) -> Prepared:
+def prepare_rows(
+    X: Any, kernel: Kernel, *, standardize: bool, weights: Array | None = None
+) -> Prepared:
     """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d).
+
+    Means and deviations count rows by their weights (n,).
 
     Rows that are not standardised are still centred if the kernel does not depend on the origin:
     distances between rows far from the origin would lose their digits.
     """
     raw = cut(X)
-    affine = standardisation_of(raw)
+    affine = standardisation_of(_with_weights(raw, weights))
     origin = np.zeros(len(affine.mean))
     if not standardize:
         check_range(affine)
@@ -322,5 +343,11 @@ def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Pre
     return Prepared(single, affine, origin, basis)
 
 
+def _with_weights(shards: Shards, weights: Array | None) -> Shards:
+    return shards if weights is None else shards.with_rows(ROW_WEIGHTS, weights)
+
+
 def _gram(piece: LoadedShard) -> Array:
-    return np.asarray(piece.X.T @ piece.X)
+    weights = piece.facts.get(ROW_WEIGHTS)
+    rows = piece.X if weights is None else weights[:, None] * piece.X
+    return np.asarray(piece.X.T @ rows)

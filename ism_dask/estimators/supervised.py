@@ -27,6 +27,7 @@ from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
@@ -255,7 +256,7 @@ default "auto"
         self.random_state = random_state
         self.on_iteration = on_iteration
 
-    def fit(self, X: Any, y: Any) -> SupervisedIKDR:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SupervisedIKDR:
         """Learn the projection.
 
         Parameters
@@ -264,6 +265,9 @@ default "auto"
             A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
             into memory. If it fits, `persist` it first.
         y : (n,) labels, or (n,) or (n, t) numbers
+        sample_weight : (n,) numbers, optional
+            Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
+            all; other weights than whole numbers count in proportion.
 
         Returns
         -------
@@ -271,26 +275,31 @@ default "auto"
         """
         self.__dict__.pop("classes_", None)
         X, y = self._validated(row_source(X), y)
-        order = row_order(X, y)
+        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+        if weights is not None and isinstance(X, np.ndarray):
+            counted = np.flatnonzero(weights)
+            X, y, weights = X[counted], y[counted], weights[counted]
+        order = row_order(X, y, weights)
         if order is not None:
             X, y = X[order], y[order]
-        dependence = target_dependence(y, self.target)
+            weights = None if weights is None else weights[order]
+        dependence = target_dependence(y, self.target, weights)
         if dependence.classes is not None:
             self.classes_ = dependence.classes
         self._check_parameters()
         with announce(self.plan), single_threaded_blas():
-            solution, advice = self._learn(X, dependence)
+            solution, advice = self._learn(X, dependence, weights)
         self._warn_about_fit(solution, advice)
         return self
 
-    def _learn(self, X: Any, dependence: Dependence) -> tuple[Solution, str]:
+    def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize)
+        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         if self.whiten:
-            prepared = prepared.whitened()
-        fit_start = self._fit_start(prepared, kernel, dependence)
+            prepared = prepared.whitened(weights)
+        fit_start = self._fit_start(prepared, kernel, dependence, weights)
         fit_rows, q = fit_start.fit_rows, fit_start.q
         problem = fit_rows.problem(dependence)
         search = self._search
@@ -307,7 +316,9 @@ default "auto"
         self.selection_ = fit_start.trials
         return solution, fit_start.advice(solution)
 
-    def _fit_start(self, prepared: Prepared, kernel: Kernel, dependence: Dependence) -> FitStart:
+    def _fit_start(
+        self, prepared: Prepared, kernel: Kernel, dependence: Dependence, weights: Array | None
+    ) -> FitStart:
         """Return the start of the fit: the number of new features, the width and the W."""
         if dependence.classes is None:
             default_q = dependence.columns
@@ -317,7 +328,7 @@ default "auto"
         q = self._resolve_n_components(self.n_components, default_q, prepared)
         if is_warm:
             q = self._check_warm_start(prepared)
-        fit_rows = prepared.fit_rows(kernel, self.random_state, q)
+        fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights)
         default_start = FitStart(fit_rows, q)
         if is_warm and q <= prepared.n_varying:
             trials = getattr(self, "selection_", ())

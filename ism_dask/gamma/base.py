@@ -158,19 +158,22 @@ class Dependence:
         The share of the trace of the kernel of y that its low-rank factor leaves out.
     columns : int
         Numbers in each row of y.
+    equal_rows : Dependence or None
+        If the rows have weights: the dependence in which all of them count alike.
     """
 
     gamma: Gamma
     facts: Array
     classes: Array | None = None
     remainder: float = 0.0
-
     columns: int = 1
+    equal_rows: Dependence | None = None
 
     def part(self, rows: Array) -> Dependence:
-        """Return the dependence of some rows (k,). Classes keep their numbers."""
-        gamma, facts = self.gamma.part(self.facts[rows])
-        return replace(self, gamma=gamma, facts=facts)
+        """Return the dependence of some rows (k,), without weights. Classes keep their numbers."""
+        whole = self.equal_rows or self
+        gamma, facts = whole.gamma.part(whole.facts[rows])
+        return replace(whole, gamma=gamma, facts=facts)
 
 
 def _column_squares(shard: LoadedShard) -> Array:

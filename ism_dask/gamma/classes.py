@@ -84,8 +84,8 @@ class ClassGamma(Gamma):
         yield from ((order[start:stop], None) for start, stop in pairwise(bounds))
 
 
-def class_dependence(y: Array) -> Dependence:
-    """Return the Gamma of class labels y (n,)."""
+def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
+    """Return the Gamma of class labels y (n,), two of which need rows with weights (n,) above 0."""
     if np.ndim(y) != 1:
         raise ValueError(
             "`y` must be one label for each row where it is taken as classes; "
@@ -97,6 +97,8 @@ def class_dependence(y: Array) -> Dependence:
             f"`y` has one class only ({classes.tolist()[0]!r}); a projection that tells "
             "classes apart needs two or more"
         )
+    if weights is not None and np.count_nonzero(np.bincount(codes, weights)) < 2:
+        raise ValueError("`y` has one class only in the rows with a weight above 0")
     if len(classes) > max(_FEW_CLASSES, len(y) / 2):
         raise ValueError(
             f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "

@@ -14,6 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
+from ism_dask.gamma.weighted import repeated_rows, with_weights
 from ism_dask.kernels.widths import median_distance
 
 # The most rows from which the median distance of y is computed.
@@ -29,44 +30,47 @@ _ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
 _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 
 
-def linear_dependence(y: Array) -> Dependence:
+def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
     """Return the `Dependence` on numbers y (n,) or (n, t), linear: U is y standardised."""
-    U = standardise_target(y)
+    U = standardise_target(y, weights)
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
-def gaussian_dependence(y: Array) -> Dependence:
+def gaussian_dependence(y: Array, weights: Array | None = None) -> Dependence:
     """Return the `Dependence` on numbers y (n,) or (n, t) by a gaussian kernel of median width."""
-    return _kernel_dependence(y, _ONE_WIDTH)
+    return _kernel_dependence(y, weights, _ONE_WIDTH)
 
 
-def multiscale_dependence(y: Array) -> Dependence:
+def multiscale_dependence(y: Array, weights: Array | None = None) -> Dependence:
     """Return the `Dependence` on numbers y under the mean of gaussian kernels of three widths.
 
     The widths are the median distance, a half and a quarter of it.
     """
-    return _kernel_dependence(y, _THREE_WIDTHS)
+    return _kernel_dependence(y, weights, _THREE_WIDTHS)
 
 
-def _kernel_dependence(y: Array, widths: tuple[float, ...]) -> Dependence:
-    points = standardise_target(y)
-    median = median_distance(_rows_for_median(points), "the median width of the kernel of `y`")
-    factor, remainder = _gaussian_factor(points / median, widths)
+def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...]) -> Dependence:
+    points = standardise_target(y, weights)
+    counted = points if weights is None else points[repeated_rows(weights)]
+    median = median_distance(_rows_for_median(counted), "the median width of the kernel of `y`")
+    share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
+    factor, remainder = _gaussian_factor(points / median, widths, share)
     factor -= factor.mean(axis=0)
     gamma = ThinGamma(np.ones(factor.shape[1]))
     return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 
-def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, float]:
+def _gaussian_factor(points: Array, widths: tuple[float, ...], share: Array) -> tuple[Array, float]:
     """Return F (n, m) with `F F^T` near a kernel of points (n, t), and the share of trace left out.
 
+    Each row is weighed by its share (n,) of all rows.
     The kernel is the mean of gaussian kernels of these widths. A pivoted Cholesky factorisation
     takes the row of largest error as the next landmark.
     """
     n = len(points)
     columns = np.empty((_MOST_COLUMNS, n))
-    errors, size = np.ones(n), 0
-    while size < min(_MOST_COLUMNS, n) and errors.sum() > _REMAINDER * n:
+    errors, size = np.where(share > 0, 1.0, 0.0), 0
+    while size < min(_MOST_COLUMNS, n) and share @ errors > _REMAINDER:
         pivot = int(errors.argmax())
         squared = np.einsum("ij,ij->i", offsets := points - points[pivot], offsets)
         column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)
@@ -76,7 +80,7 @@ def _gaussian_factor(points: Array, widths: tuple[float, ...]) -> tuple[Array, f
         errors = np.maximum(errors - column**2, 0.0)
         errors[pivot] = 0.0
         size += 1
-    return columns[:size].T.copy(), float(errors.sum() / n)
+    return columns[:size].T.copy(), float(share @ errors)
 
 
 def _rows_for_median(U: Array) -> Array:
@@ -88,7 +92,7 @@ def _rows_for_median(U: Array) -> Array:
     return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
 
 
-TARGETS: dict[str, Callable[[Array], Dependence]] = {
+TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
     "linear": linear_dependence,
     "gaussian": gaussian_dependence,
@@ -96,14 +100,17 @@ TARGETS: dict[str, Callable[[Array], Dependence]] = {
 }
 
 
-def target_dependence(y: Array, target: str = "auto") -> Dependence:
+def target_dependence(y: Array, target: str = "auto", weights: Array | None = None) -> Dependence:
     """Return the dependence on y under `target`, a name in `TARGETS` or "auto".
+
+    Rows count by their weights (n,), if there are some.
 
     "auto" takes labels and whole numbers of few values as classes, one other number for each row as
     "multiscale", and several as "gaussian": with several, narrow kernels have no low-rank factor.
     """
     name = check_choice("`target`", target, ["auto", *TARGETS])
-    return TARGETS[_automatic_target(y) if name == "auto" else name](y)
+    dependence = TARGETS[_automatic_target(y) if name == "auto" else name](y, weights)
+    return dependence if weights is None else with_weights(dependence, weights)
 
 
 def _automatic_target(y: Array) -> str:
@@ -125,10 +132,14 @@ def _automatic_target(y: Array) -> str:
     return "classes"
 
 
-def standardise_target(y: Array) -> Array:
-    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and standard deviation 1."""
+def standardise_target(y: Array, weights: Array | None = None) -> Array:
+    """Return numbers y (n,) or (n, t) as columns (n, t) of mean 0 and standard deviation 1.
+
+    Both count rows by their weights (n,), if there are some.
+    """
     columns = _numbers(y)
-    constant = np.flatnonzero(np.ptp(columns, axis=0) == 0)
+    counted = columns if weights is None else columns[weights > 0]
+    constant = np.flatnonzero(np.ptp(counted, axis=0) == 0)
     if constant.size:
         which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
         raise ValueError(f"{which} is constant; there is nothing that X could depend on")
@@ -138,11 +149,12 @@ def standardise_target(y: Array) -> Array:
     scaled = np.ldexp(columns, -exponents)
     # Subtract a value near the mean before the mean: differences of numbers that are close to each
     # other are exact, so that a mean far from 0 costs no digits.
-    nearest = np.abs(scaled - scaled.mean(axis=0)).argmin(axis=0)
+    mean = np.average(scaled, axis=0, weights=weights)
+    nearest = np.abs(scaled - mean).argmin(axis=0)
     scaled -= scaled[nearest, np.arange(scaled.shape[1])]
-    scaled -= scaled.mean(axis=0)
-    scaled -= scaled.mean(axis=0)
-    return np.asarray(scaled / np.sqrt((scaled**2).mean(axis=0)))
+    scaled -= np.average(scaled, axis=0, weights=weights)
+    scaled -= np.average(scaled, axis=0, weights=weights)
+    return np.asarray(scaled / np.sqrt(np.average(scaled**2, axis=0, weights=weights)))
 
 
 def _numbers(y: Array) -> Array:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import Standardisation
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
+# The weight (b,) of each row, if rows do not count alike.
+ROW_WEIGHTS = RowFact("weights")
 # Numbers above this, or below its inverse, are scaled before their squares are summed.
 _LARGE = 1e120
 
 
 def standardisation_of(raw: Shards) -> Standardisation:
-    """Return the mean and population deviation in one pass over the rows, summed in float64."""
+    """Return the mean and population deviation in one pass over the rows, summed in float64.
+
+    Rows count by the fact `ROW_WEIGHTS`, if the shards have it.
+    """
     columns: _ColumnMoments = raw.in_double().fold(_column_moments)
     finite = np.isfinite(columns.low) & np.isfinite(columns.high)
     if not finite.all():
@@ -39,21 +46,27 @@ def check_range(affine: Standardisation) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
 class _ColumnMoments:
-    """Count, mean, squared deviations and range of the columns of some rows; they can be added."""
+    """Weight, mean, squared deviations and range of the columns of rows; they can be added."""
 
-    def __init__(self, count: int, mean: Array, squares: Array, low: Array, high: Array) -> None:
-        self.count, self.mean, self.squares = count, mean, squares
-        self.low, self.high = low, high
+    n_rows: int
+    weight: float
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
 
     def __add__(self, other: _ColumnMoments) -> _ColumnMoments:
         # Deviations from means (Chan, Golub and LeVeque), as sums of squares would lose digits.
-        count = self.count + other.count
+        weight = self.weight + other.weight
+        share = other.weight / weight if weight else 0.0
         difference = other.mean - self.mean
-        mean = self.mean + difference * (other.count / count)
-        between = difference**2 * (self.count * other.count / count)
+        mean = self.mean + difference * share
+        between = difference**2 * (self.weight * other.weight / weight if weight else 0.0)
         return _ColumnMoments(
-            count,
+            self.n_rows + other.n_rows,
+            weight,
             mean,
             self.squares + other.squares + between,
             np.minimum(self.low, other.low),
@@ -73,7 +86,7 @@ def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
 
 
 def _standardisation(columns: _ColumnMoments) -> Standardisation:
-    n, mean, variance = columns.count, columns.mean, columns.squares / columns.count
+    n, mean, variance = columns.n_rows, columns.mean, columns.squares / columns.weight
     # The variance of a constant column is rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
     varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
@@ -83,11 +96,24 @@ def _standardisation(columns: _ColumnMoments) -> Standardisation:
 # For columns that are not finite, `standardisation_of` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> _ColumnMoments:
-    n, X = len(piece.X), piece.X
+    n, X, weights = len(piece.X), piece.X, piece.facts.get(ROW_WEIGHTS)
     low, high = X.min(axis=0), X.max(axis=0)
+    if weights is not None:
+        return _weighted_moments(X, weights, low, high)
     mean = X.mean(axis=0)
     deviations = X - mean
     # The mean of the deviations is the rounding error of the mean.
     mean += deviations.mean(axis=0)
     squares = np.einsum("ij,ij->j", deviations, deviations)
-    return _ColumnMoments(n, mean, squares, low, high)
+    return _ColumnMoments(n, n, mean, squares, low, high)
+
+
+def _weighted_moments(X: Array, weights: Array, low: Array, high: Array) -> _ColumnMoments:
+    total = float(weights.sum())
+    if total == 0:
+        return _ColumnMoments(len(X), 0.0, X[0], np.zeros(X.shape[1]), low, high)
+    mean = weights @ X / total
+    deviations = X - mean
+    mean += weights @ deviations / total
+    squares = weights @ deviations**2
+    return _ColumnMoments(len(X), total, mean, squares, low, high)
