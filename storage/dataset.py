@@ -64,6 +64,12 @@ class Dataset:
         return None if self.info.default_label is None else self.labels[self.info.default_label]
 
     @property
+    def weights(self) -> NDArray[Any] | None:
+        """Return the weights of the rows, shape (n,), or None if all count alike."""
+        key = self.info.weights
+        return None if key is None else self.labels[key]
+
+    @property
     def class_names(self) -> dict[str, tuple[str, ...]]:
         """Return the class names of each label."""
         return dict(self.info.class_names)

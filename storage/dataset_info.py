@@ -58,6 +58,11 @@ class DatasetInfo:
         """Return the name of the data set's folder."""
         return folder_name(self.name, self.split)
 
+    @property
+    def weights(self) -> str | None:
+        """The name of the label with the weights of the rows, None if all count alike."""
+        return (self.table or {}).get("weights")
+
     def to_json(self) -> dict[str, Any]:
         """Return the metadata as plain JSON values."""
         return {"format_version": FORMAT_VERSION, **asdict(self)}

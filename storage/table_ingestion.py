@@ -20,7 +20,14 @@ from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
 from storage.tables.planning import EarlierScan, TablePlan, keeps_encoding, plan_table
 from storage.tables.scan import TableScan, kind_of
-from storage.tables.schema import AUTO, CLASSES, REFUSE, TableOptions, TableSchema
+from storage.tables.schema import (
+    AUTO,
+    CLASSES,
+    REFUSE,
+    TableOptions,
+    TableSchema,
+    label_key,
+)
 from storage.tables.sources import ArraySource, FileSource, TableSource
 from storage.tables.staging import staged
 
@@ -41,6 +48,7 @@ def ingest_table(
     missing: str = REFUSE,
     target: str = AUTO,
     max_levels: int = 50,
+    weights: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -71,6 +79,9 @@ def ingest_table(
         What labels of numbers are. "auto": up to 20 different whole numbers are classes.
     max_levels : int
         Most levels of a category.
+    weights : str, optional
+        The column with the weights of rows, numbers from 0 up: `fit` counts a row of weight 2 as
+        two equal rows.
     force : bool
         Replace a data set of that name that was stored from something else.
     progress : callable, optional
@@ -97,6 +108,7 @@ def ingest_table(
         missing=missing,
         target=target,
         max_levels=max_levels,
+        weights=weights,
     )
     table = open_for(source, options)
     return store_unless_stored(
@@ -236,12 +248,13 @@ def _store_table(
         class_names={
             label.key: label.classes for label in plan.schema.labels if label.kind == CLASSES
         },
-        default_label=plan.schema.labels[0].key if plan.schema.labels else None,
+        default_label=plan.schema.explained[0].key if plan.schema.explained else None,
         table={
             "schema": plan.schema.to_json(),
             "options": _as_json(plan.options),
             "files": [file.to_json() for file in plan.files],
             "scan": plan.scan.to_json(),
+            "weights": label_key(plan.options.weights) if plan.options.weights else None,
         },
     )
     stays = grown is not None and keeps_encoding(grown.scan.schema, plan.schema)
@@ -266,6 +279,8 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
 
 def _as_json(options: TableOptions) -> dict[str, Any]:
     values = asdict(options)
+    if options.weights is None:
+        del values["weights"]  # as in data sets that were stored before there were weights
     return {key: list(each) if isinstance(each, tuple) else each for key, each in values.items()}
 
 

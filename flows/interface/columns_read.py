@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.text import byte_size
-from storage.tables.schema import CATEGORY, CLASSES, DROP, Feature, Label, TableSchema
+from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Feature, Label, TableSchema
 
 # Columns of the description of a schema.
 SCHEMA_COLUMNS = ("column", "missing", "read as")
@@ -17,7 +17,7 @@ def describe_schema(schema: TableSchema) -> str:
     lines = [
         f"{schema.rows:,} rows{left_out}; {len(schema.features):,} columns become "
         f"{len(schema.encoded_names):,} numbers, {byte_size(schema.bytes)}",
-        *(f"label {_label_words(label)}" for label in schema.labels),
+        *(_label_words(label) for label in schema.labels),
     ]
     lists = {
         "passed through": schema.passed,
@@ -46,10 +46,12 @@ def _encoding_words(feature: Feature, missing: str) -> str:
 
 
 def _label_words(label: Label) -> str:
+    if label.kind == WEIGHTS:
+        return f"weights of rows: {label.name}"
     if label.kind != CLASSES:
-        return f"{label.name}: numbers"
+        return f"label {label.name}: numbers"
     sizes = [f"{name} ({size:,})" for name, size in zip(label.classes, label.sizes, strict=True)]
-    return f"{label.name}: {len(sizes)} classes, {_listed(sizes)}"
+    return f"label {label.name}: {len(sizes)} classes, {_listed(sizes)}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

@@ -72,7 +72,10 @@ def run_fold(
     """
     rows, y = labelled.data.X, labelled.y
     train = read_rows(rows, settings, plan.train)
-    fitted = fit(settings, train, y[plan.train], part.until(_FIT))
+    weights = labelled.data.weights
+    if weights is not None:
+        weights = weights[plan.train]
+    fitted = fit(settings, train, y[plan.train], part.until(_FIT), weights=weights)
     model = fitted.model
     with part.lasting(_FIT, "training the classifier"):
         classifier = SVC(kernel="rbf").fit(model.transform(train), y[plan.train])

@@ -331,11 +331,11 @@ class _NoWarnings(FitWatcher):
     reports_endings = True
 
 
-def timed_fit(model: IKDR, X: Any, y: Any) -> FittedModel:
-    """Fit a model and measure the time that this takes."""
+def timed_fit(model: IKDR, X: Any, y: Any, weights: Array | None = None) -> FittedModel:
+    """Fit a model, with weights (n,) of the rows if there are some, and measure the time."""
     with watching_fits(_NoWarnings()):
         started = time.perf_counter()
-        model.fit(X, y)
+        model.fit(X, y, **({} if weights is None else {"sample_weight": weights}))
         return FittedModel(model, time.perf_counter() - started)
 
 
@@ -344,10 +344,13 @@ def fit(
     X: Any,
     y: Array,
     part: ProgressShare,
+    *,
     start: Model | None = None,
+    weights: Array | None = None,
 ) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
+    Rows count by their weights (n,), if there are some.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
     selection = None if settings.selection == NO_SELECTION else settings.selection
@@ -369,7 +372,7 @@ def fit(
         )
         if start is not None:
             model.components_ = start.components
-        return timed_fit(model, X, y)
+        return timed_fit(model, X, y, weights)
 
 
 @lru_cache(maxsize=4)

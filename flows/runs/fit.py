@@ -32,7 +32,9 @@ def fit_and_save(settings: FitSettings) -> FitResult:
 
     def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)
-        return fit(settings, rows, labelled.y, ProgressShare(stop=0.95), _start(settings, labelled))
+        start, weights = _start(settings, labelled), labelled.data.weights
+        part = ProgressShare(stop=0.95)
+        return fit(settings, rows, labelled.y, part, start=start, weights=weights)
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work)

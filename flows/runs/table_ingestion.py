@@ -91,7 +91,7 @@ def store_labelled(source: str, labels: tuple[str, ...]) -> Dataset:
     name, table = dataset_name(source), open_table(source)
     data = find_made_from(name, table.versions())
     if data is not None:
-        known = [each.name for each in stored_schema(data).labels]
+        known = [each.name for each in stored_schema(data).explained]
         if set(labels) <= set(known):
             return data
     options = TableOptions(labels=labels)
@@ -117,7 +117,7 @@ def _result(name: str, schema: TableSchema, data: Dataset | None = None) -> Inge
         split="all",
         rows=schema.rows - schema.rows_left_out,
         columns=len(schema.encoded_names),
-        labels={label.key: len(label.classes) for label in schema.labels},
+        labels={label.key: len(label.classes) for label in schema.explained},
         data_hash=data.data_hash if data else "",
         path=str(data.path) if data else "",
         schema=schema.to_json(),

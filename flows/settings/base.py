@@ -139,6 +139,10 @@ class IngestSettings(DataSettings):
         about="Table: what a label of numbers is, classes or numbers. auto: up to 20 different "
         "whole numbers are classes.",
     )
+    weights: str | None = setting(
+        None,
+        about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
+    )
     max_levels: int = setting(50, about="Table: most levels of a column of texts.", ge=2)
     dry_run: bool = setting(
         False,

@@ -90,6 +90,7 @@ def table_options(settings: IngestSettings) -> TableOptions:
             missing=settings.missing,
             target=settings.target,
             max_levels=settings.max_levels,
+            weights=settings.weights,
         )
     except StorageError as error:
         raise SettingsError(str(error)) from error

@@ -64,6 +64,10 @@ class DataTable:
         "refuse", about="Where a value is missing: refuse, drop, mean or indicator."
     )
     target: str = setting("auto", about="What a label of numbers is: auto, classes or numbers.")
+    weights: str | None = setting(
+        None,
+        about="The column with the weights of rows: a fit counts a row of weight 2 as two.",
+    )
     max_levels: int = setting(50, about="Most levels of a column of texts.", ge=2)
     credentials: str | None = setting(
         None,

@@ -20,6 +20,7 @@ from storage.tables.schema import (
     NUMBER,
     NUMBERS,
     REFUSE,
+    WEIGHTS,
     Feature,
     Label,
     TableOptions,
@@ -109,11 +110,11 @@ def plan_table(
     """
     files = table.versions()
     features = _feature_names(table, options)
-    kinds = _kinds(table, [*features, *options.labels])
+    kinds = _kinds(table, [*features, *options.apart])
     work = partial(
         scan_table,
         kinds=kinds,
-        labels=frozenset(options.labels),
+        labels=frozenset(options.apart),
         drops_gaps=options.missing == DROP,
         most=options.max_levels,
     )
@@ -168,11 +169,18 @@ def _stored_rows(scan: TableScan, options: TableOptions) -> int:
 def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
     """Return the columns that are features; raise a TableError for names that do not exist."""
     names = table.schema.names
-    for role in ("labels", "drop", "keep"):
-        for name in getattr(options, role):
+    weights = (options.weights,) if options.weights else ()
+    roles = {
+        "labels": options.labels,
+        "drop": options.drop,
+        "keep": options.keep,
+        "weights": weights,
+    }
+    for role, given in roles.items():
+        for name in given:
             if name not in names:
                 raise TableError(_unknown_column(role, name, table))
-    apart = {*options.labels, *options.drop, *options.keep}
+    apart = {*options.apart, *options.drop, *options.keep}
     patterns = options.columns or ("*",)
     chosen = [
         name
@@ -222,10 +230,10 @@ def _decided(
         raise TableError(
             f"each row of {table.description} lacks a value: missing='drop' keeps none"
         )
-    used = {*features, *options.labels, *options.keep}
+    used = {*features, *options.apart, *options.keep}
     schema = TableSchema(
         features=tuple(map(_feature, scanned)),
-        labels=tuple(_label(scan.columns[name], options) for name in options.labels),
+        labels=_labels(scan, options),
         passed=options.keep,
         dropped=tuple(name for name in table.schema.names if name not in used),
         missing=options.missing,
@@ -269,9 +277,9 @@ def _mixed(column: ColumnScan) -> str:
 
 def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
     """Raise a TableError that counts missing values, unless the options accept them."""
-    refused = [*features, *options.labels] if options.missing == REFUSE else []
+    refused = [*features, *options.apart] if options.missing == REFUSE else []
     if options.missing not in (REFUSE, DROP):
-        refused = list(options.labels)
+        refused = list(options.apart)
     gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
     if gaps:
         counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
@@ -287,6 +295,25 @@ def _feature(column: ColumnScan) -> Feature:
     if column.kind == CATEGORY:
         return with_levels(feature, column.counts)
     return replace(feature, means=(column.mean,))
+
+
+def _labels(scan: TableScan, options: TableOptions) -> tuple[Label, ...]:
+    labels = tuple(_label(scan.columns[name], options) for name in options.labels)
+    return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
+
+
+def _weights(column: ColumnScan) -> Label:
+    """Return the column with the weights of rows; raise a TableError if it has other values."""
+    if column.kind == CATEGORY:
+        raise TableError(f"the weights {column.name!r} are texts; expected numbers from 0 up")
+    if column.infinite:
+        raise TableError(f"the weights {column.name!r} are infinite in {column.infinite:,} rows")
+    if column.kind == NUMBER and (column.low < 0 or column.high == 0):
+        raise TableError(
+            f"the weights {column.name!r} go from {column.low:g} to {column.high:g}; expected "
+            "numbers from 0 up, some of them above 0"
+        )
+    return Label(column.name, WEIGHTS)
 
 
 def _label(column: ColumnScan, options: TableOptions) -> Label:

@@ -13,6 +13,8 @@ from storage.errors import StorageError, TableError
 SCHEMA_VERSION = 1
 NUMBER, BOOLEAN, CATEGORY = "number", "boolean", "category"
 AUTO, CLASSES, NUMBERS = LABEL_KINDS = ("auto", "classes", "numbers")
+# The kind of the column with the weights of rows, which is stored like a label.
+WEIGHTS = "weights"
 REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator")
 
 
@@ -27,6 +29,7 @@ class TableOptions:
     missing: str = REFUSE
     target: str = AUTO
     max_levels: int = 50
+    weights: str | None = None
 
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
@@ -37,6 +40,13 @@ class TableOptions:
             )
         if self.max_levels < 2:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
+        if self.weights in self.labels:
+            raise TableError(f"`weights` is {self.weights!r}, which is the label; name another")
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The columns that are stored beside the features: labels, then weights."""
+        return self.labels if self.weights is None else (*self.labels, self.weights)
 
 
 @dataclass(frozen=True)
@@ -73,13 +83,13 @@ class Feature:
 
 @dataclass(frozen=True)
 class Label:
-    """A column of the table to be explained.
+    """A column of the table to be explained, or with the weights of rows.
 
     Attributes
     ----------
     name : str
     kind : str
-        `CLASSES` or `NUMBERS`.
+        `CLASSES`, `NUMBERS` or `WEIGHTS`.
     classes : tuple of str
         Their names in the order of their codes.
     sizes : tuple of int
@@ -106,7 +116,7 @@ class TableSchema:
     features : tuple of Feature
         In the order of the table.
     labels : tuple of Label
-        The first is the default.
+        The first is the default; the column with the weights of rows comes last.
     passed : tuple of str
         Columns that are no features, but that `transform` passes through.
     dropped : tuple of str
@@ -144,6 +154,11 @@ class TableSchema:
         if self.missing != INDICATOR:
             return ()
         return tuple(feature for feature in self.features if feature.missing)
+
+    @property
+    def explained(self) -> tuple[Label, ...]:
+        """The labels without the weights of rows."""
+        return tuple(label for label in self.labels if label.kind != WEIGHTS)
 
     @property
     def columns(self) -> tuple[str, ...]:
