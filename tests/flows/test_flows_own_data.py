@@ -355,3 +355,33 @@ def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -
     assert "`label` is 'size'" in here("fit", "houses", "--label", "price,size", "--plain").failed(
         2
     )
+
+
+def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
+    """Ingested with weights, a table has the fit of the table in which rows are repeated."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(150, 4)), columns=list("abcd"))
+    table["sold"] = np.where(table["a"] + table["b"] ** 2 > 0.5, "yes", "no")
+    repeated = table.loc[table.index.repeat(weights := rng.integers(0, 4, 150))]
+    repeated.to_csv(tmp_path / "repeated.csv", index=False)
+    table.assign(w=weights).to_csv(tmp_path / "weighted.csv", index=False)
+    stored = here(
+        *("ingest", tmp_path / "weighted.csv", "--label", "sold", "--weights", "w"), "--plain"
+    )
+    assert "weights of rows: w" in stored.out
+    words = ("-q", 2, "--plain", "--json", "--run")
+    expected = here("fit", tmp_path / "repeated.csv", "--label", "sold", *words, "a").answer
+    answer = here("fit", "weighted", *words, "b").answer
+    assert (answer["columns"], answer["rows"], answer["label"]) == (4, 150, "sold")
+    assert_allclose(answer["objective"], expected["objective"], rtol=1e-9)
+    assert_allclose(
+        load_model("b").components, load_model("a").components, atol=1e-6, err_msg="W differs"
+    )
+    assert here("crossval", "weighted", "--folds", 2, "--plain", "--json").answer["label"] == "sold"
+    label = ("--label", "sold", "--plain", "--weights")
+    table.assign(w=-weights).to_csv(tmp_path / "negative.csv", index=False)
+    assert "from -3 to 0" in here("ingest", tmp_path / "negative.csv", *label, "w").failed(1)
+    is_label = here("ingest", tmp_path / "negative.csv", *label, "sold").failed(2)
+    assert "which is the label" in is_label
+    table.assign(w="2 kg").to_csv(tmp_path / "texts.csv", index=False)
+    assert "are texts" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
