@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -164,8 +165,9 @@ def _home() -> Iterator[Path]:
 
 def _spent(call: Callable[..., Any], *given: Any) -> Spent:
     """Call a function in a process of its own; the seconds are those of the call alone."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measured, (partial(call, *given),))
+    # Not a Pool: its processes may not start workers.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_measured, partial(call, *given)).result()
 
 
 def _measured(call: Callable[[], Any]) -> Spent:

@@ -21,7 +21,12 @@ from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.row_space import RowSpace, axes_outside
-from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
+from ism_dask.rows.column_statistics import (
+    ROW_WEIGHTS,
+    check_range,
+    standardisation_of,
+    without_dependent_indicators,
+)
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.source import is_row_source
@@ -79,7 +84,9 @@ def _odd_numbers(count: int) -> Array:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Standardised rows without constant columns, in coordinates of their row space if d > n.
+    """Standardised rows without constant columns, in coordinates of the space that they span.
+
+    They are in such coordinates if d > n, or if indicators of levels depend on each other.
 
     W has its own coordinates: first the r directions in which the rows vary, then some in which
     the rows are constant. So W may have columns that carry nothing if no other column raises J.
@@ -311,23 +318,27 @@ def prepare_rows(
     """
     raw = cut(X)
     affine = standardisation_of(_with_weights(raw, weights))
-    origin = np.zeros(len(affine.mean))
+    origin, centred = np.zeros(len(affine.mean)), True
     if not standardize:
         check_range(affine)
         centred = all(term.pairing.degree for _, term in kernel.terms)
         origin = affine.mean if centred else origin
-        affine = Standardisation(origin, np.ones_like(origin), affine.varying | (not centred))
+        affine = replace(
+            affine, mean=origin, scale=np.ones_like(origin), varying=affine.varying | (not centred)
+        )
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         return _in_row_space(shards, affine, origin)
+    spanned = without_dependent_indicators(raw, affine) if centred else affine
+    shards = raw.standardised(spanned)
     if is_row_source(X) or is_dask(X):
-        return Prepared(shards, affine, origin)
+        return Prepared(shards, affine, origin, spanned.basis)
     # Rows in memory: to standardise them once is cheaper than in every tile.
-    once = cut(affine.apply(X, raw.dtype), raw.largest)
-    return Prepared(once.backed_by(shards), affine, origin)
+    once = cut(spanned.apply(X, raw.dtype), raw.largest)
+    return Prepared(once.backed_by(shards), affine, origin, spanned.basis)
 
 
 def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Prepared:

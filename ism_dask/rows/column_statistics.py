@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,13 @@ from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
+# A variance differs from its largest value by rounding if the difference is at most this many
+# roundings for each row.
+_ROUNDINGS = 4
+# More indicators than this are not compared with each other.
+_MOST_INDICATORS = 1000
+# Indicators depend on each other if a variance is a smaller share of the largest one.
+_DEPENDENT = 1e-10
 # The weight (b,) of each row, if rows do not count alike.
 ROW_WEIGHTS = RowFact("weights")
 # Numbers above this, or below its inverse, are scaled before their squares are summed.
@@ -34,6 +41,36 @@ def standardisation_of(raw: Shards) -> Standardisation:
     if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():
         return _scaled_statistics(raw, size)
     return _standardisation(columns)
+
+
+def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standardisation:
+    """Return the standardisation to the space that the rows span, if indicators are dependent.
+
+    The indicators of all levels of a category sum to 1. In that direction the rows are constant,
+    so that W could turn into it to scale features down. Weights in it would say nothing.
+    """
+    if affine.indicators is None:
+        return affine
+    indicators = np.flatnonzero(affine.varying & affine.indicators)
+    if not 1 < len(indicators) <= _MOST_INDICATORS:
+        return affine
+    sums = raw.in_double().fold(_with_ones_gram, indicators) / raw.n_rows
+    covariance = sums[:-1, :-1] - np.outer(sums[-1, :-1], sums[-1, :-1])
+    scale = affine.scale[indicators]
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    dependent = values <= _DEPENDENT * values[-1]
+    if not dependent.any():
+        return affine
+    varying = np.flatnonzero(affine.varying)
+    others = np.eye(len(varying))[:, ~np.isin(varying, indicators)]
+    spanned = np.zeros((len(varying), np.count_nonzero(~dependent)))
+    spanned[np.isin(varying, indicators)] = vectors[:, ~dependent]
+    return replace(affine, basis=np.hstack([others, spanned]))
+
+
+def _with_ones_gram(piece: LoadedShard, columns: Array) -> Array:
+    rows = np.column_stack([piece.X[:, columns], np.ones(len(piece.X))])
+    return np.asarray(rows.T @ rows)
 
 
 def check_range(affine: Standardisation) -> None:
@@ -80,9 +117,8 @@ def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
     scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
     affine = _standardisation(raw.in_double().standardised(scaling).fold(_column_moments))
-    return Standardisation(
-        affine.mean * unit, np.where(affine.varying, affine.scale * unit, 1.0), affine.varying
-    )
+    scale = np.where(affine.varying, affine.scale * unit, 1.0)
+    return Standardisation(affine.mean * unit, scale, affine.varying)
 
 
 def _standardisation(columns: _ColumnMoments) -> Standardisation:
@@ -90,7 +126,20 @@ def _standardisation(columns: _ColumnMoments) -> Standardisation:
     # The variance of a constant column is rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
     varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
-    return Standardisation(mean, np.where(varies, np.sqrt(variance), 1.0), varies)
+    return Standardisation(
+        mean, np.where(varies, np.sqrt(variance), 1.0), varies, _are_indicators(columns)
+    )
+
+
+def _are_indicators(columns: _ColumnMoments) -> Array:
+    """Return which columns (d,) hold nothing but 0 and 1.
+
+    Among the columns from 0 to 1 these alone have the variance `mean (1 - mean)`, the largest.
+    """
+    mean, variance = columns.mean, columns.squares / columns.weight
+    eps = np.finfo(np.float64).eps
+    largest = np.abs(variance - mean * (1 - mean)) <= _ROUNDINGS * columns.n_rows * eps
+    return np.asarray((columns.low == 0) & (columns.high == 1) & largest)
 
 
 # For columns that are not finite, `standardisation_of` raises one error.

@@ -81,7 +81,7 @@ class Shards:
     @cached_property
     def n_columns(self) -> int:
         """Number of columns that functions get."""
-        return int(self.affine.varying.sum()) if self.affine else self.n_raw_columns
+        return self.affine.n_columns if self.affine else self.n_raw_columns
 
     @cached_property
     def bounds(self) -> tuple[int, ...]:

@@ -28,19 +28,32 @@ class Standardisation:
     mean, scale : (d,) arrays
     varying : (d,) boolean array
         The columns that vary; the others are left out.
+    indicators : (d,) boolean array or None
+        The columns of which all values are 0 or 1; None if that is not known.
+    basis : (varying, r) array or None
+        Orthonormal directions; the rows become their coordinates in them.
     """
 
     mean: Array
     scale: Array
     varying: Array
+    indicators: Array | None = None
+    basis: Array | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the standardised rows."""
+        return int(self.varying.sum()) if self.basis is None else self.basis.shape[1]
 
     def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the (b, varying) rows in `dtype`."""
+        """Return the (b, varying) or (b, r) rows in `dtype`."""
         # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
         rows = raw if self.varying.all() else np.take(raw, np.flatnonzero(self.varying), axis=1)
         rows = rows.astype(self._working_dtype(dtype), order="C")
         rows -= self._mean.astype(rows.dtype)
         rows /= self._scale.astype(rows.dtype)
+        if self.basis is not None:
+            rows = rows @ self.basis.astype(rows.dtype)
         return rows.astype(dtype, copy=False)
 
     def _working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
