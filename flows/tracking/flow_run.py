@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow, State
 from prefect.client.schemas.objects import StateType
-from prefect.exceptions import Abort, FailedRun
+from prefect.exceptions import Abort, FailedRun, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
@@ -31,6 +32,8 @@ from flows.tracking.live import LiveRun
 from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
 from storage import DownloadError, StorageError, report_path
 
+# The variable by which Prefect's workers name the flow run to the process that they start.
+_SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 
@@ -132,8 +135,22 @@ class TrackedRun:
         self._outcome.error = Interrupted(how)
         with suppress(StorageError):
             self._outcome.receipt = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
-        _send_outcome(self._outcome)
+        if not self._is_cancelled_by_worker():
+            _send_outcome(self._outcome)
         raise Abort(how)
+
+    def _is_cancelled_by_worker(self) -> bool:
+        """Return whether a worker of Prefect cancels the run, and reports that when it is done.
+
+        It does so some seconds after the process has ended. Were the run Cancelled before, a user
+        could retry it at once, and the report of the worker would cancel the new attempt.
+        """
+        if _SET_BY_WORKERS not in os.environ:
+            return False
+        with suppress(ServerUnreachable), prefect_client() as client:
+            state = client.read_flow_run(UUID(self._receipt.run)).state
+            return state is not None and state.is_cancelling()
+        return False
 
     def _save_receipt(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
         receipt = self._receipt.with_end(ended, message, *pages)
@@ -144,10 +161,11 @@ class TrackedRun:
 @contextmanager
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
-    send_receipts()
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
+    # Before the others are sent: it takes the place of the receipt of an earlier attempt.
     receipt = RunReceipt.for_this_process(run)
     receipt.save()
+    send_receipts()
     url = current_flow_run()["url"]
     if url is not None:
         progress_link(url)
@@ -157,7 +175,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     try:
         with resend_lost_interrupts(), follower, watch_progress(follower):
             yield this
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()
     except Exception as error:
         if was_interrupted():

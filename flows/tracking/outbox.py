@@ -31,6 +31,8 @@ from storage.records import check_field_types, read_sealed, to_sealed_json
 
 # A run of another machine counts as dead after this many seconds without a sign of life.
 _DEAD_AFTER_SECONDS = 120.0
+# In this time after the end of the process, a worker that cancels a run reports that itself.
+_WORKER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class RunReceipt:
         Message of its final state.
     pages : tuple of ArtifactPage
         Artifacts that the server does not have yet.
+    attempt : int
+        Which attempt at the run it is of, from 1; 0 if the server did not say.
     """
 
     run: str
@@ -88,12 +92,22 @@ class RunReceipt:
     ended: str = ""
     message: str = ""
     pages: tuple[ArtifactPage, ...] = ()
+    attempt: int = 0
 
     @classmethod
     def for_this_process(cls, run: UUID) -> RunReceipt:
-        """Return the receipt of a run that starts in this process."""
-        own = psutil.Process()
-        return cls(str(run), server_address(), platform.node(), own.pid, process_start(own))
+        """Return the receipt of the attempt at a run that starts in this process."""
+        own, attempt = psutil.Process(), 0
+        with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
+            attempt = client.read_flow_run(run).run_count
+        return cls(
+            str(run),
+            server_address(),
+            platform.node(),
+            own.pid,
+            process_start(own),
+            attempt=attempt,
+        )
 
     @classmethod
     def read(cls, path: Path) -> RunReceipt:
@@ -152,6 +166,12 @@ class RunReceipt:
             except ObjectNotFound:
                 self.remove()
                 return
+        if self._is_past(run):
+            self.remove()
+            return
+        cancelling = run.state is not None and run.state.is_cancelling()
+        if cancelling and self._age < _WORKER_SECONDS:
+            return
         receipt = (self if self.ended else self._after_crash(run)).send_pages()
         if run.state_type is StateType[receipt.ended]:
             receipt.remove()
@@ -172,12 +192,23 @@ class RunReceipt:
         return self.with_end(StateType.CRASHED, f"Its process {self.pid} ended without a word.")
 
     @property
+    def _age(self) -> float:
+        """Seconds since the process last wrote or touched the receipt."""
+        with suppress(OSError):
+            return time.time() - self._path.stat().st_mtime
+        return 0.0  # another process has settled the run and removed the file
+
+    def _is_past(self, run: FlowRun) -> bool:
+        """Return whether the run was begun again since, or is to be: its state is another's."""
+        begun_again = 0 < self.attempt < run.run_count
+        to_begin = run.state_type in (StateType.SCHEDULED, StateType.PENDING)
+        return begun_again or to_begin
+
+    @property
     def _is_alive(self) -> bool:
         if self.host == platform.node():
             return find_process(self.pid, self.created) is not None
-        with suppress(OSError):
-            return time.time() - self._path.stat().st_mtime < _DEAD_AFTER_SECONDS
-        return True  # another process has settled the run and removed the file
+        return self._age < _DEAD_AFTER_SECONDS
 
     @property
     def _path(self) -> Path:

@@ -28,6 +28,9 @@ from storage import Checkpoints, Model, load_model, saved_run_path
 
 Begin = Callable[[str, int], Tally]
 POOL = "taking-over"
+CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
+RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
 # What a command sets before it imports Prefect.
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
@@ -71,6 +74,43 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
             row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
 
 
+@few_and_many(few=1, many=10)
+def test_a_cancelled_run_that_is_retried_goes_on(
+    tally: Begin, count: int, serving: Serving
+) -> None:
+    """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
+    store_own(3_500, 20)
+    row = tally("a run is cancelled and retried in the Prefect UI", count)
+    asked = settings("retried", 40)
+    fit_and_save(replace(asked, run="whole"))
+    whole = load_model("whole")
+    with _worker(serving) as deployment:
+        for number in range(count):
+            mine = replace(asked, run=f"retried-{number}")
+            run = _scheduled(serving, deployment, mine)
+            _wait_for_iterations(str(mine.run))
+            serving.post(f"flow_runs/{run}/set_state", CANCELLING)
+            serving.until(lambda run=run: _state(serving, run) == "CANCELLED", 90)
+            serving.until(lambda mine=mine: not _held(str(mine.run)), 30)
+            serving.post(f"flow_runs/{run}/set_state", RETRYING)
+            serving.until(lambda run=run: _state(serving, run) in ENDS, 120)
+            # The state stays: no receipt of the first attempt comes after it.
+            time.sleep(2.0)
+            survived = _state(serving, run) == "COMPLETED"
+            saved = saved_run_path(str(mine.run)) is not None
+            row.add(survived=survived, wrong=saved and not _alike(load_model(str(mine.run)), whole))
+
+
+def _wait_for_iterations(run: str) -> None:
+    checkpoints = Checkpoints.of_run(run)
+    assert _within(90.0, lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
+
+
+def _held(run: str) -> bool:
+    lease = find_lease(run)
+    return lease is not None and lease.held
+
+
 @contextmanager
 def _worker(serving: Serving) -> Iterator[str]:
     """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
@@ -105,8 +145,8 @@ def _scheduled(serving: Serving, deployment: str, asked: FitSettings) -> str:
 
 def _killed(run: str) -> list[dict[str, Any]]:
     """Kill the process of a run when it has come some way; return the iterations that it kept."""
+    _wait_for_iterations(run)
     checkpoints = Checkpoints.of_run(run)
-    assert _within(90.0, lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
     lease = find_lease(run)
     assert lease is not None
     psutil.Process(lease.pid).kill()
