@@ -35,6 +35,7 @@ _ENVIRONMENT = {
     # ourselves which calls wait.
     "PREFECT_CLIENT_MAX_RETRIES": "3",
 }
+_LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 _AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
 # Name and password may contain characters that are not allowed in an address, so the pattern
 # accepts any.
@@ -78,9 +79,18 @@ class PrefectServer(Service):
 
     def environment(self) -> Mapping[str, str]:
         """Return our settings of Prefect, and let only pages of this server use the API."""
-        # By default any page that a browser shows may use the API, and so start processes.
-        origins = ",".join(f"http://{host}:{self.port}" for host in HOSTS)
-        return {**prefect_environment(), "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origins}
+        return {
+            **prefect_environment(),
+            # By default any page that a browser shows may use the API, and so start processes.
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
+                f"http://{host}:{self.port}" for host in HOSTS
+            ),
+            # By default the UI calls port 4200, whatever the port of the server.
+            "PREFECT_SERVER_UI_API_URL": self.address,
+            # By default a server that is restarted has forgotten the leases of the limit of one run
+            # at a time, and Prefect ends each run whose lease is lost.
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,
+        }
 
 
 def prefect_environment() -> dict[str, str]:
