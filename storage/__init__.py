@@ -43,7 +43,14 @@ from storage.models import (
 from storage.paths import data_folder, home, resolve_under, safe_name
 from storage.pieces import PieceStore
 from storage.raw_files import RawFile
-from storage.refreshes import add_to_history, read_history, refresh_lock, refreshed_names
+from storage.refreshes import (
+    add_to_history,
+    mark_pruned,
+    read_history,
+    refresh_lock,
+    refresh_run,
+    refreshed_names,
+)
 from storage.runs import (
     RESULTS,
     Run,
@@ -52,6 +59,7 @@ from storage.runs import (
     model_hash,
     open_run,
     publish_run,
+    remove_run,
     report_path,
     run_folder,
     runs_folder,
@@ -114,6 +122,7 @@ __all__ = [
     "list_datasets",
     "list_runs",
     "load_model",
+    "mark_pruned",
     "model_hash",
     "model_path",
     "open_dataset",
@@ -124,8 +133,10 @@ __all__ = [
     "read_history",
     "read_pictures",
     "refresh_lock",
+    "refresh_run",
     "refreshed_names",
     "remove_dataset",
+    "remove_run",
     "report_path",
     "resolve_under",
     "run_folder",

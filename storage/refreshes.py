@@ -2,59 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from storage.atomic import explain_os_errors, lock_file, make_folder, replace_synced
-from storage.errors import StorageError
+from storage.errors import DamagedStore, StorageError
 from storage.paths import home, resolve_under, safe_name
-from storage.records import dumps, loads
+from storage.records import read_sealed, to_sealed_json
 
 FORMAT_VERSION = 1
+# The files in the folder of a history.
+HISTORY, LOCK = "history.json", "lock"
+
+
+def refreshes_folder() -> Path:
+    """Return the folder that holds the histories of refreshes."""
+    return home() / "refreshes"
 
 
 def refresh_folder(name: str) -> Path:
     """Return the folder of the refreshes of run `name`, whether or not it exists."""
-    return resolve_under(home() / "refreshes", safe_name(name, "run"))
+    return resolve_under(refreshes_folder(), safe_name(name, "run"))
+
+
+def refresh_run(name: str, number: int) -> str:
+    """Return the name of the run that the refresh with a number, from 1, of run `name` makes."""
+    return f"{name}-{number:04d}"
 
 
 def refreshed_names() -> list[str]:
     """Return the names of the runs that have a history of refreshes."""
-    root = home() / "refreshes"
+    root = refreshes_folder()
     with explain_os_errors(root, "read"):
         entries = root.iterdir() if root.is_dir() else ()
-        return sorted(each.name for each in entries if (each / "history.json").exists())
+        return sorted(each.name for each in entries if (each / HISTORY).exists())
 
 
 def read_history(name: str) -> list[dict[str, Any]]:
-    """Return the records of all refreshes of run `name`, oldest first."""
-    path = refresh_folder(name) / "history.json"
+    """Return the records of all refreshes of run `name`, oldest first.
+
+    Raises
+    ------
+    DamagedStore
+        If the file is not as it was written.
+    """
+    path = refresh_folder(name) / HISTORY
     try:
-        with explain_os_errors(path, "read"):
-            if not path.exists():
-                return []
-            content = loads(path.read_text(encoding="utf-8"))
-        if content["format_version"] != FORMAT_VERSION:
-            raise StorageError(
-                f"{path} has format version {content['format_version']!r}; this version reads "
-                f"{FORMAT_VERSION}. Upgrade the package."
-            )
-        return list(content["refreshes"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(
-            f"{path} is no history of refreshes ({error}); restore it from a backup, or move it "
-            "away to begin a new one"
+        content = read_sealed(path, "the history of refreshes")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except DamagedStore as error:
+        raise DamagedStore(
+            f"{error} Restore it from a backup, or move it away to begin a new one.",
+            error.file,
+            error.what,
         ) from error
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        raise StorageError(
+            f"{path} has format version {version!r}; this version reads {FORMAT_VERSION}. Upgrade "
+            "the package."
+        )
+    return list(content["refreshes"])
 
 
 def add_to_history(name: str, record: Mapping[str, Any]) -> None:
     """Add the record of a refresh of run `name`: all of it is written, or nothing."""
-    records: Sequence[Mapping[str, Any]] = [*read_history(name), record]
+    _write(name, [*read_history(name), record])
+
+
+def mark_pruned(name: str, runs: Collection[str]) -> None:
+    """Mark runs in the history of run `name` as those whose files are removed."""
+    records = [
+        {**each, "pruned": True} if each.get("run") in runs else each for each in read_history(name)
+    ]
+    _write(name, records)
+
+
+def _write(name: str, records: Sequence[Mapping[str, Any]]) -> None:
     make_folder(refresh_folder(name))
     content = {"format_version": FORMAT_VERSION, "refreshes": records}
-    replace_synced(refresh_folder(name) / "history.json", dumps(content))
+    replace_synced(refresh_folder(name) / HISTORY, to_sealed_json(content))
 
 
 @contextmanager
@@ -63,5 +93,5 @@ def refresh_lock(name: str) -> Iterator[None]:
     folder = refresh_folder(name)
     with explain_os_errors(folder):
         make_folder(folder)
-    with lock_file(folder / "lock", wait=False):
+    with lock_file(folder / LOCK, wait=False):
         yield

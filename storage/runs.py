@@ -12,7 +12,14 @@ from typing import Any
 
 import zarr
 
-from storage.atomic import exists_settled, explain_os_errors, sync, workspace
+from storage.atomic import (
+    exists_settled,
+    explain_os_errors,
+    remove_folder,
+    remove_leftovers,
+    sync,
+    workspace,
+)
 from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
@@ -178,6 +185,14 @@ def publish_run(source: str, target: str) -> None:
         shutil.rmtree(run_folder(target) / other, ignore_errors=True)
     with explain_os_errors(run_folder(target)):
         report_path(target).unlink(missing_ok=True)
+
+
+def remove_run(name: str) -> None:
+    """Remove a run with all its files, if it exists: readers see all of it or nothing."""
+    folder = run_folder(name)
+    if folder.exists():
+        remove_leftovers(runs_folder())  # of a removal that was killed
+        remove_folder(folder)
 
 
 def model_hash(name: str) -> str:

@@ -1,11 +1,12 @@
-"""Verify the stored data sets and runs: read every file, and report all that is damaged."""
+"""Verify data sets, runs and histories: read every file, and report all that is damaged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from storage.atomic import exists_settled, explain_os_errors, remove_leftovers
 from storage.catalogue import DATASETS
@@ -19,15 +20,26 @@ from storage.models import load_model
 from storage.paths import resolve_under
 from storage.pieces import LEDGER, PieceStore, read_piece
 from storage.records import read_sealed
+from storage.refreshes import (
+    HISTORY,
+    LOCK,
+    read_history,
+    refresh_run,
+    refreshed_names,
+    refreshes_folder,
+)
 from storage.runs import (
     LEASE,
     MODEL,
     REPORT,
     RESULTS,
     STALLED,
+    model_hash,
     read_record,
+    run_folder,
     run_names,
     runs_folder,
+    saved_run_path,
 )
 
 # How often a store is read at most if another process replaces it during each reading.
@@ -62,12 +74,12 @@ FindProblems = Callable[[Path, OnBytes], Iterator[Problem]]
 
 @dataclass(frozen=True)
 class StoredItem:
-    """A data set or run in the home that can be checked.
+    """A data set, run or history of refreshes in the home that can be checked.
 
     Attributes
     ----------
     kind : str
-        "data set" or "run".
+        "data set", "run" or "history".
     name : str
         Name of its folder.
     path : Path
@@ -88,7 +100,7 @@ class StoredItem:
         return total
 
     def problems(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Problem]:
-        """Yield all problems of the data set or run.
+        """Yield all problems of the item.
 
         Parameters
         ----------
@@ -99,9 +111,9 @@ class StoredItem:
 
 
 def stored_items() -> list[StoredItem]:
-    """Return all data sets and all runs that have any file; remove leftovers of dead writers first.
+    """Return all data sets, runs that have any file, and histories of refreshes.
 
-    Unfinished runs are among them.
+    Unfinished runs are among them. Leftovers of dead writers are removed first.
     """
     folders = [runs_folder() / name for name in run_names()]
     for each in (datasets_folder(), *folders):
@@ -111,14 +123,15 @@ def stored_items() -> list[StoredItem]:
     return [
         *(StoredItem("data set", path.name, path) for path in stored_folders()),
         *(StoredItem("run", path.name, path) for path in runs),
+        *(StoredItem("history", name, refreshes_folder() / name) for name in refreshed_names()),
     ]
 
 
 def stored_items_named(name: str) -> list[StoredItem]:
-    """Return the items of that name: a run, a data set, or all its stored splits."""
+    """Return the items of that name: a run, its history, a data set, or all its stored splits."""
     spec = DATASETS.get(name)
     splits = {folder_name(name, split) for split in spec.splits} if spec else set()
-    names = {"data set": {name, *splits}, "run": {name}}
+    names = {"data set": {name, *splits}, "run": {name}, "history": {name}}
     return [each for each in stored_items() if each.name in names[each.kind]]
 
 
@@ -178,6 +191,35 @@ def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _file_problems(path, lambda each: read_sealed(each, "a lease"), on_bytes)
 
 
+def _history_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    on_bytes((folder / HISTORY).stat().st_size)
+    try:
+        yield from _problems_of_published(folder.name, read_history(folder.name))
+    except StorageError as error:
+        what = error.what if isinstance(error, DamagedStore) else str(error)
+        yield Problem(folder / HISTORY, what)
+    yield from _unexpected_entries(folder, {HISTORY, LOCK}.__contains__)
+
+
+def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield the runs of a history that are missing; and the published run if it is none of them."""
+    runs = {str(each["run"]): each for each in history if "run" in each}
+    kept = {run: each["model_hash"] for run, each in runs.items() if not each.get("pruned")}
+    for run in kept:
+        if saved_run_path(run) is None:
+            yield Problem(
+                run_folder(run), f"the run is missing, but the history of {name!r} has it"
+            )
+    if not any(each.get("state") == "published" for each in runs.values()):
+        return
+    # A refresh that is under way, or was killed, has published the next run already.
+    published, upcoming = model_hash(name), model_hash(refresh_run(name, len(runs) + 1))
+    if not published:
+        yield Problem(run_folder(name), "the published run is missing")
+    elif published not in (*kept.values(), upcoming):
+        yield Problem(run_folder(name), "the published run is none of those in its history")
+
+
 _PARTS: dict[str, FindProblems] = {
     MODEL: _model_problems,
     RESULTS: _results_problems,
@@ -188,6 +230,7 @@ _PARTS: dict[str, FindProblems] = {
 _PROBLEMS: dict[str, FindProblems] = {
     "data set": _dataset_problems,
     "run": _run_problems,
+    "history": _history_problems,
 }
 
 

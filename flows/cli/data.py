@@ -58,12 +58,15 @@ def _stored_table(name: str) -> dict[str, Any] | None:
 def remove(
     name: Annotated[str, typer.Argument(help="A stored data set.")],
     *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove it even if a refresh reads it.")
+    ] = False,
     output: Output,
 ) -> None:
     """Remove a stored data set; runs that were computed from it stay."""
     from flows.runs.inventory import remove_stored  # noqa: PLC0415
 
-    path = remove_stored(name)
+    path = remove_stored(name, force=force)
     output.say(f"removed {path}")
     output.finish({"command": "remove", "dataset": name, "path": str(path)})
 
@@ -117,6 +120,14 @@ def transform(
         str,
         typer.Option(help="Levels that the run has not seen: refuse them, or ignore them."),
     ] = "refuse",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            "--cluster",
+            help="Where to compute: an address, `up` or a cluster file, as for fit. Default: here.",
+        ),
+    ] = None,
     output: Output,
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
@@ -126,7 +137,7 @@ def transform(
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 
     with output.watched():
-        summary = transform_rows(model, source, out, split, unseen=unseen)
+        summary = transform_rows(model, source, out, split, unseen=unseen, scheduler=scheduler)
     left_out = summary.get("rows_left_out")
     without = f", {left_out:,} left out, which lack a value" if left_out else ""
     output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features{without}")

@@ -27,7 +27,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     the file it is kept, but not published, and the command fails.
     """
     from flows.refreshes.history import COLUMNS, history_rows  # noqa: PLC0415
-    from flows.refreshes.refresh import published_run  # noqa: PLC0415
+    from flows.refreshes.published import published_run  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
 
     result: RefreshResult = _REFRESH.run(settings, output, plain=plain)
@@ -50,14 +50,17 @@ def history(
     ] = None,
     output: Output,
 ) -> None:
-    """Show the refreshes of a published run; * marks the one that is published."""
+    """Show the refreshes of a published run; * marks the one that is published.
+
+    A state in brackets is that of an old run, whose files are removed.
+    """
     from flows.refreshes.history import (  # noqa: PLC0415
         COLUMNS,
         history_rows,
         known_history,
         write_history,
     )
-    from flows.refreshes.refresh import published_run  # noqa: PLC0415
+    from flows.refreshes.published import published_run  # noqa: PLC0415
 
     known = known_history(name)
     output.table(COLUMNS, history_rows(known, published_run(name)), left=2)
@@ -81,7 +84,7 @@ def rollback(
     output: Output,
 ) -> None:
     """Publish an earlier run again, in one step."""
-    from flows.refreshes.refresh import rollback as publish  # noqa: PLC0415
+    from flows.refreshes.published import rollback as publish  # noqa: PLC0415
 
     name, target = publish(run)
     output.say(f"{name} is {target}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.refreshes.refresh import history_of, published_run
+from flows.refreshes.published import history_of, published_run
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.figures import Figure
 from flows.reports.files import write_page
@@ -66,7 +66,8 @@ def history_summary(name: str) -> Summary:
         Block(
             "Refreshes",
             about="Oldest first; * is published. Gain: the dependence of the new features on the "
-            "label over that of the published ones. Turn: the sine of the largest angle to them.",
+            "label over that of the published ones. Turn: the sine of the largest angle to them. "
+            "State in brackets: the files of the run are removed.",
             tables=(Table("Each refresh.", COLUMNS, tuple(history_rows(history, published))),),
         ),
         *_last_comparison(last),
@@ -91,7 +92,7 @@ def _cells(each: RefreshResult, published: str | None) -> tuple[str, ...]:
         "" if comparison is None else f"{comparison.objective_ratio:.4g}",
         "" if comparison is None else f"{comparison.turn:.3f}",
         str(each.iterations),
-        each.state,
+        f"({each.state})" if each.pruned else each.state,
     )
 
 

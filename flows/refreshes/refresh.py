@@ -13,6 +13,7 @@ from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import write_outputs
+from flows.refreshes.published import history_of, prune, published_run, refreshing
 from flows.results.refresh import PUBLISHED, SUSPICIOUS, UNCHANGED, RefreshResult
 from flows.results.runs import FitResult
 from flows.runs.data import open_labelled
@@ -28,7 +29,7 @@ from storage import (
     model_hash,
     publish_run,
     read_history,
-    refresh_lock,
+    refresh_run,
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
@@ -38,63 +39,16 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
     """Refresh the run that a run file names, and add the result to its history."""
     plan = read_run_file(Path(settings.file), force=True)
     name = check_refreshable(plan)
-    try:
-        with refresh_lock(name):
-            return _Refresh(plan, name).run(force=settings.force)
-    except BlockingIOError as error:
-        raise FlowError(
-            f"another process refreshes {name!r} now; wait until it has ended"
-        ) from error
+    with refreshing(name):
+        result = _Refresh(plan, name).run(force=settings.force)
+        prune(name, plan.limits.keep)
+    return result
 
 
 def credentials_of(settings: RefreshSettings) -> str | None:
     """Return the Prefect block with the credentials of a run file's table, None without one."""
     ingest = read_run_file(Path(settings.file), force=True).ingest
     return None if ingest is None else ingest.credentials
-
-
-def history_of(name: str) -> list[RefreshResult]:
-    """Return the results of all refreshes of a run, oldest first."""
-    return [RefreshResult.from_json(each) for each in read_history(name)]
-
-
-def published_run(name: str) -> str | None:
-    """Return which run of the history is the published one, None if it is none of them."""
-    published = model_hash(name)
-    runs = [each.run for each in history_of(name) if each.model_hash == published]
-    return runs[-1] if published and runs else None
-
-
-def rollback(run: str) -> tuple[str, str]:
-    """Publish another run of a history; return the name of the published run, and the run.
-
-    Parameters
-    ----------
-    run : str
-        A run of a history, such as `sales-0003`; or the name of the published run, for the one
-        that was published before it.
-    """
-    if read_history(run):
-        name, target = run, _run_before(run)
-    else:
-        name, target = run.rpartition("-")[0], run
-        known = list(dict.fromkeys(each.run for each in history_of(name))) if name else []
-        if target not in known:
-            listed = f"; there are {', '.join(known)}" if known else ""
-            raise SettingsError(f"{run!r} is no run of a refresh{listed}")
-    with refresh_lock(name):
-        publish_run(target, name)
-    return name, target
-
-
-def _run_before(name: str) -> str:
-    """Return the run that was published before the present one."""
-    published = [each.run for each in history_of(name) if each.state == PUBLISHED]
-    current = published_run(name)
-    earlier = published[: published.index(current)] if current in published else published
-    if not earlier:
-        raise FlowError(f"no run of {name!r} was published before {current}")
-    return earlier[-1]
 
 
 def check_refreshable(plan: RunFile) -> str:
@@ -129,7 +83,7 @@ class _Refresh:
         self._plan, self._name, self._ingest = plan, name, plan.ingest
         self._history = history_of(name)
         number = 1 + len({each.run for each in self._history})
-        self._run = f"{name}-{number:04d}"
+        self._run = refresh_run(name, number)
 
     def run(self, *, force: bool) -> RefreshResult:
         """Return the result of the refresh, which is in the history then."""
@@ -177,6 +131,7 @@ class _Refresh:
                 settings=settings,
                 model_hash=model_hash(self._run),
                 written=written,
+                dataset=labelled.data.info.folder,
             )
         )
 

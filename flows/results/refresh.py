@@ -122,6 +122,10 @@ class RefreshResult(FlowResult):
         Digest of the saved model.
     written : tuple of str
         Outputs of the run file.
+    dataset : str
+        Folder name of the data set that it was fitted to.
+    pruned : bool
+        Whether the files of the run have been removed; the record stays.
     """
 
     command: ClassVar[str] = "refresh"
@@ -141,3 +145,5 @@ class RefreshResult(FlowResult):
     settings: Mapping[str, Any] = field(default_factory=dict)
     model_hash: str = ""
     written: tuple[str, ...] = ()
+    dataset: str = ""
+    pruned: bool = False

@@ -22,6 +22,8 @@ from storage import (
     UnsafeName,
     dataset_path,
     list_datasets,
+    read_history,
+    refreshed_names,
     remove_dataset,
     stored_items,
     stored_items_named,
@@ -83,15 +85,30 @@ def find_entries(name: str) -> list[DatasetEntry]:
     return entries
 
 
-def remove_stored(name: str) -> Path:
-    """Remove a stored data set; raise a FlowError while a run reads it."""
+def remove_stored(name: str, *, force: bool = False) -> Path:
+    """Remove a stored data set; raise a FlowError while a run reads it.
+
+    The same is raised if it is the data set of a refresh, unless `force` allows it.
+    """
     for lease in list_leases():
         if lease.held and lease.settings.get("dataset") == name:
             raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
+    refreshed = [] if force else [run for run in refreshed_names() if _is_fitted_to(run, name)]
+    if refreshed:
+        raise FlowError(
+            f"`ism-dask refresh` fits {', '.join(map(repr, refreshed))} to {name!r}; remove it all "
+            "the same with --force: the next refresh that has to fit reads the whole table again"
+        )
     try:
         return remove_dataset(name)
     except (DatasetNotFound, UnsafeName) as error:
         raise SettingsError(str(error)) from error
+
+
+def _is_fitted_to(run: str, dataset: str) -> bool:
+    """Return whether the last refresh of a run was fitted to a data set."""
+    history = read_history(run)
+    return bool(history) and history[-1].get("dataset") == dataset
 
 
 def list_entries() -> list[DatasetEntry]:
@@ -139,7 +156,7 @@ def _count(number: int | None) -> str:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of checking one data set or run.
+    """The result of checking one data set, run or history.
 
     Attributes
     ----------
@@ -172,12 +189,12 @@ class CheckResult:
 
 
 def check_files(names: Sequence[str]) -> list[CheckResult]:
-    """Read all files of the data sets and runs with these names, by default of all stored ones.
+    """Read all files of the data sets, runs and histories with these names, by default of all.
 
     Raises
     ------
     SettingsError
-        When neither a data set nor a run has one of the names.
+        When nothing stored has one of the names.
     """
     named = [each for name in names for each in _items_named(name)]
     items = list(dict.fromkeys(named)) if names else stored_items()

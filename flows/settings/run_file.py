@@ -91,7 +91,7 @@ class TransformTable:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshTable:
-    """The table [refresh] of a run file: from where on a refresh is suspicious."""
+    """The table [refresh] of a run file: when a refresh is suspicious, and what it keeps."""
 
     max_turn: float = setting(
         0.5,
@@ -118,6 +118,12 @@ class RefreshTable:
         "deviation that it had.",
         ge=0,
     )
+    keep: int = setting(
+        30,
+        about="Runs of the history that keep their files: the newest ones, the published one and "
+        "the one that was published before it. Of others the line in the history stays.",
+        ge=2,
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -134,7 +140,7 @@ class OutputTables:
         about="Rows to project after the fit.", default_factory=list
     )
     refresh: RefreshTable = setting(
-        about="Limits of `ism-dask refresh`.", default_factory=RefreshTable
+        about="Limits of `ism-dask refresh`, and what it keeps.", default_factory=RefreshTable
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,72 +10,40 @@ from typing import Any
 
 import boto3
 import numpy as np
-import pandas as pd
 import pytest
 from commandline import Command
 from numpy.testing import assert_allclose, assert_array_equal
 from prefect.filesystems import RemoteFileSystem
 from scipy.linalg import subspace_angles
 from serving import Serving
+from shop import RUN_FILE, open_shop, refreshed, write_part
 from support import artifacts_of
 
-from flows.refreshes.refresh import published_run
+from flows.refreshes.published import published_run
 from ism_dask import hsic
 from ism_dask.kernels import Gaussian
 from storage import home, load_model, model_hash, open_dataset, read_history
-
-RUN_FILE = """\
-run = "sales"
-report = "sales.html"
-
-[data]
-source = "parts/*.parquet"
-name = "shop"
-label = "churned"
-
-[fit]
-n_components = 2
-selection = "none"
-
-[[transform]]
-source = "parts/a.parquet"
-out = "new.csv"
-"""
-
-
-def _part(folder: Path, name: str, n: int, shift: float = 0.0, columns: str = "vwxyz") -> None:
-    rng = np.random.default_rng(len(name) + n)
-    frame = pd.DataFrame(rng.normal(size=(n, len(columns))), columns=list(columns))
-    frame["churned"] = np.where(frame["v"] * frame["w"] > 0, "yes", "no")
-    frame["x"] += shift
-    (folder / "parts").mkdir(exist_ok=True)
-    frame.to_parquet(folder / "parts" / f"{name}.parquet")
+from storage.records import to_sealed_json
 
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    _part(tmp_path, "a", 400)
-    (tmp_path / "run.toml").write_text(RUN_FILE)
-    return tmp_path / "run.toml"
-
-
-def _refresh(here: Command, run_file: Path, *more: object) -> Any:
-    return here("refresh", run_file, "--plain", "--json", *more).answer
+    return open_shop(tmp_path)
 
 
 def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     here: Command, run_file: Path
 ) -> None:
-    first = _refresh(here, run_file)
+    first = refreshed(here, run_file)
     assert (first["state"], first["run"]) == ("published", "sales-0001")
     assert first["comparison"] is None
     assert first["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
-    again = _refresh(here, run_file)
+    again = refreshed(here, run_file)
     assert (again["state"], again["run"]) == ("unchanged", "sales-0001")
-    assert _refresh(here, run_file, "--force")["run"] == "sales-0002"
+    assert refreshed(here, run_file, "--force")["run"] == "sales-0002"
     before = load_model("sales")
-    _part(run_file.parent, "b", 40)
-    grown = _refresh(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    grown = refreshed(here, run_file)
     assert (grown["state"], grown["run"], grown["rows"]) == ("published", "sales-0003", 440)
     after = load_model("sales")
     assert_array_equal(after.components, load_model("sales-0003").components)
@@ -108,9 +75,9 @@ def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: 
 
 
 def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Path) -> None:
-    _refresh(here, run_file)
+    refreshed(here, run_file)
     published = model_hash("sales")
-    _part(run_file.parent, "b", 400, shift=30.0)
+    write_part(run_file.parent, "b", 400, shift=30.0)
     ended = here("refresh", run_file, "--plain")
     assert ended.status == 1
     assert "the mean of the column 'x' has moved by +1" in ended.err
@@ -124,14 +91,14 @@ def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Pat
     ]  # fmt: skip
     limits = "\n[refresh]\nmax_turn = 1.0\nmax_shift = 100.0\nmax_outside = 1.0\n"
     run_file.write_text(RUN_FILE + limits)
-    ended = _refresh(here, run_file, "--force")
+    ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
 
 
 def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> None:
-    _refresh(here, run_file)
-    _part(run_file.parent, "b", 40)
-    _refresh(here, run_file)
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    refreshed(here, run_file)
     assert here("rollback", "sales").out == "sales is sales-0001\n"
     assert published_run("sales") == "sales-0001"
     assert model_hash("sales") == model_hash("sales-0001")
@@ -144,8 +111,8 @@ def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> N
 
 
 def test_other_columns_are_named(here: Command, run_file: Path) -> None:
-    _refresh(here, run_file)
-    _part(run_file.parent, "a", 400, columns="vwxyu")
+    refreshed(here, run_file)
+    write_part(run_file.parent, "a", 400, columns="vwxyu")
     ended = here("refresh", run_file, "--plain", "--json")
     assert ended.status == 1
     comparison = read_history("sales")[-1]["comparison"]
@@ -189,6 +156,7 @@ _MOMENTS = {
     "storage.runs.shutil.copytree": "sales-0001",
     "flows.refreshes.refresh.write_outputs": "sales-0002",
     "flows.refreshes.refresh.add_to_history": "sales-0002",
+    "flows.refreshes.refresh.prune": "sales-0002",
 }
 
 
@@ -197,8 +165,8 @@ _MOMENTS = {
 def test_a_killed_refresh_leaves_a_whole_run_published(
     here: Command, run_file: Path, moment: str
 ) -> None:
-    _refresh(here, run_file)
-    _part(run_file.parent, "b", 40)
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
     code = (
         "import os, pkgutil, sys\n"
         f"owner, _, name = {moment!r}.rpartition('.')\n"
@@ -211,14 +179,17 @@ def test_a_killed_refresh_leaves_a_whole_run_published(
     hashes = {name: model_hash(name) for name in ("sales-0001", "sales-0002")}
     assert model_hash("sales") == hashes[_MOMENTS[moment]]
     load_model("sales")
-    result = _refresh(here, run_file)
-    assert (result["state"], result["run"]) == ("published", "sales-0002")
+    assert here("check").status == 0
+    result = refreshed(here, run_file)
+    ended = "unchanged" if moment.endswith("prune") else "published"
+    assert (result["state"], result["run"]) == (ended, "sales-0002")
     assert published_run("sales") == "sales-0002"
-    assert [each["run"] for each in read_history("sales")] == ["sales-0001", "sales-0002"]
+    runs = dict.fromkeys(each["run"] for each in read_history("sales"))
+    assert list(runs) == ["sales-0001", "sales-0002"]
 
 
 def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> None:
-    _refresh(here, run_file)
+    refreshed(here, run_file)
     code = (
         "import sys\n"
         "from storage import refresh_lock\n"
@@ -236,12 +207,16 @@ def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> Non
 
 
 def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
-    _refresh(here, run_file)
+    refreshed(here, run_file)
     path = home() / "refreshes" / "sales" / "history.json"
-    content = json.loads(path.read_text())
-    for text in ("{", "[]", json.dumps({**content, "format_version": 7})):
-        path.write_text(text)
+    text = path.read_text()
+    later = to_sealed_json({"format_version": 7, "refreshes": []})
+    for damaged in ("{", "[]", text[:-20], text.replace("400", "401"), later):
+        path.write_text(damaged)
         assert str(path) in here("refresh", run_file, "--plain").failed(1)
+        ended = here("check", "sales")
+        assert ended.status == 1
+        assert str(path) in ended.out
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -254,7 +229,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
         assert (run["state"]["name"], run["state"]["type"]) == (state, kind)
     page = artifacts_of(run["id"])["refresh-sales"].data
     assert r"| sales-0001 \* |" in page
-    _part(run_file.parent, "b", 400, shift=30.0)
+    write_part(run_file.parent, "b", 400, shift=30.0)
     ended = here("refresh", run_file)
     assert ended.status == 1
     assert "sales-0002 is not published: " in ended.err
@@ -276,7 +251,7 @@ def test_a_prefect_block_has_the_credentials(
 ) -> None:
     """The environment has none: only the block knows the server and the key."""
     s3 = boto3.client("s3")
-    _part(run_file.parent, "a", 400)
+    write_part(run_file.parent, "a", 400)
     part = run_file.parent / "parts/a.parquet"
     s3.upload_file(str(part), lake.removeprefix("s3://"), "a.parquet")
     endpoint = os.environ["AWS_ENDPOINT_URL"]

@@ -1,0 +1,125 @@
+"""The history of a refreshed run: old runs are pruned, it is checked, its data set is kept."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commandline import Command
+from shop import RUN_FILE, open_shop, refreshed, write_part
+
+from flows.refreshes.published import published_run
+from storage import dataset_path, load_model, model_hash, read_history, run_folder, saved_run_path
+
+KEEP_TWO = RUN_FILE + "\n[refresh]\nkeep = 2\n"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    path = open_shop(tmp_path)
+    path.write_text(KEEP_TWO)
+    return path
+
+
+def _saved() -> set[str]:
+    """Return the numbers of the runs of the history that have files."""
+    names = {each["run"] for each in read_history("sales")}
+    return {name[-1] for name in names if saved_run_path(name) is not None}
+
+
+def test_of_old_runs_a_line_stays(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    for n in (40, 50):
+        write_part(run_file.parent, f"b{n}", n)
+        assert refreshed(here, run_file)["state"] == "published"
+    assert _saved() == {"2", "3"}
+    assert not run_folder("sales-0001").exists()
+    listed = here("history", "sales", "-o", run_file.parent / "h.html").out
+    lines = [line.split() for line in listed.splitlines() if "sales-000" in line]
+    assert [line[-1] for line in lines] == ["(published)", "published", "published"]
+    page = (run_file.parent / "h.html").read_text()
+    assert page.count("<svg") == 3  # with the weights of all three
+    assert "(published)" in page
+    assert "`keep` in [refresh]" in here("rollback", "sales-0001").failed(2)
+    assert "there are sales-0002, sales-0003" in here("rollback", "sales-0009").failed(2)
+    assert here("check").status == 0
+
+    # The published run and the one before it stay, however many suspicious ones come.
+    write_part(run_file.parent, "c", 400, shift=30.0)
+    for _ in range(2):
+        assert here("refresh", run_file, "--plain", "--force").status == 1
+    assert _saved() == {"2", "3", "4", "5"}
+    assert published_run("sales") == "sales-0003"
+    assert here("rollback", "sales").out == "sales is sales-0002\n"
+    assert here("refresh", run_file, "--plain", "--quiet").status == 1
+    assert _saved() == {"2", "4", "5"}
+    load_model("sales")
+
+
+def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) -> None:
+    for _ in range(3):
+        refreshed(here, run_file, "--force")
+    assert _saved() == {"2", "3"}
+    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales-0001").status == 0
+    own = model_hash("sales-0001")
+    refreshed(here, run_file, "--force")
+    assert model_hash("sales-0001") == own
+
+
+@pytest.mark.parametrize("moment", ["mark_pruned", "remove_run"])
+def test_a_killed_pruning_is_completed_by_the_next(
+    here: Command, run_file: Path, moment: str
+) -> None:
+    run_file.write_text(RUN_FILE)
+    for _ in range(3):
+        refreshed(here, run_file, "--force")
+    code = (
+        "import os, flows.refreshes.published as owner\n"
+        f"owner.{moment} = lambda *a: os._exit(9)\n"
+        "owner.prune('sales', 2)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    assert _saved() == {"1", "2", "3"}
+    assert here("check").status == 0
+    run_file.write_text(KEEP_TWO)
+    assert refreshed(here, run_file)["state"] == "unchanged"
+    assert _saved() == {"2", "3"}
+
+
+def test_a_setting_that_would_keep_too_few(here: Command, run_file: Path) -> None:
+    run_file.write_text(KEEP_TWO.replace("2\n", "1\n"))
+    assert "`refresh.keep` is 1; expected 2 or more" in here("refresh", run_file, "--plain").failed(
+        2
+    )
+
+
+def test_the_data_set_of_a_refresh_is_removed_by_force_only(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    assert "`ism-dask refresh` fits 'sales' to 'shop'" in here("remove", "shop").failed(1)
+    assert dataset_path("shop").exists()
+    assert here("remove", "shop", "--force").status == 0
+    assert not dataset_path("shop").exists()
+    assert refreshed(here, run_file)["state"] == "unchanged"
+    write_part(run_file.parent, "b", 40)
+    assert refreshed(here, run_file)["rows"] == 440
+
+
+def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    refreshed(here, run_file)
+    listed = here("check", "sales", "--json").answer["checked"]
+    assert [(each["kind"], each["problems"]) for each in listed] == [("run", []), ("history", [])]
+    shutil.rmtree(run_folder("sales-0001"))
+    ended = here("check")
+    assert ended.status == 1
+    assert f"{run_folder('sales-0001')}: the run is missing" in ended.out
+    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales", "--force").status == 0
+    assert f"{run_folder('sales')}: the published run is none of" in here("check", "sales").out
+    shutil.rmtree(run_folder("sales"))
+    assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
+    assert here("rollback", "sales-0002").status == 0
+    assert "published run" not in here("check", "sales").out
