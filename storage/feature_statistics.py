@@ -38,23 +38,31 @@ class RunningStatistics:
 
     def add(self, block: NDArray[Any]) -> None:
         """Add the next rows (m, q)."""
-        m = len(block)
-        if not m:
+        if not len(block):
             return
         values = block.astype(np.float64)
-        mean = values.mean(axis=0)
-        squares = ((values - mean) ** 2).sum(axis=0)
-        low, high = values.min(axis=0), values.max(axis=0)
+        new = RunningStatistics()
+        new.rows, new._mean = len(block), values.mean(axis=0)
+        new._squares = ((values - new._mean) ** 2).sum(axis=0)
+        new._minimum, new._maximum = values.min(axis=0), values.max(axis=0)
+        self.merge(new)
+
+    def merge(self, other: RunningStatistics) -> None:
+        """Add the rows that the statistics of a later part of the rows were made from."""
+        if not other.rows:
+            return
         if not self.rows:
-            self._mean, self._squares, self._minimum, self._maximum = mean, squares, low, high
-        else:
-            # The parallel update of Chan, Golub and LeVeque: no cancellation.
-            change, total = mean - self._mean, self.rows + m
-            self._squares = self._squares + squares + change**2 * (self.rows * m / total)
-            self._mean = self._mean + change * (m / total)
-            self._minimum = np.minimum(self._minimum, low)
-            self._maximum = np.maximum(self._maximum, high)
-        self.rows += m
+            self.rows, self._mean, self._squares = other.rows, other._mean, other._squares
+            self._minimum, self._maximum = other._minimum, other._maximum
+            return
+        # The parallel update of Chan, Golub and LeVeque: no cancellation.
+        change, total = other._mean - self._mean, self.rows + other.rows
+        between = change**2 * (self.rows * other.rows / total)
+        self._squares = self._squares + other._squares + between
+        self._mean = self._mean + change * (other.rows / total)
+        self._minimum = np.minimum(self._minimum, other._minimum)
+        self._maximum = np.maximum(self._maximum, other._maximum)
+        self.rows = total
 
     def finish(self) -> FeatureStatistics:
         """Return the statistics of all rows that were added, of which there is at least one."""

@@ -159,6 +159,12 @@ class Model:
             )
         return project(rows, self.mean, self.scale, self.components)
 
+    def bare(self) -> Model:
+        """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
+        return Model(
+            self.components, self.mean, self.scale, self.eigenvalues, statistics=self.statistics
+        )
+
     def _encoded(self, X: Any) -> Any:
         """Return the rows of a frame as numbers, and anything else as it is."""
         if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):

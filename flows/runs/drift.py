@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flows.runs.data import Array
-from storage import FeatureStatistics, Model, RunningStatistics
+from storage.feature_statistics import FeatureStatistics, RunningStatistics
+from storage.models import Model
 
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
@@ -27,7 +28,7 @@ class Drift:
         self._outside = np.zeros(len(model.components), dtype=np.int64)
         self._new = RunningStatistics()
 
-    def add(self, new: Array) -> None:
+    def add(self, new: NDArray[Any]) -> None:
         """Add the new features of some rows (m, q)."""
         if self._learned is None:
             return
@@ -35,7 +36,15 @@ class Drift:
         slack = _ROUNDING * (learned.maximum - learned.minimum)
         outside = (new < learned.minimum - slack) | (new > learned.maximum + slack)
         self._outside += np.count_nonzero(outside, axis=0)
-        self._new.add(new)
+        # The squares of numbers that are barely floats are not.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._new.add(new)
+
+    def merge(self, other: Drift) -> None:
+        """Add the rows of a later part of the table."""
+        self._outside += other._outside
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._new.merge(other._new)
 
     def report(self) -> list[dict[str, Any]]:
         """Return for each new feature the share of rows out of range, and the shift of the mean.

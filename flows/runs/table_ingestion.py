@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
-
-from flows.compute.session import joined_cluster
+from flows.compute.workers import joined_workers
 from flows.interface.columns_read import describe_schema
 from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
@@ -39,7 +35,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
         schema = preview_table(table, options, report_progress)
         _show_schema(schema)
         return _result(name, schema)
-    with _executor(settings.scheduler) as executor:
+    with joined_workers(settings.scheduler) as workers:
         data = store_unless_stored(
             table,
             name,
@@ -47,7 +43,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
             force=settings.force,
             on_schema=_show_schema,
             progress=report_progress,
-            executor=executor,
+            executor=workers.executor if workers else None,
         )
     return _result(name, stored_schema(data), data)
 
@@ -60,7 +56,7 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
     stored = find_made_from(name, table.versions())
     if stored is not None and is_made_alike(stored, options, table.versions()):
         return stored
-    with _executor(settings.scheduler) as executor:
+    with joined_workers(settings.scheduler) as workers:
         return store_unless_stored(
             table,
             name,
@@ -68,19 +64,8 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
             force=True,
             on_schema=_show_schema,
             progress=report_progress,
-            executor=executor,
+            executor=workers.executor if workers else None,
         )
-
-
-@contextmanager
-def _executor(scheduler: str | None) -> Iterator[Executor | None]:
-    """Give what runs work on the cluster that `scheduler` names, None without one."""
-    with joined_cluster(scheduler) as session:
-        if session is None:
-            yield None
-        else:
-            with session.explained():
-                yield session.client.get_executor(pure=False)
 
 
 def store_labelled(source: str, labels: tuple[str, ...]) -> Dataset:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from flows.compute.workers import Workers
 from flows.errors import FlowError
 from flows.interface.progress import report_progress
-from flows.runs.drift import Drift
-from flows.runs.matrix_files import Array, values_too_large
+from flows.runs.projection import ProjectedRows, Projector
 from storage import Model
-from storage.tables.new_rows import NewRows, encode_new_rows, open_new_rows
-from storage.tables.output_files import write_batches, write_parts
+from storage.tables.new_rows import check_columns, open_new_rows
+from storage.tables.output_files import new_folder, part_path, write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
 from storage.tables.sources import ArraySource, FileSource, TableSource
 
+_PART_SUFFIX = ".parquet"
+
 
 def transform_table(
-    model: Model, source: str, out: Path, *, ignore_unseen: bool = False
+    model: Model,
+    source: str,
+    out: Path,
+    *,
+    ignore_unseen: bool = False,
+    workers: Workers | None = None,
 ) -> dict[str, Any]:
     """Write the new features of a table, with the columns to pass through, and return a summary.
 
@@ -35,29 +43,28 @@ def transform_table(
         Parquet file for each file of the table.
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
+    workers : Workers, optional
+        They project the pieces of the table, and write the parts of a folder. Default: this
+        process does, piece by piece, with the same result.
     """
     schema = schema_of(model)
     table = open_new_rows(source, schema)
-    projection = _Projection(model, schema)
-
-    def projected(part: TableSource) -> Iterator[pa.RecordBatch]:
-        rows = encode_new_rows(part, schema, ignore_unseen=ignore_unseen)
-        return projection.batches(rows, part.description)
-
+    check_columns(table, schema)
+    projector = Projector.of(model, schema, ignore_unseen=ignore_unseen)
+    rows = projector.nothing()
     files: dict[str, int] = {}
     if out.suffix:
-        write_batches(out, projected(table))
+        write_batches(out, _projected(table, projector, rows, workers))
     else:
-        parts = ((name, projected(part)) for name, part in _parts(table))
-        files["files"] = write_parts(out, ".parquet", parts)
-    report_progress(1.0, f"{projection.rows:,} rows")
-    return {**projection.summary(), **files}
-
-
-def _parts(table: TableSource) -> Iterator[tuple[str, TableSource]]:
-    if isinstance(table, FileSource | ArraySource):
-        return iter(table.parts())
-    raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
+        files["files"] = _write_parts(table, projector, rows, out, workers)
+    report_progress(1.0, f"{rows.rows:,} rows")
+    return {
+        "rows": rows.rows,
+        "n_components": len(model.components),
+        "rows_left_out": rows.read - rows.rows,
+        "drift": rows.drift.report(),
+        **files,
+    }
 
 
 def schema_of(model: Model) -> TableSchema:
@@ -70,65 +77,75 @@ def schema_of(model: Model) -> TableSchema:
     return TableSchema(features, (), (), (), REFUSE, (), 0, 0, "float64")
 
 
-class _Projection:
-    """Projects the rows of a table, in one or several parts, and counts them.
+def _projected(
+    table: TableSource, projector: Projector, rows: ProjectedRows, workers: Workers | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the new features of a table in its order; add what is known of its rows to `rows`.
 
-    Parameters
-    ----------
-    model : Model
-    schema : TableSchema
+    After the last batch, raise an error that lists all rows that do not fit.
     """
+    pieces = table.pieces()
+    if workers is not None and len(pieces) > 1:
+        for batches, piece_rows in workers.map_in_order(projector.project, pieces):
+            rows.merge(piece_rows)
+            _report(rows.rows)
+            yield from batches
+    else:
+        for piece in pieces:
+            yield from _project_here(piece, projector, rows)
+    rows.check(table.description)
 
-    def __init__(self, model: Model, schema: TableSchema) -> None:
-        self._model = model
-        self._names = [f"feature_{number}" for number in range(len(model.components))]
-        self._drift = Drift(model)
-        self.rows = self._left_out = 0
-        taken = [name for name in schema.passed if name in self._names]
-        if taken:
-            raise FlowError(
-                f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
-            )
 
-    def batches(self, rows: Iterator[NewRows], source: str) -> Iterator[pa.RecordBatch]:
-        """Yield the new features of rows, with the columns to pass through.
+def _write_parts(
+    table: TableSource,
+    projector: Projector,
+    rows: ProjectedRows,
+    out: Path,
+    workers: Workers | None,
+) -> int:
+    """Write a Parquet file for each file of a table into a new folder; return their number.
 
-        After the last batch, raise a FlowError if rows of `source` hold values too large.
-        """
-        read, too_large, first = 0, 0, 0
-        for batch in rows:
-            # Gaps and infinite values raise an error after the last batch, which lists all.
-            with np.errstate(over="ignore", invalid="ignore"):
-                new = self._model.transform(np.nan_to_num(batch.X))
-            finite = np.isfinite(new).all(axis=1)
-            overflowing = read + np.flatnonzero(~batch.left_out)[~finite]
-            if len(overflowing):
-                first = first if too_large else int(overflowing[0])
-                too_large += len(overflowing)
-            read += len(batch.left_out)
-            self._drift.add(new[finite])
-            self._count(len(new), len(batch.left_out) - len(new))
-            yield self._batch(new, batch.passed)
-        if too_large:
-            raise values_too_large(too_large, first, source)
+    What is known of the rows is added to `rows`.
+    """
+    parts = _parts(table)
+    with new_folder(out, _PART_SUFFIX) as writer:
+        if workers is not None:
+            for part_rows in workers.map_in_order(partial(projector.write, writer), parts):
+                rows.merge(part_rows)
+                _report(rows.rows)
+        else:
+            for name, part in parts:
+                writer.write(name, _project_here(part, projector, rows))
+        rows.check(table.description)
+    return len(parts)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers of rows and features, and how far the rows are from the fit's."""
-        return {
-            "rows": self.rows,
-            "n_components": len(self._names),
-            "rows_left_out": self._left_out,
-            "drift": self._drift.report(),
-        }
 
-    def _count(self, rows: int, left_out: int) -> None:
-        self.rows += rows
-        self._left_out += left_out
-        report_progress(self.rows / (self.rows + 10**6), f"project, {self.rows:,} rows")
+def _parts(table: TableSource) -> list[tuple[str, TableSource]]:
+    """Return the files of a table with their names; raise a FlowError unless these differ."""
+    if not isinstance(table, FileSource | ArraySource):
+        raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
+    parts: list[tuple[str, TableSource]] = [*table.parts()]
+    paths = Counter(part_path(name, _PART_SUFFIX) for name, _ in parts)
+    path, number = paths.most_common(1)[0]
+    if number > 1:
+        raise FlowError(
+            f"{number} files of the table would be the part {path}; name their folder as the "
+            "table, or a file with -o"
+        )
+    return parts
 
-    def _batch(self, new: Array, passed: pa.RecordBatch | None) -> pa.RecordBatch:
-        columns = [pa.array(column) for column in new.T]
-        if passed is None:
-            return pa.record_batch(columns, names=self._names)
-        names = [*passed.schema.names, *self._names]
-        return pa.record_batch([*passed.columns, *columns], names)
+
+def _project_here(
+    source: TableSource, projector: Projector, rows: ProjectedRows
+) -> Iterator[pa.RecordBatch]:
+    """Yield the new features of a piece of a table; add what is known of its rows to `rows`."""
+    piece_rows = projector.nothing()
+    for batch in projector.batches(source, piece_rows):
+        _report(rows.rows + piece_rows.rows)
+        yield batch
+    rows.merge(piece_rows)
+
+
+def _report(rows: int) -> None:
+    # The number of rows of a table of texts is not known before its end.
+    report_progress(rows / (rows + 10**6), f"project, {rows:,} rows")

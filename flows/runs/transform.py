@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flows.compute.workers import joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
@@ -20,9 +21,11 @@ from flows.runs.matrix_files import (
     values_too_large,
     write_matrix,
 )
+from flows.runs.range_projection import RangeProjector
 from flows.runs.saving import saved_model
+from flows.settings.base import check_scheduler
 from flows.settings.choices import check_name, is_table
-from storage import Model, ZarrRows
+from storage import Model
 from storage.tables.files import check_pyarrow, format_suffix
 
 # Formats that are matrices without names; any other file is a table.
@@ -30,7 +33,13 @@ _MATRICES = (".csv", ".npy")
 
 
 def transform_rows(
-    run: str, source: str, out: Path, split: str | None = None, *, unseen: str = "refuse"
+    run: str,
+    source: str,
+    out: Path,
+    split: str | None = None,
+    *,
+    unseen: str = "refuse",
+    scheduler: str | None = None,
 ) -> dict[str, Any]:
     """Project a data set or a file with the model of `run`, write `out`, and return a summary.
 
@@ -41,16 +50,21 @@ def transform_rows(
     source : str
         Name of a data set, or the path, address or glob of a table.
     out : Path
-        A .csv, .parquet, .feather, .arrow or .npy file to create or replace.
+        A .csv, .parquet, .feather, .arrow or .npy file to create or replace; or a .zarr array or a
+        folder to create.
     split : str, optional
         Part of the data set.
     unseen : {"refuse", "ignore"}
         What to do with levels that the model has not seen: raise an error, or give such a row 0
         for each level of the column.
+    scheduler : str, optional
+        The cluster whose workers project the rows of a table or a data set, with the same result.
+        Default: this process does.
     """
     if unseen not in ("refuse", "ignore"):
         raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
     check_output_format(out)
+    check_scheduler(scheduler)
     is_file = is_table(source)
     if is_file and split is not None:
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
@@ -62,10 +76,15 @@ def transform_rows(
         # It imports pyarrow, which matrices do not need.
         from flows.runs.table_transform import transform_table  # noqa: PLC0415
 
-        counts = transform_table(model, source, out, ignore_unseen=unseen == "ignore")
+        with joined_workers(scheduler) as workers:
+            counts = transform_table(
+                model, source, out, ignore_unseen=unseen == "ignore", workers=workers
+            )
         return {"command": "transform", "run": run, "source": source, "out": str(out), **counts}
     projected = (
-        _project_file(model, Path(source)) if is_file else _project_dataset(model, source, split)
+        _project_file(model, Path(source))
+        if is_file
+        else _project_dataset(model, source, split, scheduler)
     )
     _check_finite(projected, source)
     drift = Drift(model)
@@ -92,22 +111,20 @@ def _project_file(model: Model, path: Path) -> Array:
         return model.transform(values)
 
 
-def _project_dataset(model: Model, name: str, split: str | None) -> Array:
+def _project_dataset(model: Model, name: str, split: str | None, scheduler: str | None) -> Array:
     data = ensure_stored(name, split)
     _check_width(model, data.X.shape[1], name)
     order = column_order(data.feature_names, model.feature_names, name)
-    return np.concatenate([*_project_chunks(model, data.X, order)])
-
-
-def _project_chunks(model: Model, rows: ZarrRows, order: list[int] | None) -> list[Array]:
-    n, step = len(rows), rows.chunk_rows
-    projected = []
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        block = rows.read(start, stop)
-        projected.append(model.transform(block if order is None else block[:, order]))
-        report_progress(stop / n, f"project, {stop:,} of {n:,} rows")
-    return projected
+    work = RangeProjector(model.bare(), data.X, order)
+    n, step, done = len(data.X), data.X.chunk_rows, 0
+    ranges = [(start, min(start + step, n)) for start in range(0, n, step)]
+    blocks = []
+    with joined_workers(scheduler) as workers:
+        for block in map(work, ranges) if workers is None else workers.map_in_order(work, ranges):
+            blocks.append(block)
+            done += len(block)
+            report_progress(done / n, f"project, {done:,} of {n:,} rows")
+    return np.concatenate(blocks)
 
 
 def _check_finite(projected: Array, source: str) -> None:

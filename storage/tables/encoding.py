@@ -56,6 +56,13 @@ class Problems:
     gaps: Counter[str] = field(default_factory=Counter)
     infinite: Counter[str] = field(default_factory=Counter)
 
+    def merge(self, other: Problems) -> None:
+        """Add the problems of later rows."""
+        for name, levels in other.unseen.items():
+            self.unseen.setdefault(name, set()).update(levels)
+        self.gaps.update(other.gaps)
+        self.infinite.update(other.infinite)
+
     def check(self) -> None:
         """Raise a TableError that lists all problems, if there are any."""
         lines = [

@@ -38,9 +38,13 @@ class NewRows:
 
 
 def encode_new_rows(
-    source: TableSource, schema: TableSchema, *, ignore_unseen: bool = False
+    source: TableSource,
+    schema: TableSchema,
+    *,
+    ignore_unseen: bool = False,
+    problems: Problems | None = None,
 ) -> Iterator[NewRows]:
-    """Yield the rows of a table in batches, encoded; the order of its columns does not matter.
+    """Yield the rows of a table in batches, one or more, encoded; its columns have any order.
 
     Parameters
     ----------
@@ -48,6 +52,8 @@ def encode_new_rows(
     schema : TableSchema
     ignore_unseen : bool
         Whether rows with a level that the schema lacks have 0 for each of its levels.
+    problems : Problems, optional
+        Collects the reasons why rows do not fit. Default: they raise an error after the last batch.
 
     Raises
     ------
@@ -57,17 +63,18 @@ def encode_new_rows(
     """
     passed = check_columns(source, schema)
     features = [feature.name for feature in schema.features]
-    problems = Problems()
-    for batch in source.batches(list(dict.fromkeys([*features, *passed]))):
-        encoded = encode_batch(batch, schema, problems, with_labels=False)
+    collected = Problems() if problems is None else problems
+    for batch in _one_or_more(source, list(dict.fromkeys([*features, *passed]))):
+        encoded = encode_batch(batch, schema, collected, with_labels=False)
         columns = [_decoded(batch.column(name)) for name in passed]
         beside = None
         if passed:
             beside = pa.record_batch(columns, names=passed).filter(pa.array(~encoded.left_out))
         yield NewRows(encoded.X, beside, encoded.left_out)
     if ignore_unseen:
-        problems.unseen.clear()
-    problems.check()
+        collected.unseen.clear()
+    if problems is None:
+        collected.check()
 
 
 def open_new_rows(source: Any, schema: TableSchema) -> TableSource:
@@ -85,8 +92,7 @@ def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
             f"{left_out:,} rows lack a value, and such rows were left out of the fit; leave them "
             "out here, too"
         )
-    blocks = [rows.X for rows in batches]
-    return np.concatenate(blocks) if blocks else np.empty((0, len(schema.encoded_names)))
+    return np.concatenate([rows.X for rows in batches])
 
 
 def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
@@ -113,6 +119,14 @@ def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
             f"{'; it '.join(problems)}"
         )
     return [name for name in schema.passed if name in names]
+
+
+def _one_or_more(source: TableSource, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a table, or an empty one if it has none."""
+    batches = source.batches(columns)
+    fields = pa.schema([source.schema.field(name) for name in columns])
+    yield next(batches, pa.record_batch([pa.nulls(0, each.type) for each in fields], fields))
+    yield from batches
 
 
 def _decoded(values: pa.Array) -> pa.Array:

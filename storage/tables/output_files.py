@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -43,32 +45,55 @@ def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
             _fill(handle, path.suffix.lower(), batches)
 
 
-def write_parts(
-    folder: Path, suffix: str, parts: Iterable[tuple[str, Iterator[pa.RecordBatch]]]
-) -> int:
-    """Write each part into a file of a new folder, all of them or none; return their number.
+@dataclass(frozen=True)
+class PartWriter:
+    """Writes files of a folder that is being made; it can be pickled for other processes.
 
-    Parameters
+    Attributes
     ----------
-    folder : Path
-        It must not exist yet.
+    target : Path
+        The folder.
+    work : Path
+        The folder of its workspace.
+    payload : Path
+        The folder in which the files are collected.
     suffix : str
         Of the format of the files.
-    parts : iterable of (name, batches)
-        Names may have folders; their suffix is replaced.
     """
-    check_new_folder(folder)
-    number = 0
-    with _explained(folder), workspace(folder) as space:
-        for name, batches in parts:
-            path = space.payload / PurePosixPath(name).with_suffix(suffix)
+
+    target: Path
+    work: Path
+    payload: Path
+    suffix: str
+
+    def write(self, name: str, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write batches, at least one, into the file `name`, which may have folders.
+
+        A process that is killed leaves no part of a file: another one may write it again.
+        """
+        path = self.payload / part_path(name, self.suffix)
+        draft = self.work / uuid.uuid4().hex
+        with _explained(self.target):
+            with draft.open("xb") as handle:
+                _fill(handle, self.suffix, batches)
+            sync(draft)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as handle:
-                _fill(handle, suffix, batches)
-            sync(path)
-            number += 1
+            draft.rename(path)
+
+
+@contextmanager
+def new_folder(folder: Path, suffix: str) -> Iterator[PartWriter]:
+    """Give what writes files of this format into a new folder; an error leaves none of them."""
+    check_new_folder(folder)
+    with _explained(folder), workspace(folder) as space:
+        space.payload.mkdir()
+        yield PartWriter(folder, space.folder, space.payload, suffix)
         space.publish()
-    return number
+
+
+def part_path(name: str, suffix: str) -> PurePosixPath:
+    """Return the path below its folder of the file that is written for a part of this name."""
+    return PurePosixPath(name).with_suffix(suffix)
 
 
 def check_new_folder(folder: Path) -> None:

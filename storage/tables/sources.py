@@ -209,6 +209,10 @@ class ArraySource(_InFiles):
 
     arrays: tuple[Any, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open the files: pickled, some arrays are their rows, others fail."""
+        return _opened_again, (self.files,)
+
     @cached_property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
@@ -237,9 +241,15 @@ class ArraySource(_InFiles):
         files = replace(self.files, paths=self.files.paths[start:stop])
         return ArraySource(files, self.arrays[start:stop])
 
-    def pieces(self) -> list[TableSource]:
-        """Return the table itself: arrays may be open files."""
-        return [self]
+    def pieces(self) -> list[ArraySource]:
+        """Return the files as tables of their own."""
+        return [self.between(k, k + 1) for k in range(len(self.arrays))]
+
+
+def _opened_again(files: TableFiles) -> TableSource:
+    from storage.tables.formats import FORMATS  # noqa: PLC0415 - it imports this module
+
+    return FORMATS[files.suffix](files, {})
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,253 @@
+"""Tables that the workers of a cluster project: the same bits as in one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commandline import Command
+
+import storage.tables.sources
+from flows.compute.workers import Workers
+from storage import FeatureStatistics, Model, ingest_table, save_model
+
+PARTS, ROWS = 9, 300
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as local:
+        yield local
+
+
+def _frame(part: int) -> pd.DataFrame:
+    rng = np.random.default_rng(part)
+    frame = pd.DataFrame(rng.normal(size=(ROWS, 4)), columns=list("abcd"))
+    frame.insert(0, "id", [f"{part:03}-{row:03}" for row in range(ROWS)])
+    return frame.assign(level=rng.choice(["n", "s"], ROWS))
+
+
+@pytest.fixture
+def run() -> str:
+    """Save a run with a projection of the table, and return its name."""
+    data = ingest_table(_frame(0), "made", keep=("id",))
+    components = np.array([[0.5, 0.5, 0.5, 0.5, 0.1, 0.0], [0.7, 0.1, -0.7, 0.0, 0.0, 0.3]])
+    spread = FeatureStatistics(*np.array([[0.1, 0.2], [1, 2], [-2, -1], [1, 2]]))
+    model = Model(
+        components, data.mean, data.scale, np.ones(2),
+        feature_names=data.feature_names,
+        table=(data.info.table or {})["schema"],
+        statistics=spread,
+    )  # fmt: skip
+    save_model("mine", model)
+    return "mine"
+
+
+def _csv_folder(folder: Path) -> Path:
+    for part in range(PARTS):
+        _frame(part).to_csv(folder / f"part-{part}.csv", index=False)
+    return folder
+
+
+def _row_groups(folder: Path) -> Path:
+    whole = pd.concat([_frame(part) for part in range(PARTS)])
+    whole.to_parquet(folder / "whole.parquet", row_group_size=100, index=False)
+    return folder / "whole.parquet"
+
+
+def _hive_folder(folder: Path) -> Path:
+    for part in range(PARTS):
+        inside = folder / f"level={'ns'[part % 2]}"
+        inside.mkdir(exist_ok=True)
+        _frame(part).drop(columns="level").to_parquet(inside / f"{part}.parquet")
+    return folder
+
+
+Make = Callable[[Path], Path]
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """Write a table in many pieces, by the function that is the parameter, and return its path."""
+    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
+    (tmp_path / "table").mkdir()
+    make: Make = getattr(request, "param", _csv_folder)
+    return make(tmp_path / "table")
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    """Return the bytes of a file, or of the files of a folder by their paths in it."""
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return {str(each.relative_to(path)): each.read_bytes() for each in files}
+
+
+@pytest.mark.parametrize("source", [_csv_folder, _row_groups, _hive_folder], indirect=True)
+@pytest.mark.parametrize("out", ["new.parquet", "new.csv", "new"])
+def test_workers_write_the_same_bits(
+    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path, out: str
+) -> None:
+    (tmp_path / "far").mkdir()
+    alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
+    far = here(
+        *("transform", run, source, "-o", tmp_path / "far" / out, "--json"),
+        *("--cluster", cluster.scheduler_address),
+    ).answer
+    assert {**alone, "out": ""} == {**far, "out": ""}
+    assert alone["rows"] == PARTS * ROWS
+    assert _contents(tmp_path / out) == _contents(tmp_path / "far" / out)
+    if out == "new.csv":
+        new = pd.read_csv(tmp_path / out)
+        ids = [each for part in range(PARTS) for each in _frame(part)["id"]]
+        assert sorted(new["id"]) == ids
+        assert (list(new["id"]) == ids) or source.name == "table"
+
+
+def test_a_stored_data_set_has_the_same_bits(
+    here: Command, cluster: Any, run: str, tmp_path: Path
+) -> None:
+    for name, options in (("a", ()), ("b", ("--cluster", cluster.scheduler_address))):
+        ended = here("transform", run, "made", "-o", tmp_path / f"{name}.npy", *options)
+        assert ended.status == 0, ended
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    assert (
+        "no such file"
+        in here("transform", run, "made", "-o", tmp_path / "c.npy", "--cluster", "x.toml")
+        .failed(2)
+        .lower()
+    )
+
+
+def _die_in_the_next_piece() -> None:
+    """Let this worker be killed after the first batch that it reads."""
+    from storage.tables.sources import FileSource
+
+    batches = FileSource.batches
+
+    def cut_off(self: FileSource, columns: Any) -> Iterator[Any]:
+        yield next(batches(self, columns))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    FileSource.batches = cut_off  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("out", ["new.parquet", "new"])
+def test_a_piece_of_a_killed_worker_is_projected_again(
+    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path, out: str
+) -> None:
+    from distributed import Client
+
+    (tmp_path / "far").mkdir()
+    alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
+    with Client(cluster) as client:
+        client.wait_for_workers(2, timeout=30)
+        before = client.run(os.getpid)
+        client.run(_die_in_the_next_piece, workers=[min(before)])
+    far = here(
+        *("transform", run, source, "-o", tmp_path / "far" / out, "--json"),
+        *("--cluster", cluster.scheduler_address),
+    ).answer
+    assert {**alone, "out": ""} == {**far, "out": ""}
+    assert _contents(tmp_path / out) == _contents(tmp_path / "far" / out)
+    assert [each.name for each in (tmp_path / "far").iterdir() if each.name != ".lock"] == [out]
+    with pytest.raises(ProcessLookupError):
+        os.kill(before[min(before)], 0)
+
+
+def _unseen(frame: pd.DataFrame) -> pd.DataFrame:
+    frame.loc[7, ["level", "a"]] = ["west", np.nan]
+    return frame
+
+
+def _text(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(b=["much", *["1"] * (ROWS - 1)])
+
+
+def _huge(frame: pd.DataFrame) -> pd.DataFrame:
+    frame.loc[[4, 11], list("abcd")] = 1.7e308
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_unseen, "'level' has 'west', which it did not have before; 'a' has no value in 2 rows"),
+        (_text, "the column 'b' has 'much' among values of type double"),
+        (_huge, f"4 rows of {{source}}, the first number {6 * ROWS + 5:,}, hold values too large"),
+    ],
+)
+@pytest.mark.parametrize("out", ["new.parquet", "new"])
+def test_rows_that_do_not_fit_give_the_same_error(
+    here: Command,
+    cluster: Any,
+    run: str,
+    source: Path,
+    tmp_path: Path,
+    change: Callable[[pd.DataFrame], pd.DataFrame],
+    message: str,
+    out: str,
+) -> None:
+    for part in (6, 7):
+        change(_frame(part)).to_csv(source / f"part-{part}.csv", index=False)
+    if "." in out:
+        (tmp_path / out).write_text("as it was")
+    command = ("transform", run, source, "-o", tmp_path / out)
+    alone = here(*command).failed(1)
+    assert message.format(source=source) in alone
+    assert here(*command, "--cluster", cluster.scheduler_address).failed(1) == alone
+    if "." in out:
+        assert (tmp_path / out).read_text() == "as it was"
+    else:
+        assert not (tmp_path / out).exists()
+    assert not [*tmp_path.glob(".new*")]
+
+
+def test_columns_that_do_not_fit_are_listed_before_any_piece(
+    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path
+) -> None:
+    for part in range(PARTS):
+        wrong = _frame(part).rename(columns={"a": "e", "b": "f"})
+        wrong.to_csv(source / f"part-{part}.csv", index=False)
+    message = here(
+        *("transform", run, source, "-o", tmp_path / "new"),
+        *("--cluster", cluster.scheduler_address),
+    ).failed(1)
+    assert "lacks 'a', 'b'; it has the unknown columns 'e', 'f'" in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_few_pieces_wait_at_one_time() -> None:
+    waiting, most, lock = 0, 0, Lock()
+
+    def work(number: int) -> int:
+        nonlocal waiting, most
+        with lock:
+            waiting += 1
+            most = max(most, waiting)
+        return number
+
+    client: Any = SimpleNamespace(nthreads=lambda: {"one": 1, "other": 2})
+    with ThreadPoolExecutor(3) as executor:
+        taken = []
+        for number in Workers(client, executor).map_in_order(work, range(50)):
+            taken.append(number)
+            with lock:
+                waiting -= 1
+    assert taken == list(range(50))
+    assert most <= 2 * 3 + 1
