@@ -81,7 +81,10 @@ class TransformTable:
     """A table [[transform]] of a run file: rows to project after the fit."""
 
     source: str = setting(about="A table or data set with the rows to project.")
-    out: Path = setting(about="File to write: .csv, .parquet, .feather, .arrow or .npy.")
+    out: Path = setting(
+        about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new .zarr, or a new "
+        "folder for a part of each file."
+    )
     split: str | None = setting(None, about="Built-in data set: its part.")
     unseen: str = setting("refuse", about="Levels that the fit has not seen: refuse or ignore.")
 

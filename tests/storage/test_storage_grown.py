@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -9,14 +10,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from numpy.testing import assert_array_equal
 
 import storage.dataset_writing
 import storage.tables.sources
 from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
+from storage.tables.formats import open_table
 from storage.tables.sources import FileSource
 from storage.verify import stored_items_named
 
@@ -184,3 +188,40 @@ def test_processes_store_the_same_bits(
         with pytest.raises(TableError, match="part-9"):
             ingest_table(tmp_path / "parts", "wrong", label="y", executor=executor)
         assert wrong.exists()
+
+
+def _save_npy(path: Path, values: np.ndarray[Any, Any]) -> None:
+    np.save(path, values)
+
+
+def _save_npz(path: Path, values: np.ndarray[Any, Any]) -> None:
+    np.savez(path, values)
+
+
+def _save_zarr(path: Path, values: np.ndarray[Any, Any]) -> None:
+    zarr.create_array(path, data=values)
+
+
+def _save_hdf5(path: Path, values: np.ndarray[Any, Any]) -> None:
+    with h5py.File(path, "w") as file:
+        file["values"] = values
+
+
+@pytest.mark.parametrize(
+    ("suffix", "save"),
+    [(".npy", _save_npy), (".npz", _save_npz), (".zarr", _save_zarr), (".h5", _save_hdf5)],
+)
+def test_processes_open_the_files_of_matrices_themselves(
+    tmp_path: Path,
+    executor: Executor,
+    suffix: str,
+    save: Callable[[Path, np.ndarray[Any, Any]], None],
+) -> None:
+    values = np.random.default_rng(0).normal(size=(2, 40, 3))
+    paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for path, part in zip(paths, values, strict=True):
+        save(path, part)
+    data = ingest_table(paths, "far", executor=executor)
+    assert_array_equal(data.X.read(0, 80), values.reshape(80, 3))
+    # The rows themselves do not travel.
+    assert len(pickle.dumps(open_table(paths))) < 1000
