@@ -77,6 +77,14 @@ def results(made: tuple[Path, Results], monkeypatch: pytest.MonkeyPatch) -> Resu
     return made[1]
 
 
+@pytest.fixture(scope="module")
+def rendered(made: tuple[Path, Results]) -> dict[str, str]:
+    """Return the page of the run of each kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(made[0]))
+        return {kind: render_run(kind) for kind in made[1]}
+
+
 def store_hostile() -> None:
     X = np.random.default_rng(0).normal(size=(300, len(HOSTILE)))
     classes = tuple(f"<img src=x onerror=alert({k})>" for k in range(3))
@@ -116,10 +124,9 @@ class Strict(HTMLParser):
         return [attributes for name, attributes in self.seen if name == tag]
 
 
-@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
-def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
-    page = render_run(kind)
+def test_a_page_is_sound_and_asks_nobody_for_anything(rendered: dict[str, str], kind: str) -> None:
+    page = rendered[kind]
     found = Strict(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
@@ -133,38 +140,39 @@ def test_a_page_is_sound_and_asks_nobody_for_anything(kind: str) -> None:
     assert "https:" not in page
 
 
-def test_a_page_says_what_was_measured(results: Results) -> None:
+def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str]) -> None:
     result, clustered, crossed = (results[kind] for kind in ("fit", "cluster", "crossval"))
     fitted = result.fitted
-    page = render_run("fit")
+    page = rendered["fit"]
     assert f"{fitted.objective:.6g}" in page
     assert f"eigengap {fitted.eigengap:.3g}" in page
     assert page.count("<h3>feature_") == 2
     assert fitted.loadings[0][0].feature in page
-    page = render_run("crossval")
+    page = rendered["crossval"]
     assert "10 of 10" in page
     assert all(f"<td>{each.accuracy:.4f}</td>" in page for each in crossed.results)
     assert f"<td>{crossed.sd.accuracy:.4f}</td>" in page
-    page = render_run("cluster")
+    page = rendered["cluster"]
     assert f"{clustered.nmi['digit']:.3f}" in page
     assert all(f"<td>{size:,}</td>" in page for size in clustered.sizes)
 
 
 @pytest.mark.usefixtures("results")
 def test_nothing_but_the_folder_of_the_run_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rendered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, folder = render_run("cluster"), run_folder("cluster")
+    folder = run_folder("cluster")
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "elsewhere"))
     shutil.copytree(folder, run_folder("cluster"))
-    assert render_run("cluster") == page
+    assert render_run("cluster") == rendered["cluster"]
 
 
 @pytest.mark.parametrize("label", ["y", "number"])
 @pytest.mark.parametrize("q", [1, 2])
 def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     store_hostile()
-    fit_plain(FitSettings(dataset="hostile", label=label, n_components=q, run="bad"))
+    settings = {"dataset": "hostile", "label": label, "n_components": q, "sigma": "median"}
+    fit_plain(FitSettings(**settings, run="bad"))
     found = Strict(render_run("bad"))
     assert found.all("script") == found.all("img") == []
     page = run_page("bad")
@@ -264,8 +272,10 @@ def test_images_of_components_have_the_colours_of_plot(
 
 @pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
-def test_drawings_are_named_texts_that_are_the_same_each_time(kind: str) -> None:
-    page = render_run(kind)
+def test_drawings_are_named_texts_that_are_the_same_each_time(
+    rendered: dict[str, str], kind: str
+) -> None:
+    page = rendered[kind]
     assert page == render_run(kind)
     drawings = [ElementTree.fromstring(each) for each in re.findall("<svg.*?</svg>", page)]
     assert drawings
@@ -360,7 +370,7 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
 
 def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsing) -> None:
     store_hostile()
-    assert here("fit", "hostile", "--plain", "--run", "bad").status == 0
+    assert here("fit", "hostile", "--sigma", "median", "--plain", "--run", "bad").status == 0
     path = Path(here("report", "bad", "--json").answer["path"])
     visit = browser.visit(path.as_uri(), _look)
     assert (visit.found["scripts"], visit.found["images"]) == (0, [])

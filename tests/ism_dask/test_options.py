@@ -44,10 +44,13 @@ def _assert_same_bits(one, other):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_solver_by_name_and_by_object_gives_the_same_bits(name):
-    limits = {"max_iter": 5, "max_seconds": 600.0}
-    by_name = _fitted(solver=name, **limits)
-    _assert_same_bits(by_name, _fitted(solver=SOLVERS[name](**limits)))
-    _assert_same_bits(by_name, _fitted(solver=SOLVERS[name](max_iter=5), max_seconds=600.0))
+    limits, kernel = {"max_iter": 5, "max_seconds": 600.0}, Gaussian("median")
+    by_name = _fitted(kernel=kernel, solver=name, **limits)
+    for solver, other in (
+        (SOLVERS[name](**limits), {}),
+        (SOLVERS[name](max_iter=5), {"max_seconds": 600.0}),
+    ):
+        _assert_same_bits(by_name, _fitted(kernel=kernel, solver=solver, **other))
     assert by_name.n_iter_ <= 10
 
 

@@ -128,7 +128,7 @@ def test_a_state_is_where_it_begins(name):
 def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
     """What is left of the slope is rounding, which must not lead back to earlier columns."""
     X, y = load_wine(return_X_y=True)
-    for kernel in ("gaussian", "multiquadric", Polynomial(2, 0.0)):
+    for kernel in (Gaussian("median"), "multiquadric", Polynomial(2, 0.0)):
         model = SupervisedIKDR(q, kernel=kernel, solver="dimension-growth", max_seconds=5)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -230,11 +230,12 @@ def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_c
 def test_estimators_take_a_solver(name):
     X, y = load_wine(return_X_y=True)
     seen: list[State] = []
-    model = SupervisedIKDR(2, solver=name, on_iteration=seen.append).fit(X, y)
+    given = {"kernel": Gaussian("median")}
+    model = SupervisedIKDR(2, solver=name, on_iteration=seen.append, **given).fit(X, y)
     assert model.converged_ == (name in WHOLE)
     assert model.residual_ < (1e-4 if name in WHOLE else 1.0)
     assert len(seen) == model.n_iter_
-    own = SupervisedIKDR(2, tol=1e-8).fit(X, y)
+    own = SupervisedIKDR(2, tol=1e-8, **given).fit(X, y)
     assert model.objective_ <= own.objective_ * (1 + 1e-6)
 
 
@@ -250,7 +251,9 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
 def test_what_a_rival_warns_of_is_what_ends_it():
     message = r"did not converge in 2 iterations: the residual is 0\.\d+\. .* raise `max_iter`$"
     with pytest.warns(ConvergenceWarning, match=message):
-        SupervisedIKDR(2, solver="stiefel", max_iter=2).fit(IRIS, SPECIES)
+        SupervisedIKDR(2, kernel=Gaussian("median"), solver="stiefel", max_iter=2).fit(
+            IRIS, SPECIES
+        )
 
 
 def test_models_that_lead_nowhere_count_as_iterations():

@@ -133,7 +133,7 @@ def test_what_looks_further_never_finds_less(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(int(rng.integers(20, 60)), 6))
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
-    kernel = [Gaussian(0.3), Gaussian(), Polynomial(2, 0.0)][seed % 3]
+    kernel = [Gaussian(0.3), Gaussian("median"), Polynomial(2, 0.0)][seed % 3]
     plain, *more = (
         SupervisedIKDR(1 + seed % 4, kernel=kernel, **options).fit(X, y).objective_
         for options in ({}, *LOOKING_FURTHER)
@@ -167,7 +167,9 @@ def test_terms_of_a_sum_are_widened_each():
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_any_solver_takes_more_starts(solver):
-    model = SupervisedIKDR(2, solver=solver, n_init=2, max_seconds=20).fit(IRIS, SPECIES)
+    model = SupervisedIKDR(
+        2, kernel=Gaussian("median"), solver=solver, n_init=2, max_seconds=20
+    ).fit(IRIS, SPECIES)
     ended = Status.COLUMN_BY_COLUMN if solver == "dimension-growth" else Status.CONVERGED
     assert model.status_ is ended
 
@@ -195,8 +197,8 @@ def test_the_cap_is_for_the_last_steps_too():
 
 def test_where_an_engine_declines_the_next_one_begins_anew():
     X, y = load_digits(return_X_y=True)
-    X = np.vstack([X] * 3)[:5000] + np.random.default_rng(0).normal(size=(5000, 64))
-    problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:5000])
+    X = np.vstack([X] * 3)[:4100] + np.random.default_rng(0).normal(size=(4100, 64))
+    problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:4100])
     engine, found = MultistartSearch("auto", Stopping(max_iter=1, max_seconds=5.0), n_init=2).run(
         problem, 2
     )
