@@ -1,0 +1,78 @@
+"""A schedule is carried out: the worker of `ism-dask up` refreshes the run, time after time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commandline import Command
+from fixtures import free_port
+from shop import open_shop, write_part
+from upkeep import RunningUp, ended, home_for_up, start_up, wait
+
+from flows.refreshes.published import published_run
+from storage import load_model, model_hash, read_history
+
+_OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_schedule_refreshes_what_has_changed(
+    tmp_path: Path, prefect_home: Callable[[Path], Path], apart: Command
+) -> None:
+    run_file = open_shop(tmp_path)
+    with home_for_up(tmp_path / "home", prefect_home) as patch:
+        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
+        with ended(start_up("--port", free_port(), "--workers", 1, "--memory", "500MB")) as up:
+            # The first run begins by itself, within a minute.
+            _schedule(apart, run_file, "* * * * *")
+            first = wait(lambda: _over(up, auto_scheduled=True))
+            assert (first["state"]["name"], first["state_type"]) == ("Published", "COMPLETED")
+            assert published_run("sales") == "sales-0001"
+            assert (tmp_path / "new.csv").exists()
+            assert (tmp_path / "sales.html").exists()
+
+            _schedule(apart, run_file, "0 2 29 2 *")
+            wait(lambda: all(run["state_type"] in _OVER for run in _runs(up)))
+            assert _run_now(up)["state"]["name"] == "Unchanged"
+            before = model_hash("sales")
+            write_part(tmp_path, "b", 40)
+            assert _run_now(up)["state"]["name"] == "Published"
+            assert published_run("sales") == "sales-0002"
+            assert model_hash("sales") != before
+            assert load_model("sales").config["start_from"] == "sales"
+            last = read_history("sales")[-1]
+            assert (last["state"], last["rows"]) == ("published", 440)
+
+
+def _schedule(apart: Command, run_file: Path, cron: str) -> None:
+    answer = apart("schedule", run_file, "--cron", cron, "--json").answer
+    assert (answer["name"], answer["cron"]) == ("sales", cron)
+
+
+def _runs(up: RunningUp) -> list[Any]:
+    """Return the runs of the schedule, oldest first."""
+    only = {"deployments": {"name": {"any_": ["sales"]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    return list(up.request("POST", "flow_runs/filter", json=only).json())
+
+
+def _over(up: RunningUp, **features: object) -> Any:
+    """Return the first run that has ended and has these features, None if there is none yet."""
+    return next(
+        (
+            run
+            for run in _runs(up)
+            if run["state_type"] in _OVER and features.items() <= run.items()
+        ),
+        None,
+    )
+
+
+def _run_now(up: RunningUp) -> Any:
+    """Begin a run of the schedule by hand, as in the UI, and return it when it has ended."""
+    deployment = up.request("GET", "deployments/name/refresh/sales").json()["id"]
+    begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json={}).json()
+    return wait(lambda: _over(up, id=begun["id"]))
