@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +25,7 @@ from flows.paper.verdicts import cells_of, published
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
 from flows.reports.paper_tables import _alternatives, tables
-from flows.results.paper import SeriesResult, TablesResult
+from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
 from flows.settings.runs import FitSettings
@@ -36,23 +34,6 @@ from ism_dask.kernels import Gaussian
 from storage import PieceStore, home, ingest, open_run
 
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
-
-
-@pytest.fixture(scope="module")
-def home_with_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home in which all cells of `WINE` are measured."""
-    folder = tmp_path_factory.mktemp("tables") / "home"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(folder))
-        tables_plain(WINE)
-    return folder
-
-
-@pytest.fixture
-def measured(home_with_tables: Path) -> TablesResult:
-    """Return the tables of `WINE`, measured in what is now the home of the test."""
-    shutil.copytree(home_with_tables, home(), dirs_exist_ok=True)
-    return tables_plain(WINE)
 
 
 def test_a_cell_is_what_the_definition_makes_of_it() -> None:
@@ -121,10 +102,8 @@ def test_published_figures_are_as_printed() -> None:
     assert published("supervised", "wine", "gaussian", "") == {}
 
 
-def test_what_is_measured_is_kept_and_not_measured_again(
-    measured: TablesResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = measured
+def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tables_plain(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
     def refuse(*_: object) -> None:
@@ -175,16 +154,18 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
         tables_plain(settings)
 
 
-def test_an_altered_result_is_measured_again_and_told(measured: TablesResult) -> None:
+def test_an_altered_result_is_measured_again_and_told() -> None:
+    settings = replace(WINE, methods="ism")
+    first = tables_plain(settings)
     path = next(
         PieceStore.of_run("tables").folder.glob("table-4-supervised-wine-gaussian-ism-1.json")
     )
     path.write_text(path.read_text().replace('"score": ', '"score": 1'))
     diary = Diary()
     with watch_progress(diary):
-        again = tables_plain(WINE)
+        again = tables_plain(settings)
     scores = [cell.score for cell in again.cells]
-    assert scores == [cell.score for cell in measured.cells]
+    assert scores == [cell.score for cell in first.cells]
     assert len(diary.notes) == 1
     assert "has been altered" in diary.notes[0]
     assert diary.shares == sorted(diary.shares)
@@ -295,7 +276,7 @@ def test_lines_stop_where_they_would_take_too_long(
 ) -> None:
     # The 10,000 images that the other figure takes; and fewer of them for training.
     monkeypatch.setattr(figure_1b, "_SPLIT", "test")
-    monkeypatch.setattr(accuracy_by_features, "_ROWS", 1000)
+    monkeypatch.setattr(accuracy_by_features, "_ROWS", 2000)
     line = figure_1b.GrowthLine(figure_1b._LINES[0], WINE)
     assert line.ends_with({"seconds": 16.0, "status": "converged"})
     assert not line.ends_with({"seconds": 14.0, "status": "converged"})
@@ -339,12 +320,13 @@ def test_stored_pictures_are_read_with_present_and_earlier_keys(
     assert (figure.title, figure.caption) == ("Flower", "two petals")
 
 
-def test_pages_and_files_have_every_cell(measured: TablesResult) -> None:
-    page, files = render_run("tables"), table_files(measured)
+def test_pages_and_files_have_every_cell() -> None:
+    result = tables_plain(WINE)
+    page, files = render_run("tables"), table_files(result)
     assert set(files) == {"table-4.md"}
-    made = tables(measured)["table-4"]
+    made = tables(result)["table-4"]
     assert [len(each.tables[0].rows) for each in made] == [6, 4]
-    for cell in measured.cells:
+    for cell in result.cells:
         assert f"{cell.score.mean:.3f}" in files["table-4.md"]
     # The published figures of Wine.
     for figure in ("0.950 ± 0.050", "-1,311.0 ± 26.0", "0.860"):

@@ -1,6 +1,6 @@
 """What a fit claims of its answer, held against the definition on problems of all kinds.
 
-Fifty to a hundred fits of each sweep belong to `make test`; thousands to `make chaos`.
+Some hundred fits of each sweep belong to `make test`; thousands to `make chaos`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
-BLOCK = 25
+BLOCK = 50
 WINE, VINEYARD = load_wine(return_X_y=True)
 # Of one width and one start.
 MEDIAN = Gaussian("median")
@@ -47,7 +47,7 @@ def off_from_orthonormal(model):
     return np.abs(model.components_ @ model.components_.T - np.eye(len(model.components_))).max()
 
 
-@blocks(4, 160)
+@blocks(4, 80)
 def test_converged_is_true(block):
     """A small residual, and 50 more iterations by the definition gain less than 0.1% of J."""
     converged = 0
@@ -67,7 +67,7 @@ def test_converged_is_true(block):
     assert converged >= 0.95 * BLOCK
 
 
-@blocks(4, 80)
+@blocks(4, 40)
 def test_j_is_within_its_bound(block):
     """Clusters far apart, heavy tails, scales and offsets of all sizes: in either precision."""
     refusals = []
@@ -87,11 +87,10 @@ def test_j_is_within_its_bound(block):
     assert len(refusals) < 0.7 * BLOCK
 
 
-@blocks(2, 66)
+@blocks(3, 33)
 def test_components_are_orthonormal_whatever_the_rows(block):
     """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
     kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]
-    assert len(kernels) * len(SOLVERS) <= 2 * BLOCK  # two blocks have each with each
     for seed in range(BLOCK * block, BLOCK * (block + 1)):
         X, y, q = rank_deficient(seed)
         kernel = kernels[seed % len(kernels)]
@@ -117,7 +116,7 @@ def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
 def test_components_of_each_solver_are_orthonormal(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SupervisedIKDR(5, kernel=MEDIAN, solver=solver).fit(WINE, VINEYARD)
+        model = SupervisedIKDR(5, solver=solver).fit(WINE, VINEYARD)
     assert off_from_orthonormal(model) <= 1e-10
 
 
@@ -141,8 +140,8 @@ def test_a_width_below_all_distances_is_not_converged_with_a_large_residual():
 
 
 def test_the_tolerance_in_force_is_told():
-    assert SupervisedIKDR(2, kernel=MEDIAN).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
-    published = SupervisedIKDR(2, kernel=MEDIAN, tol=0.01).fit(WINE, VINEYARD)
+    assert SupervisedIKDR(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
+    published = SupervisedIKDR(2, tol=0.01).fit(WINE, VINEYARD)
     assert published.tolerance_ == 0.01
     assert published.status_ in (Status.TOLERANCE, Status.CONVERGED)
 
@@ -163,18 +162,16 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
         assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 
 
-def test_a_class_of_one_row_counts_in_single_precision():
+@pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float64])
+def test_a_class_of_one_row_counts_in_single_precision(kind):
     rng = np.random.default_rng(0)
-    X = rng.integers(0, 256, size=(2000, 6))
+    X = rng.integers(0, 256, size=(2000, 6)).astype(kind)
     y = np.array([1] + [0] * 1999)
-    model = SupervisedIKDR(2, kernel=MEDIAN, engine="exact")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        double, *single = (
-            clone(model).fit(X.astype(kind), y).objective_
-            for kind in (np.float64, np.float32, np.uint8)
-        )
-    assert single == pytest.approx([double] * 2, rel=1e-6)
+        model = SupervisedIKDR(2, kernel=MEDIAN, engine="exact").fit(X, y)
+        double = clone(model).fit(X.astype(np.float64), y)
+    assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
 
 
 def test_columns_of_any_scale_count_alike():
@@ -228,7 +225,7 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
 def test_the_order_of_the_rows_changes_nothing(kernel):
     rng = np.random.default_rng(0)
-    for seed in range(2 if kernel == "gaussian" else 5):  # a selection takes most of the time
+    for seed in range(5):
         X, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
         order = np.random.default_rng(seed).permutation(60)
         with warnings.catch_warnings():
@@ -325,7 +322,7 @@ def test_no_more_steps_are_taken_than_were_asked_for(most):
     """Steps along the slope, and those from beside a saddle, count like all others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for seed in range(40 if most == 5 else 20):
+        for seed in range(40):
             case = small(seed)
             model = SupervisedIKDR(
                 case.q, kernel=case.kernel, target=case.target, max_iter=most

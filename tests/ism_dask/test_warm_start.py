@@ -56,7 +56,7 @@ def test_without_an_earlier_fit_it_changes_nothing():
 
 def test_another_shape_is_refused():
     X, y = _rows(300)
-    model = SupervisedIKDR(2, warm_start=True, selection=None).fit(X, y)
+    model = SupervisedIKDR(2, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="new features, but `n_components` is 3; set warm"):
         model.set_params(n_components=3).fit(X, y)
     with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
