@@ -25,6 +25,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # files that take longest begin first.
 _LONGEST = (
     "test_docs",
+    "test_notebooks",
     "test_flows_up",
     "test_claims",
     "test_factored",
