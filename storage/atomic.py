@@ -220,7 +220,9 @@ def _remove_workspace(folder: Path, target: Path) -> None:
     old = folder / "old"
     if old.exists() and not target.exists():
         old.rename(target)
-    shutil.rmtree(folder, ignore_errors=True)
+    # Under another name, processes that still write by the paths of the workspace find nothing.
+    removed = folder.rename(_hidden_path(target))
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 @contextmanager

@@ -121,10 +121,12 @@ class Projector:
             source, self.schema, ignore_unseen=self.ignore_unseen, problems=rows.problems
         )
         for batch in encoded:
-            # Gaps and infinite values are among the problems of the rows. With one thread, the bits
-            # are the same in any process.
+            # Gaps and infinite values are among the problems of the rows. There are hardly ever any,
+            # and to replace them takes long.
+            X = batch.X if np.isfinite(batch.X).all() else np.nan_to_num(batch.X)
+            # With one thread, the bits are the same in any process.
             with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
-                new = self.model.transform(np.nan_to_num(batch.X))
+                new = self.model.transform(X)
             rows.add(batch, new)
             yield self._batch(new, batch.passed)
 

@@ -71,14 +71,16 @@ class PartWriter:
 
         A process that is killed leaves no part of a file: another one may write it again.
         """
-        path = self.payload / part_path(name, self.suffix)
+        part = part_path(name, self.suffix)
         draft = self.work / uuid.uuid4().hex
         with _explained(self.target):
             with draft.open("xb") as handle:
                 _fill(handle, self.suffix, batches)
             sync(draft)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.rename(path)
+            # The payload itself is not created again: without it, the work has been given up.
+            for folder in reversed(part.parents[:-1]):
+                (self.payload / folder).mkdir(exist_ok=True)
+            draft.rename(self.payload / part)
 
 
 @contextmanager
