@@ -121,8 +121,8 @@ class Projector:
             source, self.schema, ignore_unseen=self.ignore_unseen, problems=rows.problems
         )
         for batch in encoded:
-            # Gaps and infinite values are among the problems of the rows. There are hardly ever any,
-            # and to replace them takes long.
+            # Gaps and infinite values are among the problems of the rows. There are hardly any, and
+            # to replace them takes long.
             X = batch.X if np.isfinite(batch.X).all() else np.nan_to_num(batch.X)
             # With one thread, the bits are the same in any process.
             with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
