@@ -30,3 +30,7 @@ class Interrupted(FlowError):  # noqa: N818 - nothing went wrong
     """The user pressed Ctrl-C."""
 
     status = 130
+
+
+class RunHeldError(FlowError):
+    """Another process computes the run."""

@@ -92,9 +92,12 @@ def _list_services(_: ServiceSettings, output: Output) -> None:
         output.finish({"command": "up", "running": False, "services": []})
         return
     # Not a table: a terminal of 80 columns would cut the links.
-    for record in _service_records():
+    records = _service_records()
+    for record in records:
         url = record.page or record.address
         output.say(f"{record.name:<16}{url:<36}process {record.pid}")
+    if running.ui and not any(record.page == running.ui for record in records[1:]):
+        output.say(f"the Prefect server at {running.ui} was not started by ism-dask here")
     _finish_up(running, output)
 
 

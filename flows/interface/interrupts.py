@@ -173,6 +173,23 @@ def block_signal_handlers() -> Iterator[None]:
         signal.signal = set_handler
 
 
+def go_on_without_readers() -> None:
+    """Let this process go on when nobody reads its output any more.
+
+    The worker that started a flow run reads what Prefect logs there. If it dies, rich, which writes
+    the log, would end the run.
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    def drop_output(console: Console) -> None:
+        console.quiet = True
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+    Console.on_broken_pipe = drop_output  # type: ignore[assignment, method-assign]
+
+
 _SKIP_EXIT_HANDLERS = threading.Event()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from flows.errors import FlowError
+from flows.errors import FlowError, RunHeldError
 from flows.services.records import find_process, process_start
 from flows.text import count_noun
 from storage import (
@@ -278,7 +278,7 @@ def _acquire(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
 
 def _refuse_held(run: str, lease: Lease | None) -> None:
     if lease is not None and lease.held:
-        raise FlowError(
+        raise RunHeldError(
             f"the run {run!r} is being computed: {lease.description}, last heard of "
             f"{count_noun(round(time.time() - lease.renewed), 'second')} ago; wait for it, end "
             "that process, or choose another name with --run"

@@ -77,6 +77,13 @@ class PrefectServer(Service):
         """Return the port in Prefect's environment variable, or its default."""
         return {"port": _preferred_port()}
 
+    def with_defaults(self, ports: Ports) -> Self:
+        """Return the server with a port; say how to use another server that has the usual one."""
+        chosen, usual = super().with_defaults(ports), _api_address(_preferred_port())
+        if chosen.address != usual and self.port is None and _is_healthy(usual):
+            ports.tell(f"a Prefect server answers there; to use that, set PREFECT_API_URL={usual}")
+        return chosen
+
     def environment(self) -> Mapping[str, str]:
         """Return our settings of Prefect, and let only pages of this server use the API."""
         return {
@@ -87,8 +94,8 @@ class PrefectServer(Service):
             ),
             # By default the UI calls port 4200, whatever the port of the server.
             "PREFECT_SERVER_UI_API_URL": self.address,
-            # By default a server that is restarted has forgotten the leases of the limit of one run
-            # at a time, and Prefect ends each run whose lease is lost.
+            # By default a server that is restarted has forgotten the leases of limits that users
+            # set, and Prefect ends each run whose lease is lost.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,
         }
 
@@ -129,16 +136,14 @@ def ensure_server(telling: StartupMessages) -> str:
     return api
 
 
-def external_api_address(port: int | None = None) -> str | None:
-    """Return the API address of a server that we use but have not started, or None.
+def external_api_address() -> str | None:
+    """Return the API address of the server that `PREFECT_API_URL` names, or None.
 
-    It is the server that `PREFECT_API_URL` names, else one that answers on the port of ours.
+    No other server than that is used unless we started it: deployments and runs do not go into the
+    database of whoever answers on the port.
     """
     configured = _configured_api()
-    if not configured:
-        default = _api_address(port or _preferred_port())
-        return default if live_record(PrefectServer.name) is None and _is_healthy(default) else None
-    if not _is_healthy(configured):
+    if configured and not _is_healthy(configured):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
             "address ends in /api); start it, or unset the variable to have one started here"
@@ -224,6 +229,8 @@ class PrefectWorker(Service):
     # If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends
     # first, the run stays Running for ever.
     children_first = True
+    # Flow runs need no worker to go on, and report their end themselves.
+    children_go_on = True
 
     api: str | None = None
     pool: str | None = None
@@ -257,7 +264,13 @@ class PrefectWorker(Service):
 
     def environment(self) -> Mapping[str, str]:
         """Return our settings of Prefect, and the address of the server for its flow runs."""
-        return {**prefect_environment(), "PREFECT_API_URL": str(self.api)}
+        return {
+            **prefect_environment(),
+            "PREFECT_API_URL": str(self.api),
+            # With each call tried for four minutes, the worker lives through an hour without its
+            # server. Else it would give up within ten minutes, and end its flow runs.
+            "PREFECT_CLIENT_MAX_RETRIES": "7",
+        }
 
     def _registered_workers(self) -> list[dict[str, str]]:
         try:

@@ -51,12 +51,15 @@ class Service(ABC):
     children_first : bool
         Whether the processes that it has started have to end before it, so that it can record
         their end.
+    children_go_on : bool
+        Whether the processes that it has started go on if it dies, while it is restarted.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     within: ClassVar[float] = 120.0
     children_first: ClassVar[bool] = False
+    children_go_on: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -134,10 +137,20 @@ def ensure_running(services: Sequence[Service], telling: StartupMessages) -> lis
         return complete
 
 
+def check_options(wanted: Service, record: ProcessRecord) -> None:
+    """Raise FlowError if a service runs with other options than those that are set in `wanted`."""
+    if not wanted.matches(record.options):
+        raise FlowError(
+            f"process {record.pid} is the {wanted.title} already, otherwise than asked for, with "
+            f"{_format_options(record.options)}; leave these options out, or end it with "
+            "`ism-dask up --stop`"
+        )
+
+
 def restart(service: Service, telling: StartupMessages) -> None:
-    """End what remains of a service, and start it again with the same options."""
+    """Start a service that has died again, with the same options."""
     with explain_os_errors(services_folder()), lock_file(log_path(service.name)):
-        end_process(service)
+        _clear_dead(service)
         _start_all([service], telling, "ab")
 
 
@@ -201,18 +214,20 @@ def log_end(name: str) -> str:
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
 
 
+def _clear_dead(service: Service) -> None:
+    """End what remains of a service whose process may have been killed."""
+    if service.children_go_on:
+        remove_record(service.name)
+    else:
+        end_process(service)
+
+
 def _running_service(wanted: Service) -> Service | None:
     record = live_record(wanted.name)
     if record is None:
-        # The process may have been killed, and those that it has started may still live.
-        end_process(wanted)
+        _clear_dead(wanted)
         return None
-    if not wanted.matches(record.options):
-        raise FlowError(
-            f"process {record.pid} is the {wanted.title} already, otherwise than asked for, with "
-            f"{_format_options(record.options)}; leave these options out, or end it with "
-            "`ism-dask up --stop`"
-        )
+    check_options(wanted, record)
     running = type(wanted)(**record.options)
     if running.ready():
         return running

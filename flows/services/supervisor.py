@@ -8,14 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from shutil import rmtree
 from types import FrameType
 
 import psutil
 
-from flows.errors import FlowError
+from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
 from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
+from flows.services.lost_runs import LostRuns
 from flows.services.prefect import (
     PrefectServer,
     PrefectWorker,
@@ -38,6 +40,7 @@ from flows.services.report_server import ReportServer
 from flows.services.service import (
     Service,
     StartupMessages,
+    check_options,
     end_process,
     ensure_running,
     launch_process,
@@ -108,7 +111,7 @@ def start_detached(
 ) -> tuple[RunningServices, bool]:
     """Start all services, and a process that supervises them from then on.
 
-    Return the arguments that `keep_up` passes to `shown`.
+    Return the arguments that `run_supervised` passes to `shown`.
     """
     with _interrupt_once():
         if _start_or_join(settings, telling) is None:
@@ -156,6 +159,7 @@ def _start_or_join(settings: ServiceSettings, telling: StartupMessages) -> list[
     with _service_lock():
         if live_record(NAME) is not None:
             _check_tls(settings)
+            _check_running(settings)
             return None
         _write_own_record()
         running = [kind for kind in KINDS if live_record(kind.name)]
@@ -177,28 +181,57 @@ def _check_tls(settings: ServiceSettings) -> None:
         )
 
 
-def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list[Service]:
-    foreign_api = external_api_address(settings.port)
-    own_server = [] if foreign_api else [PrefectServer(port=settings.port)]
-    if settings.tls and live_record(DaskScheduler.name) is None:
-        own_certificates().make()  # restarted services use the same
+def _check_running(settings: ServiceSettings) -> None:
+    """Raise FlowError for a setting that has no effect, since the services run otherwise."""
+    for wanted in (_wanted_server(settings), *_wanted_services(settings)):
+        record = live_record(wanted.name)
+        if record:
+            check_options(wanted, record)
+
+
+def _wanted_server(settings: ServiceSettings) -> PrefectServer:
+    """Return the Prefect server to start; raise SettingsError if it has a port but is not ours."""
+    external = external_api_address()
+    if external and settings.port:
+        raise SettingsError(
+            f"`port` is {settings.port}, but PREFECT_API_URL names a server that runs already, "
+            f"{external}; leave out --port, or unset the variable"
+        )
+    return PrefectServer(port=settings.port)
+
+
+def _wanted_services(
+    settings: ServiceSettings,
+) -> tuple[ReportServer, DaskScheduler, DaskWorkers, PrefectWorker]:
+    """Return the other services, with the options that the settings set."""
     dask = DaskScheduler(
         port=settings.scheduler_port,
         dashboard_port=settings.dashboard_port,
         tls=settings.tls or None,
     )
-    servers = ensure_running([*own_server, ReportServer(port=settings.report_port), dask], telling)
-    api, scheduler = foreign_api or servers[0].address, servers[-1]
-    check_password(api)
-    dask_workers = DaskWorkers(
-        scheduler=scheduler.address,
-        monitor=scheduler.page,
-        workers=settings.workers,
-        threads=settings.threads,
-        memory=settings.memory,
+    workers = DaskWorkers(
+        workers=settings.workers, threads=settings.threads, memory=settings.memory
     )
-    prefect_worker = PrefectWorker(api=api, pool=settings.pool)
-    workers = ensure_running([dask_workers, prefect_worker], telling)
+    reports = ReportServer(port=settings.report_port)
+    return reports, dask, workers, PrefectWorker(pool=settings.pool)
+
+
+def _start_services(settings: ServiceSettings, telling: StartupMessages) -> list[Service]:
+    server, external = _wanted_server(settings), external_api_address()
+    own_server = [] if external else [server]
+    if settings.tls and live_record(DaskScheduler.name) is None:
+        own_certificates().make()  # restarted services use the same
+    reports, dask, dask_workers, prefect_worker = _wanted_services(settings)
+    servers = ensure_running([*own_server, reports, dask], telling)
+    api, scheduler = external or servers[0].address, servers[-1]
+    check_password(api)
+    workers = ensure_running(
+        [
+            replace(dask_workers, scheduler=scheduler.address, monitor=scheduler.page),
+            replace(prefect_worker, api=api),
+        ],
+        telling,
+    )
     _write_own_record(api, ui_address(api))
     return [*servers, *workers]
 
@@ -222,15 +255,25 @@ def _hand_over(settings: ServiceSettings) -> None:
 
 
 def _look_after(members: list[Service], telling: StartupMessages) -> None:
-    """Restart services that end, until the user interrupts or one of them ends too often."""
+    """Restart services that end, until the user interrupts or one of them ends too often.
+
+    Report flow runs whose process dies.
+    """
     ends: dict[str, list[float]] = {service.name: [] for service in members}
+    lost_runs = _lost_runs()
     while True:
         time.sleep(_EVERY)
+        lost_runs.look()
         for service in members:
             if live_record(service.name) is None:
                 recent = [at for at in ends[service.name] if at > _now() - _FAILURE_WINDOW]
                 ends[service.name] = [*recent, _now()]
                 _restart_after_pause(service, len(recent), telling)
+
+
+def _lost_runs() -> LostRuns:
+    record = live_record(NAME)
+    return LostRuns(record.address if record else "")
 
 
 def _restart_after_pause(service: Service, failures: int, telling: StartupMessages) -> None:
@@ -272,6 +315,8 @@ def _end_services(kinds: Iterable[type[Service]]) -> None:
     """End services in reverse order of their start, and remove the record of the supervisor."""
     for kind in reversed(list(kinds)):
         end_process(kind)
+        if kind is PrefectWorker:
+            _lost_runs().report_now()  # those that ended with the worker
     if live_record(DaskScheduler.name) is None:
         own_certificates().remove()
     remove_record(NAME)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.urls import url_for
@@ -22,8 +21,8 @@ WORK_POOL = "local-process"
 def schedule_refresh(name: str, file: Path, cron: str) -> str:
     """Deploy the flow `refresh` for a run file, with a schedule, and return its page.
 
-    An earlier schedule of that name is replaced. One run at a time: one that would begin while
-    another runs is cancelled.
+    An earlier schedule of that name is replaced. One run computes at a time: one that begins
+    meanwhile is cancelled.
     """
     settings: dict[str, Any] = {"file": str(file.resolve())}
     try:
@@ -33,9 +32,6 @@ def schedule_refresh(name: str, file: Path, cron: str) -> str:
             cron=cron,
             parameters={"settings": settings},
             tags=["refresh", name],
-            concurrency_limit=ConcurrencyLimitConfig(
-                limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
-            ),
             work_pool_name=WORK_POOL,
         )
     except ValueError as error:

@@ -15,13 +15,18 @@ from uuid import UUID
 
 import httpx
 from prefect import Flow, State
-from prefect.client.schemas.objects import StateType
-from prefect.exceptions import Abort, FailedRun, TerminationSignal
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from flows.errors import FlowError, Interrupted
-from flows.interface.interrupts import resend_lost_interrupts, skip_exit_handlers, was_interrupted
+from flows.interface.interrupts import (
+    go_on_without_readers,
+    resend_lost_interrupts,
+    skip_exit_handlers,
+    was_interrupted,
+)
 from flows.interface.progress import progress_link, progress_note, watch_progress
 from flows.results.base import FlowResult, RunResult
 from flows.services.prefect import without_password
@@ -30,6 +35,7 @@ from flows.settings.base import FlowSettings
 from flows.tracking.client import ServerUnreachable, prefect_client, without_heartbeats
 from flows.tracking.live import LiveRun
 from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
+from flows.tracking.overlap import gives_way_to, reason_to_give_way
 from storage import DownloadError, StorageError, report_path
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
@@ -139,6 +145,13 @@ class TrackedRun:
             _send_outcome(self._outcome)
         raise Abort(how)
 
+    def gave_way(self, reason: str) -> None:
+        """Report to the server that the run is cancelled, since another does its work."""
+        self._outcome.error = Interrupted(reason)
+        self._outcome.receipt = self._save_receipt(StateType.CANCELLED, reason)
+        _send_outcome(self._outcome)
+        raise Abort(reason)
+
     def _is_cancelled_by_worker(self) -> bool:
         """Return whether a worker of Prefect cancels the run, and reports that when it is done.
 
@@ -162,8 +175,11 @@ class TrackedRun:
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
     run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
+    if _SET_BY_WORKERS in os.environ:
+        go_on_without_readers()
+    known = _read_run(run)
     # Before the others are sent: it takes the place of the receipt of an earlier attempt.
-    receipt = RunReceipt.for_this_process(run)
+    receipt = RunReceipt.for_this_process(run, known.run_count if known else 0)
     receipt.save()
     send_receipts()
     url = current_flow_run()["url"]
@@ -172,6 +188,8 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     tags = {*flow_run.tags, *settings.subject}
     follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.touch)
     this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
+    if reason := reason_to_give_way(known):
+        this.gave_way(reason)
     try:
         with resend_lost_interrupts(), follower, watch_progress(follower):
             yield this
@@ -180,6 +198,8 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except Exception as error:
         if was_interrupted():
             this.interrupted()
+        if gives_way_to(error, known):
+            this.gave_way(str(error))
         this.failed(error)
         raise
 
@@ -210,6 +230,13 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
     finally:
         _CURRENT_OUTCOME.reset(token)
     return outcome.result()
+
+
+def _read_run(run: UUID) -> FlowRun | None:
+    """Return what the server knows of a run, or None if it is away."""
+    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
+        return client.read_flow_run(run)
+    return None
 
 
 def artifact_key(*parts: str) -> str:

@@ -1,8 +1,8 @@
 """Receipts of flow runs: files on this machine with what the Prefect server does not know yet.
 
-A run writes a receipt when it starts. The next command that finds the receipt of a finished run
-sends the server what it has missed. If the process of the run has died without reporting its end,
-that command reports the crash.
+A run writes a receipt when it starts. `ism-dask up`, or else the next command, finds the receipt of
+a run that has ended, and sends the server what it has missed. If the process of the run has died
+without reporting its end, the crash is reported.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
+from flows.services.lost_runs import RECEIPT, receipts_folder
 from flows.services.records import PRIVATE, find_process, process_start
 from flows.tracking.client import ServerUnreachable, prefect_client, server_address
-from storage import DamagedStore, home
+from storage import DamagedStore
 from storage.atomic import explain_os_errors, replace_synced
 from storage.records import check_field_types, read_sealed, to_sealed_json
 
@@ -95,11 +96,9 @@ class RunReceipt:
     attempt: int = 0
 
     @classmethod
-    def for_this_process(cls, run: UUID) -> RunReceipt:
+    def for_this_process(cls, run: UUID, attempt: int) -> RunReceipt:
         """Return the receipt of the attempt at a run that starts in this process."""
-        own, attempt = psutil.Process(), 0
-        with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
-            attempt = client.read_flow_run(run).run_count
+        own = psutil.Process()
         return cls(
             str(run),
             server_address(),
@@ -112,7 +111,7 @@ class RunReceipt:
     @classmethod
     def read(cls, path: Path) -> RunReceipt:
         """Read a receipt from its file."""
-        record = read_sealed(path, "what is known of a flow run")
+        record = read_sealed(path, RECEIPT)
         receipt = cls(
             **{**record, "pages": tuple(ArtifactPage(**page) for page in record["pages"])}
         )
@@ -125,8 +124,8 @@ class RunReceipt:
 
     def save(self) -> None:
         """Write the receipt to its file."""
-        with explain_os_errors(_folder()):
-            _folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        with explain_os_errors(receipts_folder()):
+            receipts_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         replace_synced(self._path, to_sealed_json(asdict(self)))
 
     def touch(self) -> None:
@@ -212,7 +211,7 @@ class RunReceipt:
 
     @property
     def _path(self) -> Path:
-        return _folder() / f"{self.run}.json"
+        return receipts_folder() / f"{self.run}.json"
 
 
 def send_receipts() -> None:
@@ -232,11 +231,11 @@ def _set_final_state(client: SyncPrefectClient, run: UUID, ended: StateType, mes
 
 
 def _read_receipts() -> Iterator[RunReceipt]:
-    for path in sorted(_folder().glob("*.json")):
+    for path in sorted(receipts_folder().glob("*.json")):
         # A receipt that cannot be read was not written by us, or has been removed meanwhile.
         with suppress(OSError, DamagedStore, ValueError, TypeError, KeyError):
             yield RunReceipt.read(path)
 
 
-def _folder() -> Path:
-    return home() / "flow-runs"
+if __name__ == "__main__":
+    send_receipts()

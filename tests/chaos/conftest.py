@@ -10,7 +10,13 @@ from fixtures import _home_with_a_fit, _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
 # Files whose faults need a cluster or a server to start and to be killed: up to a minute each.
-_MINUTE = ("test_chaos_cluster", "test_chaos_driver", "test_chaos_prefect", "test_chaos_tls")
+_MINUTE = (
+    "test_chaos_cluster",
+    "test_chaos_driver",
+    "test_chaos_prefect",
+    "test_chaos_tls",
+    "test_chaos_up",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from fixtures import free_port
-from serving import Serving
+from serving import Serving, running_worker
 from support import store_own
 from tally import LONG, Tally, few_and_many
 
@@ -115,27 +115,8 @@ def _held(run: str) -> bool:
 def _worker(serving: Serving) -> Iterator[str]:
     """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
     deployment = serving.deployed(POOL)
-    command = ("-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process")
-    with _process(*command, PREFECT_WORKER_QUERY_SECONDS="1"):
+    with running_worker(serving.api, POOL):
         yield deployment
-
-
-@contextmanager
-def _process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        yield process
-    finally:
-        family = [*psutil.Process(process.pid).children(recursive=True), process]
-        for each in family:
-            each.kill()
-        process.wait()
 
 
 def _scheduled(serving: Serving, deployment: str, asked: FitSettings) -> str:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +112,39 @@ class Serving:
 
     def deployed(self, pool: str) -> str:
         """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
-        from prefect.client.orchestration import get_client
-        from prefect.client.schemas.actions import WorkPoolCreate
-        from prefect.flows import EntrypointType
-        from prefect.settings import PREFECT_API_URL, temporary_settings
+        return deployed(self.api, pool)
 
-        from flows.fit import fit
 
-        by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH}
-        with temporary_settings({PREFECT_API_URL: self.api}):
-            with get_client(sync_client=True) as client:
-                client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
-            return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())
+@contextmanager
+def running_worker(api: str, pool: str) -> Iterator[None]:
+    """Keep a worker that takes up what is due in a pool of a server."""
+    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    own = {"PREFECT_API_URL": api, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **own},
+    )
+    try:
+        yield
+    finally:
+        for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+            each.kill()
+        process.wait()
+
+
+def deployed(api: str, pool: str, **more: Any) -> str:
+    """Deploy the flow `fit` on a server, for a pool; return the id of the deployment."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.flows import EntrypointType
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.fit import fit
+
+    by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
+    with temporary_settings({PREFECT_API_URL: api}):
+        with get_client(sync_client=True) as client:
+            client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
+        return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())

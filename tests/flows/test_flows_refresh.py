@@ -285,4 +285,5 @@ def test_a_schedule_is_replaced_by_the_next(
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
         assert deployment["parameters"] == {"settings": {"file": str(run_file)}}
-        assert deployment["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+        # The flow itself lets one run compute at a time.
+        assert deployment["global_concurrency_limit"] is None

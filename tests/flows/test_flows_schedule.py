@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from commandline import Command
-from fixtures import free_port
 from shop import open_shop, write_part
-from upkeep import RunningUp, ended, home_for_up, start_up, wait
+from upkeep import RunningUp, ended, home_for_up, own_ports, start_up, wait
 
 from flows.refreshes.published import published_run
 from storage import load_model, model_hash, read_history
@@ -26,7 +25,7 @@ def test_a_schedule_refreshes_what_has_changed(
     run_file = open_shop(tmp_path)
     with home_for_up(tmp_path / "home", prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        with ended(start_up("--port", free_port(), "--workers", 1, "--memory", "500MB")) as up:
+        with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
             # The first run begins by itself, within a minute.
             _schedule(apart, run_file, "* * * * *")
             # One that is due while it runs, on a busy machine, is cancelled.

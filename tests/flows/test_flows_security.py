@@ -13,10 +13,20 @@ from typing import Any
 import httpx
 import pytest
 from commandline import Command, Ended
-from fixtures import free_port
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
-from upkeep import LOOPBACK, RunningUp, begun, ended, heard, heard_of, home_for_up, start_up, wait
+from upkeep import (
+    LOOPBACK,
+    RunningUp,
+    begun,
+    ended,
+    heard,
+    heard_of,
+    home_for_up,
+    own_ports,
+    start_up,
+    wait,
+)
 
 from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
@@ -47,9 +57,7 @@ def started(
     with home_for_up(folder, prefect_home) as patch:
         for name in PREFECT:
             patch.setenv(name, AUTH)
-        ports = ("--port", "--scheduler-port", "--dashboard-port", "--report-port")
-        chosen = [word for port in ports for word in (port, free_port())]
-        with ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)) as up:
+        with ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *own_ports())) as up:
             yield up
 
 
@@ -94,7 +102,7 @@ def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
 
 
 def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> None:
-    ended = apart("crossval", "wine", "--scheduler", "up", "--debug")
+    ended = apart("crossval", "wine", "--folds", 3, "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
     assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700

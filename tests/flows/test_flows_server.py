@@ -6,10 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from commandline import Command
+from serving import Serving
 
 from flows.services import prefect
 from flows.services.records import live_record, record_path, services_folder
@@ -32,14 +34,26 @@ def _own_server(
 
 @pytest.mark.usefixtures("_own_server")
 @pytest.mark.chaos  # half a minute: `make long`
-def test_crossval_starts_a_server_that_shows_the_run(apart: Command, unused_port: int) -> None:
+def test_crossval_starts_a_server_that_shows_the_run(
+    apart: Command,
+    _serving: Serving,  # noqa: PT019 - `serving` would make it the server in use
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a server of somebody else at the usual port, which learns nothing of it."""
+    theirs = urlsplit(_serving.page).port
+    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(theirs))
+    known = len(_serving.find("flow_runs"))
     try:
         ended = apart("crossval", "wine", "--first", 1)
         assert (ended.status, ended.err) == (0, "")
-        started, linked = ended.out.splitlines()[:2]
-        address = f"http://127.0.0.1:{unused_port}"
+        in_use, how, started, linked = ended.out.splitlines()[:4]
+        assert in_use.startswith(f"port {theirs} is in use by process ")
+        assert how.endswith(f"to use that, set PREFECT_API_URL={_serving.api}")
         own = live_record("prefect-server")
         assert own is not None
+        address = str(own.page)
+        assert len(_serving.find("flow_runs")) == known
+        assert urlsplit(address).port != theirs
         assert address in started
         assert f"kill {own.pid}" in started
         page = linked.removeprefix("run: ")

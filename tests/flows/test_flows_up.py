@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,7 +20,6 @@ import psutil
 import pytest
 import yaml
 from commandline import Command
-from fixtures import free_port
 from support import store_own
 from upkeep import (
     LOOPBACK,
@@ -30,6 +30,7 @@ from upkeep import (
     heard_of,
     home_for_up,
     listened,
+    own_ports,
     start_up,
     wait,
 )
@@ -54,7 +55,7 @@ def started(
     home = tmp_path_factory.mktemp("home")
     with home_for_up(home, prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        with ended(start_up("--port", free_port(), "--workers", 2, "--memory", "500MB")) as up:
+        with ended(start_up(*own_ports(), "--workers", 2, "--memory", "500MB")) as up:
             store_own(20_000)  # a form knows the data sets that there are when it is deployed
             _deploy(up, home / "prefect.yaml")
             yield up
@@ -113,7 +114,11 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
     again = here("up", "--json")
     assert (again.status, again.err) == (0, "")
     assert again.answer == {**up.answer, "already": True}
-    assert here("up", "--detach", "--workers", 3, "--json").answer == again.answer
+    assert here("up", "--detach", "--workers", 2, "--json").answer == again.answer
+    for option, runs in (("--workers", "workers 2"), ("--port", f"port {_port(up)}")):
+        refused = here("up", option, 3).failed(1)
+        assert "otherwise than asked for" in refused
+        assert runs in refused
     listed = here("up", "--status")
     assert all(name in listed.out for name in SERVICES)
     told = here("up", "--status", "--json").answer
@@ -153,6 +158,18 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
     wait(lambda: _answers(after.address))
 
 
+def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
+    """By `up`, without another command."""
+    long = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--run", "killed")
+    with begun(*long) as command:
+        assert command.stdout is not None
+        run = command.stdout.readline().strip().rpartition("/")[2]
+        wait(lambda: _state(up, run)["type"] == "RUNNING")
+        command.kill()
+    state = wait(lambda: (now := _state(up, run))["type"] == "CRASHED" and now)
+    assert f"Its process {command.pid} ended without a word" in state["message"]
+
+
 @pytest.mark.chaos
 def test_whatever_is_killed_is_found_or_ended(
     up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
@@ -166,9 +183,11 @@ def test_whatever_is_killed_is_found_or_ended(
         assert tuple(orphans) == ("up", *SERVICES[1:])
         psutil.Process(orphans.pop("up")).kill()
         assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
+        assert "leave out --port" in here("up", "--port", 4300).failed(2)
         second = start_up()
         found = {each["name"]: each["pid"] for each in second.answer["services"]}
         assert found == {**orphans, "up": second.process.pid}
+        assert "was not started by ism-dask here" in here("up", "--status").out
         assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
         _gone(second)
         assert second.process.returncode == 0
@@ -317,6 +336,14 @@ def _left() -> tuple[list[psutil.Process], set[str]]:
 def _another(name: str, pid: int) -> ProcessRecord | None:
     record = live_record(name)
     return record if record and record.pid != pid else None
+
+
+def _port(up: RunningUp) -> int | None:
+    return urlsplit(up.answer["api"]).port
+
+
+def _state(up: RunningUp, run: str) -> Any:
+    return up.request("GET", f"flow_runs/{run}").json()["state"]
 
 
 def _works(process: psutil.Process) -> bool:

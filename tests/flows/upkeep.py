@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from fixtures import free_port
 
 from flows.services.records import service_processes
 from flows.services.supervisor import stop_all
@@ -94,6 +95,12 @@ def start_up(*options: object) -> RunningUp:
     if not line:
         raise AssertionError(process.communicate())
     return RunningUp(process, dict(os.environ), json.loads(line))
+
+
+def own_ports() -> tuple[object, ...]:
+    """Return options for ports that no other `up` takes, which may start at the same moment."""
+    names = ("--port", "--report-port", "--scheduler-port", "--dashboard-port")
+    return tuple(each for name in names for each in (name, free_port()))
 
 
 def begun(*arguments: object) -> subprocess.Popen[str]:

@@ -1,0 +1,131 @@
+"""Services of `ism-dask up` that are killed under runs that its worker has begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import deployed, running_worker
+from support import store_own
+from tally import Tally, few_and_many
+from upkeep import RunningUp, ended, home_for_up, own_ports, start_up, wait
+
+from flows.runs.fit import fit_and_save
+from flows.services.records import live_record
+from flows.settings.runs import FitSettings
+from storage import Checkpoints, load_model, saved_run_path
+
+Begin = Callable[[str, int], Tally]
+ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
+
+
+def _fit(run: str) -> FitSettings:
+    return FitSettings(
+        dataset="own",
+        sigma="median",
+        engine="exact",
+        tol=1e-12,
+        max_iter=60,
+        n_components=3,
+        checkpoint=0.0,
+        force=True,
+        run=run,
+    )
+
+
+@pytest.fixture(scope="module")
+def up(
+    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
+) -> Iterator[RunningUp]:
+    with home_for_up(tmp_path_factory.mktemp("home"), prefect_home) as patch:
+        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
+        with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
+            store_own(3_500, 20)
+            yield up
+
+
+@few_and_many(few=1, many=5)
+@pytest.mark.parametrize("service", ["prefect-server", "prefect-worker"])
+def test_a_run_outlives_a_service(
+    tally: Begin, count: int, service: str, up: RunningUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends Completed, as if nothing had been."""
+    monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
+    row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
+    fit_and_save(_fit("whole"))
+    whole = load_model("whole").components
+    deployment = deployed(up.answer["api"], "local-process")
+    for number in range(count):
+        mine = _fit(f"{service}-{number}")
+        sent = {"parameters": {"settings": mine.to_json()}}
+        begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json=sent).json()
+        wait(lambda run=str(mine.run): max(Checkpoints.of_run(run).numbers, default=0) >= 3)
+        _kill(service)
+        end = wait(lambda run=begun["id"]: _end(up, run), 300)
+        saved = saved_run_path(str(mine.run)) is not None
+        wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole)
+        row.add(survived=end == "COMPLETED" and saved, wrong=wrong)
+
+
+@few_and_many(few=1, many=3)
+def test_missed_runs_give_way_to_a_later_one(
+    tally: Begin, count: int, up: RunningUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after days without the machine: all runs that were due since begin at once."""
+    monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
+    row = tally("a worker is away while runs of a schedule are due", count)
+    for number in range(count):
+        row.add(survived=_catch_up(up, f"missed-{number}"))
+
+
+def _catch_up(up: RunningUp, run: str) -> bool:
+    """Return whether, of runs that were missed, all but the last gave way."""
+    api = up.answer["api"]
+    settings = {name: value for name, value in _fit(run).to_json().items() if value is not None}
+    every = deployed(api, run, interval=25, parameters={"settings": settings})
+    time.sleep(100)  # a run that is late by a minute was missed
+    due = _due(up, every)
+    missed = {run["id"] for run in due if run["estimated_start_time_delta"] > 60}
+    late = [run["id"] for run in due]
+    with running_worker(api, run):
+        wait(lambda: not {run["id"] for run in _due(up, every)} & {*late})
+        up.request("PATCH", f"deployments/{every}", json={"paused": True})
+        for each in late:
+            wait(lambda run=each: _end(up, run), 180)
+    ends = {run: up.request("GET", f"flow_runs/{run}").json()["state"] for run in late}
+    told = all("a later run" in str(ends[run]["message"]) for run in missed)
+    return len(missed) > 0 and told and "COMPLETED" in {ends[run]["type"] for run in late}
+
+
+def _due(up: RunningUp, deployment: str) -> list[Any]:
+    """Return the runs of a deployment that nobody has begun though they are due, in order."""
+    only = {
+        "deployments": {"id": {"any_": [deployment]}},
+        "flow_runs": {
+            "state": {"type": {"any_": ["SCHEDULED"]}},
+            "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
+        },
+        "sort": "EXPECTED_START_TIME_ASC",
+    }
+    return list(up.request("POST", "flow_runs/filter", json=only).json())
+
+
+def _kill(service: str) -> None:
+    record = live_record(service)
+    assert record is not None
+    assert record.process is not None
+    record.process.kill()
+
+
+def _end(up: RunningUp, run: str) -> str | None:
+    try:
+        state = up.request("GET", f"flow_runs/{run}").json()["state_type"]
+    except httpx.TransportError:  # the server is being started again
+        return None
+    return state if state in ENDS else None
