@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,17 +66,30 @@ def is_address(text: str) -> bool:
 
 
 NAME = "up"
+_VARIABLE = "ISM_DASK_SCHEDULER"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalServices(ClusterPlaceBase):
-    """The Dask cluster that `ism-dask up` runs on this machine."""
+    """The Dask cluster that `ism-dask up` runs on this machine, or that stands in for it.
+
+    In containers, which do not run `up`, the environment variable `ISM_DASK_SCHEDULER` has the
+    address of its scheduler. So schedules compute on the cluster that they come with, anywhere.
+    """
 
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
         from flows.services.status import running_services  # noqa: PLC0415
 
+        if address := os.environ.get(_VARIABLE):
+            if not is_address(address):
+                raise SettingsError(
+                    f"{_VARIABLE} is {address!r}; expected an address such as tcp://scheduler:8786"
+                )
+            with Address(address=address).opened() as there:
+                yield there
+            return
         services = running_services()
         if services is None or services.scheduler is None:
             raise FlowError(

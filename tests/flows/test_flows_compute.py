@@ -292,9 +292,11 @@ def test_workers_that_do_not_see_the_rows(
     assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
 
 
-def test_nothing_is_up(here: Command) -> None:
-    said = here("fit", "wine", "--plain", "--scheduler", "up").failed(1)
-    assert "no Dask scheduler of `ism-dask up` runs here" in said
+def test_nothing_is_up(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("fit", "wine", "--plain", "--scheduler", "up")
+    assert "no Dask scheduler of `ism-dask up` runs here" in here(*command).failed(1)
+    monkeypatch.setenv("ISM_DASK_SCHEDULER", "scheduler:8786")
+    assert "ISM_DASK_SCHEDULER is 'scheduler:8786'; expected" in here(*command).failed(2)
 
 
 def test_of_many_workers_some_are_asked() -> None:

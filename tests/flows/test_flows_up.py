@@ -16,9 +16,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 import yaml
+from browsing import Browsing
 from commandline import Command
 from support import store_own
 from upkeep import (
@@ -36,13 +38,15 @@ from upkeep import (
 )
 
 from flows.errors import FlowError
+from flows.runs.fit import fit_and_save
 from flows.services import supervisor
 from flows.services.ports import Ports
 from flows.services.records import ProcessRecord, live_record, service_processes, services_folder
 from flows.services.service import Service, StartupMessages
 from flows.services.status import report_url, running_services
 from flows.services.supervisor import stop_all
-from storage import report_path
+from flows.settings.runs import FitSettings
+from storage import load_model, report_path
 
 DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
 SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "prefect-worker")
@@ -82,6 +86,8 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> Non
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "model").is_dir()
     up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
+    fit_and_save(FitSettings(dataset="wine", sigma="median", run="plain"))
+    assert np.array_equal(load_model("soon").components, load_model("plain").components)
 
 
 def test_all_answer_where_they_say(up: RunningUp) -> None:
@@ -146,6 +152,19 @@ def test_pages_are_for_browsers_of_this_machine(up: RunningUp) -> None:
         assert httpx.get(f"{site}/shown", headers={"Host": host}).status_code == 403
     assert httpx.get(site, headers={"Host": "localhost"}).status_code == 200
     assert httpx.post(f"{site}/shown").status_code == 405
+
+
+def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
+    """They ask their own server, not the one that would be at the usual port."""
+    address = urlsplit(up.answer["ui"])
+    assert address.port != 4200
+
+    def look(page: Any) -> None:
+        page.get_by_text("nightly-mnist").first.wait_for(timeout=60_000)
+
+    visit = browser.visit(f"{up.answer['ui']}/deployments", look)
+    asked = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
+    assert asked == {address.netloc}
 
 
 def test_what_dies_is_started_again(up: RunningUp) -> None:
@@ -310,6 +329,8 @@ def _deploy(up: RunningUp, file: Path) -> None:
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
     settings = {"dataset": "wine", "sigma": "median", "run": "soon", "force": True}
+    settings["scheduler"] = "up"  # as the nightly one has it
+    assert nightly["parameters"]["settings"]["scheduler"] == "up"
     soon = {"name": "soon", "schedules": [{"interval": 10}], "parameters": {"settings": settings}}
     known["deployments"].append({**nightly, **soon})
     file.write_text(yaml.safe_dump(known))
