@@ -67,8 +67,9 @@ def components(
             drawing.draw_weights(ax, [names[j] for j in largest], weights[largest])
     else:
         _draw_images(panels, model.components_, image_shape)
-    for number, (ax, value) in enumerate(zip(panels, model.eigenvalues_, strict=True), start=1):
-        ax.set_title(f"new feature {number}, eigenvalue {value:.3g}")
+    new_names = model.get_feature_names_out()
+    for ax, name, value in zip(panels, new_names, model.eigenvalues_, strict=True):
+        ax.set_title(f"{name}, eigenvalue {value:.3g}")
     return panels
 
 
@@ -159,7 +160,8 @@ def scatter(
         indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
     Z = _selected_rows(projected, indices)[:, columns]
     ax = _new_axes() if ax is None else ax
-    axis_names = (f"new feature {columns[0] + 1}", f"new feature {columns[1] + 1}")
+    new_names = model.get_feature_names_out()
+    axis_names = (str(new_names[columns[0]]), str(new_names[columns[1]]))
     if values is None:
         drawing.draw_points(ax, Z, axis_names)
     else:

@@ -22,6 +22,8 @@ from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_fou
 from storage.store import folder_of, get_array, put_array
 from storage.tables.files import check_pyarrow
 
+# The paradigm of a fit to labels, as a clustering has one.
+SUPERVISED = "supervised"
 _ARRAYS = ("components", "mean", "scale", "eigenvalues")
 # Names of arrays that only some models have.
 _LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
@@ -161,9 +163,20 @@ class Model:
 
     def bare(self) -> Model:
         """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
+        named_by = {key: self.metrics[key] for key in ("paradigm",) if key in self.metrics}
         return Model(
-            self.components, self.mean, self.scale, self.eigenvalues, statistics=self.statistics
+            self.components,
+            self.mean,
+            self.scale,
+            self.eigenvalues,
+            statistics=self.statistics,
+            metrics=named_by,
         )
+
+    def get_feature_names_out(self) -> tuple[str, ...]:
+        """Return the names of the new features: those that the estimator gives them."""
+        paradigm = self.metrics.get("paradigm", SUPERVISED)
+        return tuple(new_feature_name(number, paradigm) for number in range(len(self.components)))
 
     def _encoded(self, X: Any) -> Any:
         """Return the rows of a frame as numbers, and anything else as it is."""
@@ -177,6 +190,14 @@ class Model:
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 
         return encode_frame(X, TableSchema.from_json(self.table))
+
+
+def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
+    """Return the name of a new feature, counted from 0, as `get_feature_names_out` has it.
+
+    `paradigm` is that of a clustering: scikit-learn names new features by the estimator's class.
+    """
+    return f"{paradigm}ikdr{number}"
 
 
 def model_path(name: str) -> Path:

@@ -149,7 +149,7 @@ def show_drift(drift: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Print how far new rows are from those that the model was fitted to."""
     rows = [
         [
-            f"feature_{each['feature']}",
+            each["name"],
             f"{each['share_outside']:.1%}",
             f"{each['mean_shift']:+.2f} deviations",
         ]

@@ -15,7 +15,7 @@ from flows.settings.run_file import RefreshTable
 from flows.settings.runs import FitSettings
 from ism_dask import hsic
 from ism_dask.status import Status
-from storage import Model
+from storage import Model, new_feature_name
 
 # The objective is compared on a sample of this many rows.
 _SAMPLE_ROWS, _ROWS_PER_READ = 2000, 4096
@@ -80,13 +80,13 @@ def _doubts_of_rows(comparison: Comparison, limits: RefreshTable) -> Iterator[st
     for each in comparison.drift:
         if each.share_outside > limits.max_outside:
             yield (
-                f"{each.share_outside:.1%} of the rows are outside the range that feature_"
-                f"{each.feature} had, expected at most {limits.max_outside:.1%}"
+                f"{each.share_outside:.1%} of the rows are outside the range that "
+                f"{new_feature_name(each.feature)} had, expected at most {limits.max_outside:.1%}"
             )
         if abs(each.mean_shift) > limits.max_shift:
             yield (
-                f"the mean of feature_{each.feature} has moved by {each.mean_shift:+.2f} "
-                f"deviations, expected at most {limits.max_shift:g}"
+                f"the mean of {new_feature_name(each.feature)} has moved by "
+                f"{each.mean_shift:+.2f} deviations, expected at most {limits.max_shift:g}"
             )
     for column in comparison.columns:
         if abs(column.mean_shift) > limits.max_shift:
@@ -207,7 +207,7 @@ def _drift(published: Model, labelled: LabelledDataset) -> tuple[FeatureDrift, .
     drift = Drift(published)
     for _, rows in _blocks(labelled):
         drift.add(_projected(published, labelled, rows))
-    return tuple(FeatureDrift(**each) for each in drift.report())
+    return tuple(FeatureDrift.from_json(each) for each in drift.report())
 
 
 def _projected(published: Model, labelled: LabelledDataset, rows: Array) -> Array:

@@ -18,7 +18,7 @@ from flows.reports.markdown import render_markdown
 from flows.reports.picture_elements import draw_axes
 from flows.results.refresh import RefreshResult
 from ism_dask.pictures import drawing
-from storage import refreshed_names
+from storage import new_feature_name, refreshed_names
 from storage.errors import did_you_mean
 
 COLUMNS = ("run", "time (UTC)", "rows", "J", "gain", "turn", "steps", "state")
@@ -101,11 +101,11 @@ def _last_comparison(last: RefreshResult) -> list[Block]:
     if comparison is None:
         return []
     moved = tuple(
-        (f"feature_{each.feature}", each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
+        (new_feature_name(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
         for each in comparison.moved
     )
     drift = tuple(
-        (f"feature_{each.feature}", f"{each.share_outside:.2%}", f"{each.mean_shift:+.3f}")
+        (new_feature_name(each.feature), f"{each.share_outside:.2%}", f"{each.mean_shift:+.3f}")
         for each in comparison.drift
     )
     columns = tuple(
@@ -156,7 +156,7 @@ def _objective(runs: Sequence[RefreshResult], numbers: list[int]) -> Figure:
 
 def _weights(runs: Sequence[RefreshResult], numbers: list[int], k: int) -> Figure:
     """Draw the largest weights of feature k of the last run, by run, with aligned signs."""
-    last = runs[-1]
+    last, name_of_k = runs[-1], new_feature_name(k)
     names = [last.columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
     reference = dict(zip(last.columns, last.components[k], strict=True))
     lines: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
@@ -169,11 +169,11 @@ def _weights(runs: Sequence[RefreshResult], numbers: list[int], k: int) -> Figur
                 lines[name].append((number, float(sign) * weights[name]))
     ends = ", ".join(f"{name} {points[-1][1]:+.2f}" for name, points in lines.items())
     drawn = draw_axes(
-        f"Weights of feature_{k} by run; the last: {ends}",
+        f"Weights of {name_of_k} by run; the last: {ends}",
         partial(
             drawing.draw_lines,
             lines=[(name, np.array(points)) for name, points in lines.items()],
             axis_names=("run", "weight"),
         ),
     )
-    return Figure(f"feature_{k}", "Its largest weights, by run; signs are aligned.", drawn)
+    return Figure(name_of_k, "Its largest weights, by run; signs are aligned.", drawn)

@@ -74,10 +74,11 @@ def components(view: View) -> Iterator[Figure]:
     if view.model is None:
         return
     draw = _bars if view.model.image_shape is None else _image
+    names = view.model.get_feature_names_out()
     for number, value in enumerate(view.model.eigenvalues[:COMPONENTS]):
         largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
-        alt = f"Weights of feature_{number}; the largest: {largest}"
-        yield Figure(f"feature_{number}", f"Eigenvalue {value:.4g}.", draw(alt, view, number))
+        alt = f"Weights of {names[number]}; the largest: {largest}"
+        yield Figure(names[number], f"Eigenvalue {value:.4g}.", draw(alt, view, number))
 
 
 def _bars(alt: str, view: View, number: int) -> Picture:
@@ -190,16 +191,16 @@ def _spectrum(view: View) -> Figure | None:
 def _scatter(view: View) -> Figure | None:
     """Draw rows by the first two new features, or by the only one and the label or cluster."""
     sample = view.model.sample if view.model else None
-    if sample is None or len(sample.points) == 0:
+    if view.model is None or sample is None or len(sample.points) == 0:
         return None
-    points, names = sample.points[:, :2], ("feature_0", "feature_1")
+    points, new_names = sample.points[:, :2], view.model.get_feature_names_out()
+    label_name = "cluster" if view.run.kind == "cluster" else "label"
     if points.shape[1] < 2:
-        label = "cluster" if view.run.kind == "cluster" else "label"
-        points, names = np.column_stack([points, sample.values]), ("feature_0", label)
+        points = np.column_stack([points, sample.values])
+    names = (new_names[0], new_names[1] if len(new_names) > 1 else label_name)
     count, n = len(points), int(view.metrics["rows"])
     rows = f"All {n:,} rows" if count == n else f"{count:,} of {n:,} rows, drawn at random,"
     description = f"{rows} by {names[0]} and {names[1]}"
-    label_name = "cluster" if view.run.kind == "cluster" else "label"
     coloured = _by_class if are_classes(sample.values) else _by_number
     colours, draw = coloured(view, points, sample.values, names)
     drawn = draw_axes(f"{description}, in {colours}", draw, height=_SCATTER_HEIGHT)

@@ -21,11 +21,11 @@ from flows.results.runs import (
     ClusterResult,
     CrossvalResult,
     FitResult,
-    FittedW,
     FoldMeasures,
     Round,
 )
-from storage import Run
+from storage import Run, new_feature_name
+from storage.models import SUPERVISED
 
 # Settings of how the run was saved, not of how it was computed.
 _STORAGE_SETTINGS = ("run", "force")
@@ -98,7 +98,7 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
 def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
     return [
         *_pictures_of_result(view),
-        _features(result.fitted, view),
+        _features(result, view),
         *_course(view),
         Block("How far to trust it", facts=fit_trust(result)),
     ]
@@ -118,7 +118,7 @@ def _cluster_blocks(result: ClusterResult, view: View | None) -> list[Block]:
     return [
         _clusters(result, view),
         *_pictures_of_result(view),
-        _features(result.fitted, view),
+        _features(result, view),
         *_course(view),
         _rounds(result),
         Block("How far to trust it", facts=cluster_trust(result)),
@@ -165,9 +165,12 @@ def _crossval_facts(result: CrossvalResult) -> tuple[Fact, ...]:
 def _crossval_blocks(result: CrossvalResult, view: View | None) -> list[Block]:
     folds = Table(
         "Each fold; in the end mean and population standard deviation.",
-        ("fold", *FoldMeasures.names()),
-        tuple(_fold_cells(str(each.fold), each.measures) for each in result.results),
-        foot=(_fold_cells("mean", result.mean), _fold_cells("sd", result.sd)),
+        ("fold", "accuracy", "J", "seconds", "iterations"),
+        tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in result.results),
+        foot=(
+            _fold_cells("mean", result.mean, -result.mean.cost),
+            _fold_cells("sd", result.sd, result.sd.cost),  # a deviation has no sign
+        ),
     )
     draw = None if view is None else lambda: [_drawing().accuracy(view)]
     return [
@@ -176,11 +179,11 @@ def _crossval_blocks(result: CrossvalResult, view: View | None) -> list[Block]:
     ]
 
 
-def _fold_cells(name: str, measures: FoldMeasures) -> tuple[str, ...]:
+def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
     return (
         name,
         f"{measures.accuracy:.4f}",
-        f"{measures.cost:,.4f}",
+        f"{objective:,.4f}",
         f"{measures.seconds:.3f}",
         f"{measures.iterations:g}",
     )
@@ -198,10 +201,12 @@ def _course(view: View | None) -> list[Block]:
     return [Block("How it went", draw=lambda: _drawing().iteration_figures(view))]
 
 
-def _features(fitted: FittedW, view: View | None) -> Block:
+def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
+    fitted = result.fitted
+    paradigm = result.paradigm if isinstance(result, ClusterResult) else SUPERVISED
     rows = tuple(
         (
-            f"feature_{number}",
+            new_feature_name(number, paradigm),
             ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
             f"{value:.4g}",
         )

@@ -25,6 +25,7 @@ class Drift:
 
     def __init__(self, model: Model) -> None:
         self._learned: FeatureStatistics | None = model.statistics
+        self._names = model.get_feature_names_out()
         self._outside = np.zeros(len(model.components), dtype=np.int64)
         self._new = RunningStatistics()
 
@@ -57,6 +58,13 @@ class Drift:
         deviation = np.maximum(self._learned.deviation, np.finfo(np.float64).tiny)
         shares = self._outside / self._new.rows
         return [
-            {"feature": number, "share_outside": float(share), "mean_shift": float(each)}
-            for number, (share, each) in enumerate(zip(shares, shift / deviation, strict=True))
+            {
+                "feature": number,
+                "name": name,
+                "share_outside": float(share),
+                "mean_shift": float(each),
+            }
+            for number, (name, share, each) in enumerate(
+                zip(self._names, shares, shift / deviation, strict=True)
+            )
         ]

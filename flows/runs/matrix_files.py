@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,15 +54,15 @@ def check_output_format(path: Path) -> None:
         raise SettingsError(f"`out` is {str(path)!r}, which exists; remove it, or name a new one")
 
 
-def write_matrix(path: Path, values: Array) -> None:
-    """Write a matrix in the format that `path` ends in, whole or not at all."""
+def write_matrix(path: Path, values: Array, names: Sequence[str]) -> None:
+    """Write a matrix with named columns in the format of `path`, whole or not at all."""
     if path.suffix.lower() == ZARR:
-        _write_zarr(path, values)
+        _write_zarr(path, values, names)
         return
     write = _by_suffix("out", path, _WRITERS)
     try:
         with open_replacement(path) as handle:
-            write(handle, values)
+            write(handle, values, names)
     except OSError as error:
         raise FlowError(
             f"cannot write {path}: {error.strerror or error}; choose another place, or make room"
@@ -152,36 +152,35 @@ def _header(first: list[str]) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in first)
 
 
-def _write_npy(handle: IO[bytes], values: Array) -> None:
+def _write_npy(handle: IO[bytes], values: Array, _names: Sequence[str]) -> None:
     np.lib.format.write_array(handle, values, allow_pickle=False)
 
 
-def _write_csv(handle: IO[bytes], values: Array) -> None:
-    header = ",".join(f"feature_{j}" for j in range(values.shape[1]))
-    np.savetxt(handle, values, delimiter=",", header=header, comments="", fmt="%.17g")
+def _write_csv(handle: IO[bytes], values: Array, names: Sequence[str]) -> None:
+    np.savetxt(handle, values, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
 
-def _write_zarr(path: Path, values: Array) -> None:
+def _write_zarr(path: Path, values: Array, names: Sequence[str]) -> None:
     # They import pyarrow, an extra, which the other formats do not need.
     from storage.tables.output_files import write_batches  # noqa: PLC0415
     from storage.tables.sources import matrix_table  # noqa: PLC0415
 
-    write_batches(path, iter(matrix_table(values, "feature_").to_batches()))
+    write_batches(path, iter(matrix_table(values, names).to_batches()))
 
 
-def _write_table(handle: IO[bytes], values: Array, suffix: str) -> None:
+def _write_table(handle: IO[bytes], values: Array, names: Sequence[str], suffix: str) -> None:
     # They import pyarrow, an extra, which the other formats do not need.
     from storage.tables.output_files import WRITERS  # noqa: PLC0415
     from storage.tables.sources import matrix_table  # noqa: PLC0415
 
-    table = matrix_table(values, "feature_")
+    table = matrix_table(values, names)
     with WRITERS[suffix](handle, table.schema) as write:
         for batch in table.to_batches():
             write(batch)
 
 
 _READERS: dict[str, Callable[[Path], Matrix]] = {".csv": _read_csv, ".npy": _read_npy}
-_WRITERS: dict[str, Callable[[IO[bytes], Array], None]] = {
+_WRITERS: dict[str, Callable[[IO[bytes], Array, Sequence[str]], None]] = {
     ".csv": _write_csv,
     ".npy": _write_npy,
     **{suffix: partial(_write_table, suffix=suffix) for suffix in COLUMNAR},

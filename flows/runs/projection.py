@@ -100,7 +100,7 @@ class Projector:
     @classmethod
     def of(cls, model: Model, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
         """Return the projector of a saved model, with no more of it than is needed."""
-        names = _new_names(model)
+        names = model.get_feature_names_out()
         taken = [name for name in schema.passed if name in names]
         if taken:
             raise FlowError(
@@ -143,11 +143,7 @@ class Projector:
         return rows
 
     def _batch(self, new: Array, passed: pa.RecordBatch | None) -> pa.RecordBatch:
-        columns, names = [pa.array(column) for column in new.T], _new_names(self.model)
+        columns, names = [pa.array(column) for column in new.T], self.model.get_feature_names_out()
         if passed is None:
             return pa.record_batch(columns, names=names)
         return pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])
-
-
-def _new_names(model: Model) -> list[str]:
-    return [f"feature_{number}" for number in range(len(model.components))]

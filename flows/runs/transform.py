@@ -89,7 +89,7 @@ def transform_rows(
     _check_finite(projected, source)
     drift = Drift(model)
     drift.add(projected)
-    write_matrix(out, projected)
+    write_matrix(out, projected, model.get_feature_names_out())
     rows, columns = projected.shape
     return {
         "command": "transform",

@@ -405,7 +405,7 @@ def _as_table(frame: Any) -> pa.Table:
     return matrix_table(values)
 
 
-def matrix_table(values: NDArray[Any], prefix: str = "column_") -> pa.Table:
-    """Return a matrix (n, d) as a Table, whose columns have `prefix` and their number as name."""
-    names = [f"{prefix}{j}" for j in range(values.shape[1])]
-    return pa.table([np.ascontiguousarray(column) for column in values.T], names=names)
+def matrix_table(values: NDArray[Any], names: Sequence[str] | None = None) -> pa.Table:
+    """Return a matrix (n, d) as a Table; without names, the columns are `column_0` and so on."""
+    names = names or [f"column_{j}" for j in range(values.shape[1])]
+    return pa.table([np.ascontiguousarray(column) for column in values.T], names=list(names))

@@ -130,7 +130,7 @@ def test_fit_then_transform_is_the_estimator(here: Command, tmp_path: Path, suff
 def _read(path: Path) -> np.ndarray:
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False)
-    assert path.read_text().startswith("feature_0,feature_1\n")
+    assert path.read_text().startswith("supervisedikdr0,supervisedikdr1\n")
     return np.loadtxt(path, delimiter=",", skiprows=1)
 
 

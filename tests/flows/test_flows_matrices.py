@@ -11,14 +11,15 @@ from flows.errors import FlowError, SettingsError
 from flows.runs.matrix_files import Matrix, columns_in_order, read_matrix, write_matrix
 
 NUMBERS = np.random.default_rng(0).normal(size=(5, 3))
+NAMES = ("supervisedikdr0", "supervisedikdr1", "supervisedikdr2")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.npy", "A.CSV"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_what_is_written_is_read(tmp_path: Path, name: str, dtype: type) -> None:
     values = NUMBERS.astype(dtype)
-    write_matrix(tmp_path / name, values)
-    write_matrix(tmp_path / name, values)
+    write_matrix(tmp_path / name, values, NAMES)
+    write_matrix(tmp_path / name, values, NAMES)
     np.testing.assert_array_equal(read_matrix(tmp_path / name).values, values)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -83,15 +84,15 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    write_matrix(path, NUMBERS)
+    write_matrix(path, NUMBERS, NAMES)
     before = path.read_bytes()
     with pytest.raises(TypeError):
-        write_matrix(path, np.array([[object()]]))
+        write_matrix(path, np.array([[object()]]), NAMES)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     for wrong in (tmp_path / "none" / "a.csv", path / "a.csv"):
         with pytest.raises(FlowError, match="cannot write"):
-            write_matrix(wrong, NUMBERS)
+            write_matrix(wrong, NUMBERS, NAMES)
 
 
 def test_columns_are_taken_by_name() -> None:

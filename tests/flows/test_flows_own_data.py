@@ -70,8 +70,8 @@ def test_three_commands_from_a_table_to_new_features(
         assert here("transform", "two", tmp_path / "new.parquet", "-o", out).status == 0
         read = {".parquet": pd.read_parquet, ".csv": pd.read_csv, ".feather": pd.read_feather}
         written = read[out.suffix](out)
-        assert list(written) == ["id", "feature_0", "feature_1"]
-        assert_allclose(written[["feature_0", "feature_1"]], expected, atol=1e-9)
+        assert list(written) == ["id", "supervisedikdr0", "supervisedikdr1"]
+        assert_allclose(written[["supervisedikdr0", "supervisedikdr1"]], expected, atol=1e-9)
         assert (written["id"] == sales["id"]).all()
     message = here("transform", "two", tmp_path / "new.parquet", "-o", tmp_path / "x.npy").failed(1)
     assert "expected" in message or "write .parquet or .csv" in message
@@ -118,7 +118,7 @@ def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_pa
     assert data.feature_names is not None
     X[:, [name.startswith("region=") for name in data.feature_names]] = 0.0
     expected = load_model("two").transform(X)
-    assert_allclose(pd.read_csv(out)[["feature_0", "feature_1"]], expected, atol=1e-9)
+    assert_allclose(pd.read_csv(out)[["supervisedikdr0", "supervisedikdr1"]], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,9 @@ def test_levels_are_read_as_they_were_when_the_model_was_fitted(
         out = tmp_path / "out.parquet"
         assert here("transform", "two", tmp_path / "new.csv", "-o", out).status == 0
         expected = model.transform(rows)
-        assert_allclose(pd.read_parquet(out)[["feature_0", "feature_1"]], expected, atol=1e-9)
+        assert_allclose(
+            pd.read_parquet(out)[["supervisedikdr0", "supervisedikdr1"]], expected, atol=1e-9
+        )
 
 
 def test_rows_left_out_are_counted(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
@@ -291,7 +293,7 @@ def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_p
     for region, rows in sales.groupby("region"):
         new = pd.read_parquet(out / f"region={region}" / "a.parquet", partitioning=None)
         assert list(new["id"].astype(int)) == list(rows["id"])
-        assert_allclose(new[["feature_0", "feature_1"]], model.transform(rows))
+        assert_allclose(new[["supervisedikdr0", "supervisedikdr1"]], model.transform(rows))
     assert "exists" in here("transform", "two", tmp_path / "parts", "-o", out).failed(2)
     rows = sales[sales["region"] == "south"].assign(income=np.nan)
     rows.drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
@@ -313,7 +315,7 @@ def test_parts_without_rows_and_parts_of_one_name(
         answer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / out, "--json").answer
         assert answer["rows"] == N
     empty = pd.read_parquet(tmp_path / "new" / "other" / "a.parquet")
-    assert list(empty) == ["id", "feature_0", "feature_1"]
+    assert list(empty) == ["id", "supervisedikdr0", "supervisedikdr1"]
     assert len(empty) == 0
     message = here(
         "transform", "two", tmp_path / "parts" / "*" / "a.parquet", "-o", tmp_path / "x"
@@ -331,7 +333,7 @@ def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_pa
         assert here("transform", "two", source, "-o", tmp_path / out).status == 0
         array = zarr.open_array(tmp_path / out, mode="r")
         assert_allclose(array[:], expected, rtol=1e-5, atol=1e-5)
-        assert array.attrs["columns"] == ["feature_0", "feature_1"]
+        assert array.attrs["columns"] == ["supervisedikdr0", "supervisedikdr1"]
         assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)
 
 

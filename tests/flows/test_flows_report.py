@@ -146,7 +146,7 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     page = rendered["fit"]
     assert f"{fitted.objective:.6g}" in page
     assert f"eigengap {fitted.eigengap:.3g}" in page
-    assert page.count("<h3>feature_") == 2
+    assert page.count("<h3>supervisedikdr") == 2
     assert fitted.loadings[0][0].feature in page
     page = rendered["crossval"]
     assert "10 of 10" in page

@@ -57,7 +57,7 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
             same_color(bar.get_facecolor(), ax.patches[0].get_facecolor()) for bar in ax.patches
         ]
         assert signs == list(largest > 0)
-        assert ax.get_title() == f"new feature {k + 1}, eigenvalue {fitted.eigenvalues_[k]:.3g}"
+        assert ax.get_title() == f"supervisedikdr{k}, eigenvalue {fitted.eigenvalues_[k]:.3g}"
         assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the largest at the top
 
 
@@ -128,8 +128,8 @@ def test_classes_get_a_legend_and_a_colour_each(fitted):
     for label, dots in enumerate(ax.collections):
         np.testing.assert_allclose(dots.get_offsets(), Z[label == Y])
     assert len({to_hex(dots.get_facecolor()[0]) for dots in ax.collections}) == 3
-    assert ax.get_xlabel() == "new feature 1"
-    assert ax.get_ylabel() == "new feature 2"
+    assert ax.get_xlabel() == "supervisedikdr0"
+    assert ax.get_ylabel() == "supervisedikdr1"
 
 
 def test_more_classes_than_colours_differ_by_marker(fitted):

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from storage import (
     DamagedStore,
     Model,
@@ -231,3 +232,20 @@ def test_json_takes_numpy_and_refuses_the_rest() -> None:
     for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b""):
         with pytest.raises(StorageError, match="`value"):
             dumps(bad)
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "estimator"),
+    [
+        (None, SupervisedIKDR),
+        ("unsupervised", UnsupervisedIKDR),
+        ("semisupervised", SemiSupervisedIKDR),
+        ("alternative", AlternativeIKDR),
+    ],
+)
+def test_new_features_are_called_as_by_the_estimator(paradigm: str | None, estimator: type) -> None:
+    fitted = estimator(2)
+    fitted.components_ = model().components
+    named = model(metrics={} if paradigm is None else {"paradigm": paradigm})
+    assert named.get_feature_names_out() == tuple(fitted.get_feature_names_out())
+    assert named.bare().get_feature_names_out() == named.get_feature_names_out()
