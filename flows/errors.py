@@ -26,6 +26,10 @@ class SettingsError(FlowError, ValueError):
     status = 2
 
 
+class FailureAnswered(FlowError):  # noqa: N818 - reads as the fact it states
+    """A failure that the answer of `--json`, which has been printed, tells of already."""
+
+
 class Interrupted(FlowError):  # noqa: N818 - nothing went wrong
     """The user pressed Ctrl-C."""
 

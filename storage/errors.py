@@ -58,5 +58,6 @@ class TableError(StorageError, ValueError):
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
     """Return the hint "did you mean ...? " for a misspelt name, empty if no name is close."""
-    close = get_close_matches(name, names)
+    spelt = {each.casefold(): each for each in names}
+    close = [spelt[each] for each in get_close_matches(name.casefold(), list(spelt))]
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""

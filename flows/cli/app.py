@@ -5,6 +5,7 @@ Nothing heavy is imported until a subcommand needs it, so that `--help` answers 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -15,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import compute, data, refresh, run_file, runs, services
-from flows.cli.options import with_options
-from flows.errors import FlowError, Interrupted, SettingsError
+from flows.cli.options import Command, CommandGroup, as_typed, with_options
+from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.interface.interrupts import (
     exit_process,
     install_signal_handlers,
@@ -35,7 +36,7 @@ _BUILTIN_ERRORS = (ValueError, MemoryError)
 
 app = typer.Typer(
     name="ism-dask",
-    add_completion=False,
+    cls=CommandGroup,
     pretty_exceptions_enable=False,
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
@@ -64,9 +65,11 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (runs.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
     (services.up, "ism-dask up --workers 4 --memory 4GB"),
 )
+_BY_NAME: dict[str, Callable[..., None]] = {}
 for _command, _example in _COMMANDS:
     _name = _command.__name__.replace("_", "-")
-    app.command(_name, epilog=f"Example: {_example}")(with_options(_command))
+    _BY_NAME[_name] = with_options(_command)
+    app.command(_name, cls=Command, epilog=f"Example: {_example}")(_BY_NAME[_name])
 
 
 def _show_version(requested: bool) -> None:
@@ -80,7 +83,13 @@ def _common(
     context: typer.Context,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version.",
+            rich_help_panel="Output",
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
@@ -101,7 +110,7 @@ def _run_command() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
         with resend_lost_interrupts():
-            status = int(app(standalone_mode=False) or 0)
+            status = int(app(prog_name=app.info.name, standalone_mode=False) or 0)
         # Typer ends silently if the interruption came before the command itself ran.
         return _report_error("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):
@@ -116,18 +125,29 @@ def _run_command() -> int:
     except Exception as error:
         if was_interrupted() and not isinstance(error, Interrupted):
             return _report_error("interrupted", Interrupted.status)
-        return _report_error(_message(error), getattr(error, "status", FlowError.status))
+        status = getattr(error, "status", FlowError.status)
+        return _report_error(_message(error), status, answered=isinstance(error, FailureAnswered))
 
 
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        return str(error)
+        return _with_options(str(error))
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
-def _report_error(message: str, status: int) -> int:
+def _with_options(message: str) -> str:
+    """Return a message with options, as they were typed, in place of the names of settings."""
+    command = _BY_NAME.get(next(iter(sys.argv[1:]), ""))
+    return message if command is None else as_typed(message, command, sys.argv[2:])
+
+
+def _report_error(message: str, status: int, *, answered: bool = False) -> int:
+    """Print an error on stderr and, with `--json`, as an object unless the command has answered."""
     if os.environ.get(_DEBUG):
         traceback.print_exc()
-    print("ism-dask:", printable(" ".join(message.split())), file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    if "--json" in sys.argv and not answered:
+        print(json.dumps({"error": line, "status": status}))
+    print("ism-dask:", line, file=sys.stderr)
     return status

@@ -103,9 +103,9 @@ def _compute(
 
         for path in write_tables(result.run, out):
             output.say(str(path))
-    output.finish(result.to_json())
     if problem := result.failure:
-        raise FlowError(problem)
+        output.fail(result.to_json(), problem)
+    output.finish(result.to_json())
 
 
 def print_result(result: RunResult, output: Output) -> None:

@@ -11,7 +11,6 @@ import typer
 from flows.cli.launch import LazyFlow
 from flows.cli.options import Plain
 from flows.cli.output import Output
-from flows.errors import FlowError
 from flows.settings.base import IngestSettings
 from flows.text import count_noun
 
@@ -186,11 +185,13 @@ def check(
     problems = [problem for each in checked for problem in each.problems]
     for problem in problems:
         output.say(str(problem))
-    output.finish({"command": "check", "checked": [each.to_json() for each in checked]})
+    answer = {"command": "check", "checked": [each.to_json() for each in checked]}
     if problems:
         damaged = [each.item.name for each in checked if each.problems]
-        raise FlowError(
+        output.fail(
+            answer,
             f"{count_noun(len(problems), 'file')} of {', '.join(damaged)} "
             f"{'is' if len(problems) == 1 else 'are'} damaged, the first {problems[0]}; ingest a "
-            "data set again with --force, compute a run again"
+            "data set again with --force, compute a run again",
         )
+    output.finish(answer)

@@ -4,20 +4,99 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo
 
 from flows.errors import Interrupted
 
 # Parameters that several commands have.
-Plain: TypeAlias = Annotated[bool, typer.Option("--plain", help="Run without Prefect.")]
+Plain: TypeAlias = Annotated[
+    bool, typer.Option("--plain", help="Run without Prefect.", rich_help_panel="Run")
+]
 RunName: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
 ]
+
+
+class QuietFlags:
+    """Shows flags in `--help` without a type, and `--help` itself among the options of output."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters of the command."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+            if each.name == "help":
+                each.rich_help_panel = "Output"
+        return params
+
+
+class Command(QuietFlags, TyperCommand):
+    """A command."""
+
+
+class CommandGroup(QuietFlags, TyperGroup):
+    """The command `ism-dask`, which has the others."""
+
+
+def as_typed(message: str, command: Callable[..., None], typed: Sequence[str]) -> str:
+    """Return a message with options in place of the names of settings.
+
+    Parameters
+    ----------
+    message : str
+        It has names of settings such as `n_components` in backquotes.
+    command : callable
+        The command that failed, a result of `with_options`.
+    typed : sequence of str
+        The words of the command line: an option that is among them is named as it was typed.
+    """
+    flags = {
+        name: _flags(name, parameter)
+        for name, parameter in inspect.signature(command).parameters.items()
+    }
+
+    def option(match: re.Match[str]) -> str:
+        known = flags.get(match[1], ())
+        given = [flag for flag in known if any(_is_given(flag, word) for word in typed)]
+        return f"`{next(iter((*given, *known)), match[1])}`"
+
+    return re.sub(r"`(\w+)`", option, message)
+
+
+def _flags(name: str, parameter: inspect.Parameter) -> tuple[str, ...]:
+    """Return the options of the command line that set a parameter; none for an argument."""
+    declaration = parameter.annotation.__metadata__[0]
+    if isinstance(declaration, ArgumentInfo):
+        return ()
+    # Typer takes the first one for the default, until it makes the command.
+    declared = (declaration.default, *(declaration.param_decls or ()))
+    flags = tuple(each for each in declared if isinstance(each, str) and each.startswith("-"))
+    return flags or (f"--{name.replace('_', '-')}",)
+
+
+def _is_given(flag: str, word: str) -> bool:
+    is_short = not flag.startswith("--")
+    return word.split("=", maxsplit=1)[0] == flag or (is_short and word.startswith(flag))
+
+
+def _completion(names: Callable[[], Sequence[str]] | None) -> Callable[[str], list[str]] | None:
+    """Return what completes the value of an option in a shell, if it is one of some names."""
+    if names is None:
+        return None
+
+    def completed(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return completed
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +144,13 @@ def _options(kind: Any) -> list[inspect.Parameter]:
 def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     about, flags = field.metadata["description"], field.metadata["flags"]
     required = field.default is dataclasses.MISSING
-    declaration = typer.Argument(help=about) if required else typer.Option(*flags, help=about)
+    panel, names = field.metadata["panel"], field.metadata["names"]
+    complete = _completion(names)
+    declaration = (
+        typer.Argument(help=about, autocompletion=complete)
+        if required
+        else typer.Option(*flags, help=about, rich_help_panel=panel, autocompletion=complete)
+    )
     read_as = field.metadata["cli_type"] or hint
     return inspect.Parameter(
         field.name,

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Column, Table
 
-from flows.interface.fields import setting
+from flows.errors import FailureAnswered
+from flows.interface.fields import output_setting
 from flows.interface.progress import watch_progress
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns
@@ -26,11 +27,11 @@ from ism_dask.observe.time_left import TimeLeft
 class Output:
     """The options `--json`, `--quiet` and `--debug` of every command, and its ways to print."""
 
-    json: bool = setting(
+    json: bool = output_setting(
         False, about="Print one JSON object, and nothing for people.", flags=("--json",)
     )
-    quiet: bool = setting(False, about="Print nothing but errors.", flags=("--quiet",))
-    debug: bool = setting(
+    quiet: bool = output_setting(False, about="Print nothing but errors.", flags=("--quiet",))
+    debug: bool = output_setting(
         False, about="Show the traceback of an error, and Prefect's log.", flags=("--debug",)
     )
 
@@ -72,6 +73,11 @@ class Output:
         """With `--json`, print the result as one JSON object, the last line of the output."""
         if self.json:
             sys.stdout.write(json.dumps(_strict(result), allow_nan=False) + "\n")
+
+    def fail(self, result: dict[str, Any], problem: str) -> NoReturn:
+        """Finish with a result and raise an error: the command has one, and failed all the same."""
+        self.finish({**result, "error": problem})
+        raise FailureAnswered(problem)
 
     @contextmanager
     def watched(self) -> Iterator[None]:

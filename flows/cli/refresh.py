@@ -10,7 +10,6 @@ import typer
 from flows.cli.launch import LazyFlow, connect_to_prefect
 from flows.cli.options import Plain
 from flows.cli.output import Output
-from flows.errors import FlowError
 from flows.settings.refresh import RefreshSettings
 
 if TYPE_CHECKING:
@@ -34,12 +33,13 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     published = published_run(result.name)
     output.table(COLUMNS, history_rows([result], published), left=2)
     output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")
-    output.finish(result.to_json())
     if result.state == SUSPICIOUS:
-        raise FlowError(
+        output.fail(
+            result.to_json(),
             f"{result.run} is not published: {'; '.join(result.reasons)}. To publish it all the "
-            f"same: ism-dask rollback {result.run}"
+            f"same: ism-dask rollback {result.run}",
         )
+    output.finish(result.to_json())
 
 
 def history(

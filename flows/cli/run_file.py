@@ -50,8 +50,7 @@ def run(
     result: RunResult = RUN_FLOWS[plan.flow].run(settings, output, plain=plain)
     print_result(result, output)
     if problem := result.failure:
-        output.finish(result.to_json())
-        raise FlowError(problem)
+        output.fail(result.to_json(), problem)
     written = _write_outputs(plan, result.run, output)
     output.finish({**result.to_json(), "written": written})
 

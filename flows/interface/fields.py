@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from flows.errors import SettingsError
@@ -20,6 +21,7 @@ def setting(
     flags: tuple[str, ...] = (),
     title: str = "",
     early: bool = False,
+    panel: str | None = None,
     cli_type: Any = None,
     cli_parse: Callable[[Any], Any] | None = None,
     names: Callable[[], list[str]] | None = None,
@@ -40,6 +42,8 @@ def setting(
         Title in the form, if it differs from the name of the field.
     early : bool
         Whether the form has the field among the first.
+    panel : str, optional
+        The group of options in which `--help` lists it.
     cli_type : type, optional
         Type that the command line parses, if it differs from the type of the field.
     cli_parse : callable, optional
@@ -53,11 +57,25 @@ def setting(
         bound.
     """
     form_metadata = {"description": about, "title": title, "early": early, "names": names}
-    command_metadata = {"flags": flags, "cli_type": cli_type, "cli_parse": cli_parse}
+    command_metadata = {
+        "flags": flags,
+        "cli_type": cli_type,
+        "cli_parse": cli_parse,
+        "panel": panel,
+    }
     metadata = {**form_metadata, **command_metadata, **bounds}
     if default_factory is not dataclasses.MISSING:
         return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+# Fields in the groups of `--help`.
+data_setting = partial(setting, panel="Data")
+kernel_setting = partial(setting, panel="Kernel")
+clusters_setting = partial(setting, panel="Clusters")
+solver_setting = partial(setting, panel="Solver")
+run_setting = partial(setting, panel="Run")
+output_setting = partial(setting, panel="Output")
 
 
 def named_values(texts: list[str] | None) -> dict[str, float | str] | None:
@@ -83,7 +101,11 @@ def _number(text: str) -> float | str:
 def check_choice(name: str, value: str, names: Sequence[str]) -> str:
     """Return the value of the setting `name`; raise SettingsError unless it is one of `names`."""
     if value not in names:
-        raise SettingsError(f"`{name}` is {value!r}; expected one of {', '.join(names)}")
+        # It imports all of the storage, which `--help` should not wait for.
+        from storage.errors import did_you_mean  # noqa: PLC0415
+
+        hint = did_you_mean(value, names)
+        raise SettingsError(f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}")
     return value
 
 

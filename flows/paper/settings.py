@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import setting
+from flows.interface.fields import data_setting, run_setting, solver_setting
 from flows.paper.names import DATA, METHODS, PARTS
-from flows.settings.base import FlowSettings
+from flows.settings.base import FlowSettings, import_choices
 
 ALL = "all"
 # Settings that no result depends on: what to measure, for how long, and where to save it.
@@ -20,7 +20,7 @@ _NO_EFFECT_ON_RESULTS = ("parts", "data", "methods", "budget", "run", "force")
 
 
 def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
-    return setting(
+    return data_setting(
         ALL,
         about=f"{about}: some of {', '.join(names)}, with commas between.",
         title=title,
@@ -35,36 +35,32 @@ class TablesSettings(FlowSettings):
     parts: str = _choice_setting("What to measure", PARTS, "Parts")
     data: str = _choice_setting("Data sets of the tables", DATA, "Data sets")
     methods: str = _choice_setting("Methods of the tables", METHODS, "Methods")
-    cap: float = setting(
+    cap: float = solver_setting(
         600.0,
         about="Seconds that a method may take for one fold. One that was over the cap keeps the "
         "best W it had, says so, and has no further folds.",
         title="Seconds a fold",
         gt=0,
     )
-    budget: float = setting(
+    budget: float = solver_setting(
         1800.0,
         about="Seconds that a method may take for all folds of a cell: when they are over no other "
         "fold is begun, and the cell says how many there were.",
         title="Seconds a cell",
         gt=0,
     )
-    folds: int = setting(10, about="Number of folds.", ge=2)
-    seed: int = setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
-    run: str = setting(
-        "tables",
-        about="Name of the saved run. What it has measured already is not measured again.",
+    folds: int = solver_setting(10, about="Number of folds.", ge=2)
+    seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
+    run: str = run_setting(
+        "tables", about="Name of the saved run. What it has measured already is not measured again."
     )
-    force: bool = setting(False, about="Measure everything again.", flags=("--force",))
+    force: bool = run_setting(False, about="Measure everything again.", flags=("--force",))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, names in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
             self._chosen(name, names)
-        # The rules of run names import the storage, which `--help` should not wait for.
-        from flows.settings.choices import check_run_name  # noqa: PLC0415
-
-        check_run_name(self.run)
+        import_choices().check_run_name(self.run)
 
     @property
     def title(self) -> str:
@@ -109,7 +105,9 @@ class TablesSettings(FlowSettings):
         chosen = names if text == ALL else [name.strip() for name in text.split(",")]
         bad = [name for name in chosen if name not in names]
         if bad:
+            hint = import_choices().did_you_mean(bad[0], names)
             raise SettingsError(
-                f"`{setting_name}` has {bad[0]!r}; expected {ALL}, or some of {', '.join(names)}"
+                f"`{setting_name}` has {bad[0]!r}; {hint}expected {ALL}, or some of "
+                f"{', '.join(names)}"
             )
         return tuple(name for name in names if name in chosen)

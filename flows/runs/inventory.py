@@ -81,7 +81,9 @@ def find_entries(name: str) -> list[DatasetEntry]:
     entries = [entry for entry in list_entries() if entry.name == name]
     if not entries:
         names = sorted({entry.name for entry in list_entries()})
-        raise SettingsError(f"no data set {name!r}; expected one of {', '.join(names)}")
+        raise SettingsError(
+            f"no data set {name!r}; {did_you_mean(name, names)}expected one of {', '.join(names)}"
+        )
     return entries
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import as_form, check_bounds, setting
+from flows.interface.fields import as_form, check_bounds, data_setting, run_setting, setting
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -55,7 +55,7 @@ class FlowSettings(ABC):
 
 def scheduler_setting() -> Any:
     """Return the setting that says where to compute."""
-    return setting(
+    return run_setting(
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
         "up`, or a cluster file such as slurm.toml. Default: here.",
@@ -80,7 +80,9 @@ class DataSettings(FlowSettings):
         early=True,
         names=_dataset_names,
     )
-    split: str | None = setting(None, about="Part of the data set. Default: its first.", early=True)
+    split: str | None = data_setting(
+        None, about="Part of the data set. Default: its first.", early=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,41 +117,41 @@ class IngestSettings(DataSettings):
         title="Data set or table",
         early=True,
     )
-    force: bool = setting(False, about="Replace what is stored.", flags=("--force",))
-    name: str | None = setting(
+    force: bool = run_setting(False, about="Replace what is stored.", flags=("--force",))
+    name: str | None = data_setting(
         None, about="Table: name of the data set. Default: that of the file or folder."
     )
-    label: str | None = setting(
+    label: str | None = data_setting(
         None, about="Table: the column to explain; or several, separated by commas."
     )
-    drop: str | None = setting(None, about="Table: columns to leave out, separated by commas.")
-    keep: str | None = setting(
+    drop: str | None = data_setting(None, about="Table: columns to leave out, separated by commas.")
+    keep: str | None = data_setting(
         None, about="Table: columns that are no features, but that `transform` passes through."
     )
-    columns: str | None = setting(
+    columns: str | None = data_setting(
         None, about="Table: patterns of the columns to use, such as 'x_*'. Default: all."
     )
-    missing: str = setting(
+    missing: str = data_setting(
         "refuse",
         about="Table: what to do where a value is missing: refuse the table, drop the row, fill "
         "in the column's mean, or that and add an indicator column.",
     )
-    target: str = setting(
+    target: str = data_setting(
         "auto",
         about="Table: what a label of numbers is, classes or numbers. auto: up to 20 different "
         "whole numbers are classes.",
     )
-    weights: str | None = setting(
+    weights: str | None = data_setting(
         None,
         about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
-    max_levels: int = setting(50, about="Table: most levels of a column of texts.", ge=2)
-    dry_run: bool = setting(
+    max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
+    dry_run: bool = run_setting(
         False,
         about="Table: show how it would be stored, and store nothing.",
         flags=("--dry-run",),
     )
-    credentials: str | None = setting(
+    credentials: str | None = data_setting(
         None,
         about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
         "Default: those of the environment.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
+from flows.interface.fields import check_choice
 from ism_dask.engines import ENGINES
 from ism_dask.engines.options import current_name
 from ism_dask.gamma.targets import TARGETS
@@ -22,6 +23,7 @@ from storage import (
     safe_name,
 )
 from storage.atomic import exists_settled
+from storage.errors import did_you_mean
 from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import TableOptions, label_key
 
@@ -41,6 +43,7 @@ __all__ = [
     "cluster_place",
     "current_name",
     "dataset_names",
+    "did_you_mean",
     "label_key",
 ]
 
@@ -67,8 +70,7 @@ def check_name(dataset: str, split: str | None) -> None:
             f"name one of {', '.join(sorted(DATASETS))}"
         )
     if dataset not in DATASETS and not stored:
-        names = ", ".join(dataset_names())
-        raise SettingsError(f"`dataset` is {dataset!r}; expected one of {names}")
+        check_choice("dataset", dataset, dataset_names())
 
 
 def is_table(source: str) -> bool:
@@ -106,9 +108,9 @@ def dataset_names() -> list[str]:
     return sorted({*DATASETS, *(line.folder for line in list_datasets())})
 
 
-def check_run_name(run: str) -> None:
-    """Raise SettingsError unless `run` is a valid name for a run."""
+def check_run_name(run: str, setting: str = "run") -> None:
+    """Raise SettingsError unless `run`, the value of a setting, is a valid name for a run."""
     try:
-        safe_name(run, "run")
+        safe_name(run, setting)
     except UnsafeName as error:
         raise SettingsError(str(error)) from error

@@ -97,7 +97,9 @@ def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
     if foreign:
         raise SettingsError(
             f"`{foreign[0]}` is no parameter of the {name} kernel, which takes "
-            f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
+            f"{' and '.join(allowed) or 'none'}; "
+            f"{import_choices().did_you_mean(foreign[0], allowed)}leave it out or choose another "
+            "kernel"
         )
     given = dict(parameters)
     if "sigma" in given:

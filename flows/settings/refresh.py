@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.errors import SettingsError
-from flows.interface.fields import setting
+from flows.interface.fields import run_setting, setting
 from flows.interface.toml_tables import parse_toml
 from flows.settings.base import FlowSettings
 
@@ -16,7 +16,7 @@ class RefreshSettings(FlowSettings):
     """Settings of a refresh: the run file, which has all others."""
 
     file: str = setting(about="A run file (.toml) with the tables [data] and [fit].", early=True)
-    force: bool = setting(
+    force: bool = run_setting(
         False, about="Fit again even if the source has not changed.", flags=("--force",)
     )
 

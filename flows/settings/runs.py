@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice, named_values, setting
+from flows.interface.fields import (
+    check_choice,
+    clusters_setting,
+    data_setting,
+    kernel_setting,
+    named_values,
+    run_setting,
+    solver_setting,
+)
 from flows.settings.base import (
     DataSettings,
     check_scheduler,
@@ -56,30 +64,32 @@ def _engine_names() -> list[str]:
 class Settings(DataSettings):
     """Settings of a fit: the data set, the kernel, the solver and its stopping rule."""
 
-    label: str | None = setting(
+    label: str | None = data_setting(
         None,
         about="The label to explain (face: identity or pose); fit: several that are numbers, "
         "separated by commas. Default: that of the data set.",
         early=True,
     )
-    kernel: str = setting(
+    kernel: str = kernel_setting(
         "gaussian",
         about="Kernel, such as gaussian, polynomial or linear; or sum, of several terms.",
         early=True,
         names=kernel_names,
     )
-    sigma: float | str | None = setting(
+    sigma: float | str | None = kernel_setting(
         None,
         about="Width of a gaussian: a number, root or median. Default: root, the median distance "
         "between rows, scaled to the new features.",
         cli_type=str | None,
     )
-    degree: int | None = setting(None, about="Degree of a polynomial.")
-    offset: float | None = setting(None, about="Offset of a polynomial, multiquadric or distance.")
-    neighbor: int | None = setting(
+    degree: int | None = kernel_setting(None, about="Degree of a polynomial.")
+    offset: float | None = kernel_setting(
+        None, about="Offset of a polynomial, multiquadric or distance."
+    )
+    neighbor: int | None = kernel_setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
     )
-    kernel_parameters: dict[str, float | str] | None = setting(
+    kernel_parameters: dict[str, float | str] | None = kernel_setting(
         None,
         about="Another parameter of the kernel, NAME=VALUE, such as offset=0.5; may be repeated.",
         title="Other parameters of the kernel",
@@ -87,13 +97,13 @@ class Settings(DataSettings):
         cli_type=list[str] | None,
         cli_parse=named_values,
     )
-    terms: list[str] | None = setting(
+    terms: list[str] | None = kernel_setting(
         None,
         about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more.",
         title="Terms of a sum of kernels",
         flags=("--term",),
     )
-    n_components: int | None = setting(
+    n_components: int | None = solver_setting(
         None,
         about="How many new features, q. Default: the number of classes less one; for numbers, as "
         "many as are seen to explain more.",
@@ -102,49 +112,49 @@ class Settings(DataSettings):
         flags=("--components", "-q"),
         ge=1,
     )
-    solver: str = setting(
+    solver: str = solver_setting(
         "ism",
         about="ism, or what it is measured against: stiefel, grassmann or dimension-growth.",
         names=_solver_names,
     )
-    engine: str = setting(
+    engine: str = solver_setting(
         "auto",
         about="closed, monomials, landmarks, blocks or exact; auto takes the cheapest.",
         names=_engine_names,
     )
-    engine_tol: float = setting(
+    engine_tol: float = solver_setting(
         1e-4,
         about="Share of the kernel's trace that landmarks may leave out; blocks go by it, too.",
         title="Engine tolerance",
         gt=0,
         lt=1,
     )
-    tol: float | None = setting(
+    tol: float | None = solver_setting(
         None,
         about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
         "on until W is stationary.",
         title="Tolerance",
         gt=0,
     )
-    angle_tol: float | None = setting(
+    angle_tol: float | None = solver_setting(
         None,
         about="Stop only when W turns by less, too: the sine of the angle.",
         title="Tolerance of the angle",
         gt=0,
     )
-    max_iter: int | None = setting(
+    max_iter: int | None = solver_setting(
         None,
         about="Stop after so many iterations. Default: 300 for ism; 1000 if a selection chose W.",
         title="Iterations at most",
         ge=1,
     )
-    max_seconds: float | None = setting(
+    max_seconds: float | None = solver_setting(
         None,
         about="Stop a fit after so many seconds and use the best W so far.",
         title="Seconds at most",
         gt=0,
     )
-    seed: int = setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
+    seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:
@@ -181,22 +191,22 @@ class Settings(DataSettings):
 class SavedRunSettings(Settings):
     """Settings of a flow that saves its result as a run."""
 
-    run: str | None = setting(
+    run: str | None = run_setting(
         None, about="Name of the saved run. Default: such as wine-gaussian-q2."
     )
-    force: bool = setting(False, about="Replace a run of that name.", flags=("--force",))
-    afresh: bool = setting(
+    force: bool = run_setting(False, about="Replace a run of that name.", flags=("--force",))
+    afresh: bool = run_setting(
         False,
         about="Start from the beginning, even if a run of that name can be resumed.",
         flags=("--afresh",),
     )
-    checkpoint: float = setting(
+    checkpoint: float = run_setting(
         1.0,
         about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
         title="Seconds between checkpoints",
         ge=0,
     )
-    stall: float = setting(
+    stall: float = run_setting(
         600.0,
         about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
         title="Seconds without a task",
@@ -218,31 +228,31 @@ class SavedRunSettings(Settings):
 class SearchSettings(Settings):
     """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""
 
-    target: str = setting(
+    target: str = data_setting(
         "auto",
         about="How the label is explained: as classes, or as numbers under a linear, gaussian or "
         "multiscale kernel. Default: auto, classes for codes and multiscale for other numbers.",
         names=_target_names,
     )
-    selection: str = setting(
+    selection: str = solver_setting(
         "heldout",
         about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
         "none: the width as it is, from the spectral start.",
         names=lambda: [*import_choices().SELECTIONS, NO_SELECTION],
     )
-    whiten: bool = setting(
+    whiten: bool = solver_setting(
         False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
     )
-    n_init: int = setting(
+    n_init: int = solver_setting(
         1,
         about="Number of starts: the spectral one and n_init - 1 random ones.",
         title="Starts",
         ge=1,
     )
-    continuation: bool = setting(
+    continuation: bool = solver_setting(
         False, about="Begin with kernels of larger width.", flags=("--continuation",)
     )
-    refine: bool = setting(
+    refine: bool = solver_setting(
         False,
         about="End with steps of the second order, each some passes over all pairs of rows.",
         flags=("--refine",),
@@ -258,13 +268,13 @@ class SearchSettings(Settings):
 class CrossvalSettings(SearchSettings, SavedRunSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
-    run: str | None = setting(
+    run: str | None = run_setting(
         None,
         about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
         "next one of that name replaces.",
     )
-    folds: int = setting(10, about="Number of folds.", ge=2)
-    first: int | None = setting(None, about="Run only this many folds, from the first.", ge=1)
+    folds: int = run_setting(10, about="Number of folds.", ge=2)
+    first: int | None = run_setting(None, about="Run only this many folds, from the first.", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -283,7 +293,7 @@ class CrossvalSettings(SearchSettings, SavedRunSettings):
 class FitSettings(SearchSettings, SavedRunSettings):
     """Settings of a fit of W to all rows."""
 
-    start_from: str | None = setting(
+    start_from: str | None = solver_setting(
         None,
         about="Begin at the W of this run, with the kernel parameters that it had; the columns "
         "must be the same.",
@@ -293,7 +303,7 @@ class FitSettings(SearchSettings, SavedRunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_from is not None:
-            import_choices().check_run_name(self.start_from)
+            import_choices().check_run_name(self.start_from, "start_from")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,13 +311,13 @@ class ClusterSettings(SavedRunSettings):
     """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
 
     # Declared again, because these three have other meanings here, and other help texts.
-    label: str | None = setting(
+    label: str | None = data_setting(
         None,
         about="The label with the classes: they are counted, and semisupervised uses some. "
         "Default: that of the data set.",
         early=True,
     )
-    n_components: int | None = setting(
+    n_components: int | None = solver_setting(
         None,
         about="How many new features, q. Default: the number of clusters.",
         title="New features, q",
@@ -315,16 +325,16 @@ class ClusterSettings(SavedRunSettings):
         flags=("--components", "-q"),
         ge=1,
     )
-    run: str | None = setting(
+    run: str | None = run_setting(
         None, about="Name of the saved run. Default: such as wine-unsupervised-gaussian-k3."
     )
-    paradigm: str = setting(
+    paradigm: str = clusters_setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
         early=True,
         names=lambda: list(LABEL_SETTINGS),
     )
-    n_clusters: int | None = setting(
+    n_clusters: int | None = clusters_setting(
         None,
         about="How many clusters, k. Default: the number of classes of the label.",
         title="Clusters, k",
@@ -332,39 +342,41 @@ class ClusterSettings(SavedRunSettings):
         flags=("--clusters", "-k"),
         ge=1,
     )
-    mu: float | None = setting(
+    mu: float | None = clusters_setting(
         None,
         about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
         f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
         gt=0,
     )
-    scores_share: float | None = setting(
+    scores_share: float | None = clusters_setting(
         None,
         about="semisupervised: the share of rows whose class the fit uses. "
         f"Default: {SCORES_SHARE}.",
         gt=0,
         le=1,
     )
-    avoid: str | None = setting(
+    avoid: str | None = clusters_setting(
         None,
         about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
         "set's own label.",
         early=True,
     )
-    outer_tol: float = setting(
+    outer_tol: float = clusters_setting(
         0.01,
         about="Stop when the eigenvalues of the embedding change by less.",
         title="Tolerance of the rounds",
         gt=0,
     )
-    max_outer: int = setting(20, about="Stop after so many rounds.", title="Rounds at most", ge=1)
+    max_outer: int = clusters_setting(
+        20, about="Stop after so many rounds.", title="Rounds at most", ge=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
         if self.run_to_avoid is not None:
-            import_choices().check_run_name(self.run_to_avoid)
+            import_choices().check_run_name(self.run_to_avoid, "avoid")
 
     @property
     def title(self) -> str:

@@ -171,7 +171,7 @@ def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
     names = table.schema.names
     weights = (options.weights,) if options.weights else ()
     roles = {
-        "labels": options.labels,
+        "label": options.labels,
         "drop": options.drop,
         "keep": options.keep,
         "weights": weights,

@@ -21,9 +21,11 @@ class Ended:
         return json.loads(self.out.splitlines()[-1])
 
     def failed(self, status: int) -> str:
-        """Return the one line that a failed command prints."""
+        """Return the one line that a failed command prints; with `--json`, an object as well."""
         assert self.status == status, self
-        assert self.out == ""
+        if self.out:
+            line = self.err.removeprefix("ism-dask: ").strip()
+            assert json.loads(self.out) == {"error": line, "status": status}
         assert self.err.count("\n") == 1, self.err
         assert "Traceback" not in self.err
         assert self.err.startswith("ism-dask: ")

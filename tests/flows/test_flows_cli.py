@@ -58,6 +58,48 @@ def test_help_waits_for_nothing_heavy(apart: Command) -> None:
     assert all(command in ended.out for command in COMMANDS)
 
 
+def test_help_has_panels_and_no_types_of_flags(here: Command) -> None:
+    output = here("fit", "--help").out
+    panels = re.findall(r"^╭─ (\w+) ─", output, re.MULTILINE)
+    assert panels == ["Arguments", "Data", "Kernel", "Solver", "Run", "Output"]
+    assert output.index("Kernel ─") < output.index("--sigma") < output.index("Solver ─")
+    assert "<bool>" not in output
+    assert "Usage: ism-dask fit" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("fi", "fit"), ("fit wi", "wine"), ("fit wine --kernel ga", "gaussian")],
+)
+def test_a_shell_completes_commands_data_sets_and_kernels(
+    here: Command, monkeypatch: pytest.MonkeyPatch, words: str, completed: str
+) -> None:
+    monkeypatch.setenv("_ISM_DASK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"ism-dask {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert here().out.split() == [completed]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [("fit wine -q 0", 2), ("fit wine --nonsense", 2), ("show no", 2)]
+)
+def test_an_error_is_an_object_with_json(here: Command, arguments: str, status: int) -> None:
+    plain = here(*arguments.split())
+    ended = here(*arguments.split(), "--json")
+    assert ended.status == plain.status == status
+    assert ended.answer == {"error": plain.err.removeprefix("ism-dask: ").strip(), "status": status}
+    assert ended.err == plain.err
+
+
+def test_a_result_with_a_failure_is_one_object(here: Command) -> None:
+    path = Path(here("ingest", "wine", "--plain", "--json").answer["path"])
+    (path / "zarr.json").unlink()
+    ended = here("check", "--json")
+    assert (ended.status, ended.out.count("\n")) == (1, 1)
+    assert ended.answer["checked"][0]["problems"]
+    assert "damaged" in ended.answer["error"]
+
+
 def test_version_and_no_command_at_all(here: Command) -> None:
     assert here("--version").out.startswith("ism-dask 0.")
     bare = here()
@@ -186,7 +228,7 @@ def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
 
 def test_an_engine_that_cannot_serve(here: Command) -> None:
     ended = here("fit", "wine", "--plain", "--engine", "monomials")
-    assert "`engine`='monomials' cannot serve this problem" in ended.failed(1)
+    assert "`--engine`='monomials' cannot serve this problem" in ended.failed(1)
 
 
 def test_options_for_a_better_optimum(here: Command) -> None:
@@ -308,22 +350,31 @@ def test_ctrl_c_before_any_command_is_told_of(
         ("crossval", "'dataset'"),
         ("crossval wine --nonsense", "--nonsense"),
         ("crossval wine --folds many", "--folds"),
-        ("crossval whine --plain", "`dataset` is 'whine'; expected one of"),
-        ("crossval wine --plain --kernel gauss", "`kernel` is 'gauss'"),
+        ("crossval whine --plain", "`dataset` is 'whine'; did you mean 'wine'? expected one of"),
+        ("crossval wine --plain --kernel gauss", "`--kernel` is 'gauss'; did you mean 'gaussian'"),
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
-        ("crossval wine --plain -q 0", "`n_components` is 0"),
-        ("crossval wine --plain --label colour", "`label` is 'colour'; wine has cultivar"),
+        ("crossval wine --plain -q 0", "`-q` is 0"),
+        ("crossval wine --plain --components 0", "`--components` is 0"),
+        ("crossval wine --plain --n-init 0", "`--n-init` is 0"),
+        ("fit wine --plain --start-from a/b", "`--start-from` is 'a/b'"),
+        ("tables --methods PCA", "`--methods` has 'PCA'; did you mean 'pca'"),
+        ("datasets whine", "did you mean 'wine'"),
+        (
+            "fit wine --plain --kernel polynomial --kernel-parameter ofset=1",
+            "which takes degree and offset; did you mean 'offset'",
+        ),
+        ("crossval wine --plain --label colour", "`--label` is 'colour'; wine has cultivar"),
         ("crossval wine --plain --folds 49", "expected at most 48"),
-        ("crossval wine --plain --scheduler here", "`scheduler` is 'here'"),
-        ("crossval wine --plain --scheduler foo://127.0.0.1:1", "`scheduler` is 'foo:"),
-        ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`scheduler` is 'tcp:"),
-        ("crossval wine --plain --seed 4294967296", "`seed` is 4294967296; expected 4294967295"),
-        ("crossval wine --plain --tol inf", "`tol` is inf; expected a finite number"),
-        ("fit wine --plain --engine-tol 2", "`engine_tol` is 2.0; expected a number below 1"),
-        ("fit wine --plain --angle-tol -1", "`angle_tol` is -1.0; expected a number above 0"),
-        ("crossval wine --plain --sigma 1e-200", "`sigma` must be from 1e-150"),
+        ("crossval wine --plain --scheduler here", "`--scheduler` is 'here'"),
+        ("crossval wine --plain --scheduler foo://127.0.0.1:1", "`--scheduler` is 'foo:"),
+        ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`--scheduler` is 'tcp:"),
+        ("crossval wine --plain --seed 4294967296", "`--seed` is 4294967296; expected 4294967295"),
+        ("crossval wine --plain --tol inf", "`--tol` is inf; expected a finite number"),
+        ("fit wine --plain --engine-tol 2", "`--engine-tol` is 2.0; expected a number below 1"),
+        ("fit wine --plain --angle-tol -1", "`--angle-tol` is -1.0; expected a number above 0"),
+        ("crossval wine --plain --sigma 1e-200", "`--sigma` must be from 1e-150"),
         ("crossval mnist-test --split train --plain", "is no data set with splits"),
-        ("fit wine --plain --run a/b", "`run` is 'a/b'"),
+        ("fit wine --plain --run a/b", "`--run` is 'a/b'"),
         ("transform ../x wine -o out.csv", "`run` is '../x'"),
         ("ingest whine", "`dataset` is 'whine'"),
         ("ingest wine --split train", "wine has all"),
@@ -340,7 +391,7 @@ def test_wrong_usage(here: Command, arguments: str, message: str) -> None:
 @pytest.mark.parametrize("command", ["crossval", "fit", "cluster"])
 def test_an_empty_label_is_not_the_default(here: Command, command: str) -> None:
     ended = here(command, "wine", "--plain", "--label", "")
-    assert "`label` is ''; wine has cultivar" in ended.failed(2)
+    assert "`--label` is ''; wine has cultivar" in ended.failed(2)
 
 
 @pytest.mark.usefixtures("reference_data")
@@ -387,7 +438,7 @@ def test_the_traceback_is_there_for_who_asks(
         ended = here(*words, *options)
         assert ended.status == 2
         assert "Traceback" in ended.err
-        assert ended.err.splitlines()[-1].startswith("ism-dask: `label`")
+        assert ended.err.splitlines()[-1].startswith("ism-dask: `--label`")
 
 
 def test_an_error_that_nobody_foresaw_is_one_line(

@@ -150,7 +150,7 @@ def test_no_round_is_announced_that_does_not_come(most: int) -> None:
         ({"n_clusters": 0}, "`n_clusters` is 0; expected 1 or more"),
         ({"mu": 0.0}, "`mu` is 0.0"),
         ({"scores_share": 1.5}, "`scores_share` is 1.5"),
-        ({"paradigm": "alternative", "avoid": "run:../up"}, "`run` is '../up'"),
+        ({"paradigm": "alternative", "avoid": "run:../up"}, "`avoid` is '../up'"),
     ],
 )
 def test_settings_that_cannot_be(given: dict[str, object], message: str) -> None:
@@ -188,16 +188,19 @@ def test_a_run_is_not_lost(here: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("wine", "--paradigm", "supervised"), "`paradigm` is 'supervised'"),
-        (("wine", "-k", 0), "`n_clusters` is 0"),
+        (("wine", "--paradigm", "supervised"), "`--paradigm` is 'supervised'"),
+        (("wine", "-k", 0), "`-k` is 0"),
         (("wine", "--avoid", "cultivar"), "only alternative clusters"),
-        (("wine", "--label", "colour", "-k", 3), "`label` is 'colour'"),
+        (("wine", "--label", "colour", "-k", 3), "`--label` is 'colour'"),
         (("own",), "own has no labels to count"),
-        (("own", "-k", 2, "--paradigm", "semisupervised"), "`label` is None; own has no labels"),
-        (("own", "-k", 2, "--paradigm", "alternative"), "`avoid` is None; own has no labels"),
+        (("own", "-k", 2, "--paradigm", "semisupervised"), "`--label` is None; own has no labels"),
+        (("own", "-k", 2, "--paradigm", "alternative"), "`--avoid` is None; own has no labels"),
         (("own", "-k", 2, "--paradigm", "alternative"), "name that run, --avoid run:NAME"),
-        (("wine", "--mu", 5), "`mu` is 5.0, but `paradigm` is 'unsupervised'"),
-        (("wine", "--paradigm", "alternative", "--avoid", ""), "`avoid` is ''; wine has cultivar"),
+        (("wine", "--mu", 5), "`--mu` is 5.0, but `--paradigm` is 'unsupervised'"),
+        (
+            ("wine", "--paradigm", "alternative", "--avoid", ""),
+            "`--avoid` is ''; wine has cultivar",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
@@ -234,7 +237,7 @@ def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, g
     assert here("cluster", "wine", "-k", k, "--plain", "--run", "odd").status == 0
     asked = ("cluster", "wine", "--plain", "--paradigm", "alternative", "--avoid", "run:odd")
     output = here(*asked).failed(2)
-    assert f"`avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in output
+    assert f"`--avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in output
     assert "--avoid" in output
     assert "`y`" not in output
 
@@ -242,7 +245,7 @@ def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, g
 def test_a_label_of_one_class_cannot_be_avoided(here: Command) -> None:
     store_own(40, y=np.zeros(40, dtype=int))
     output = here("cluster", "own", "-k", 2, "--plain", "--paradigm", "alternative").failed(2)
-    assert "`avoid` is 'y', which makes 1 group of 40 rows" in output
+    assert "`--avoid` is 'y', which makes 1 group of 40 rows" in output
 
 
 def test_what_a_paradigm_takes_has_its_default_in_the_help(here: Command) -> None:

@@ -126,11 +126,11 @@ def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_pa
     [
         ("--label churnd", 1, "did you mean 'churned'"),
         ("--split train", 2, "a table has no splits"),
-        ("--missing zero", 2, "`missing` is 'zero'; expected one of refuse"),
-        ("--target both", 2, "`target` is 'both'"),
+        ("--missing zero", 2, "`--missing` is 'zero'; expected one of refuse"),
+        ("--target both", 2, "`--target` is 'both'"),
         ("--name wine", 1, "built-in data set"),
-        ("--name ../x", 1, "`name` is '../x'"),
-        ("--max-levels 1", 2, "`max_levels` is 1; expected 2 or more"),
+        ("--name ../x", 1, "`--name` is '../x'"),
+        ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
     ],
 )
 @pytest.mark.usefixtures("sales")
@@ -376,10 +376,10 @@ def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -
     assert np.linalg.svd(model.components[:, :2])[1].min() > 0.95
     assert here("report", "two").status == 0
     message = here("fit", "houses", "--label", "price,kind", "--plain").failed(2)
-    assert "`label` has 'kind', whose values are classes" in message
-    assert "`label` is 'size'" in here("fit", "houses", "--label", "price,size", "--plain").failed(
-        2
-    )
+    assert "`--label` has 'kind', whose values are classes" in message
+    assert "`--label` is 'size'" in here(
+        "fit", "houses", "--label", "price,size", "--plain"
+    ).failed(2)
 
 
 def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_prefect_block_has_the_credentials(
 def test_a_schedule_is_replaced_by_the_next(
     here: Command, run_file: Path, serving: Serving
 ) -> None:
-    assert "`cron` is 'nightly'; expected" in here(
+    assert "`--cron` is 'nightly'; expected" in here(
         "schedule", run_file, "--cron", "nightly"
     ).failed(2)
     for cron in ("0 2 * * *", "30 3 * * 1"):

@@ -96,7 +96,12 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
         ("n_components = 2", "n_components = 0", 11, "`fit.n_components` is 0; expected 1 or more"),
         ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
         ("n_components = 2", "sigma = 2.0", 11, "is given beside a sum of kernels"),
-        ('kernel = "sum"', 'kernel = "sun"', 12, "`fit.kernel` is 'sun'; expected one of"),
+        (
+            'kernel = "sum"',
+            'kernel = "sun"',
+            12,
+            "`fit.kernel` is 'sun'; did you mean 'sum'",
+        ),
         ('kernel = "sum"', "", 13, "`fit.terms` is given, but `kernel` is 'gaussian'"),
         ("gaussian(sigma=2)", "gaussian(sigma=2", 13, "expected a term such as"),
         ("gaussian(sigma=2)", "gauss", 13, "`fit.terms` is 'gauss'"),

@@ -308,10 +308,10 @@ def test_ports_in_use(here: Command) -> None:
     ("arguments", "told"),
     [
         (("--stop", "--detach"), "--detach and --stop exclude each other"),
-        (("--workers", 0), "`workers` is 0; expected 1 or more"),
-        (("--port", 70000), "`port` is 70000; expected 65535 or less"),
-        (("--memory", "much"), "`memory` is 'much'; expected a size such as 4GB"),
-        (("--pool", "a/b"), "`pool` is 'a/b'"),
+        (("--workers", 0), "`--workers` is 0; expected 1 or more"),
+        (("--port", 70000), "`--port` is 70000; expected 65535 or less"),
+        (("--memory", "much"), "`--memory` is 'much'; expected a size such as 4GB"),
+        (("--pool", "a/b"), "`--pool` is 'a/b'"),
     ],
 )
 def test_wrong_usage(here: Command, arguments: tuple[object, ...], told: str) -> None:
