@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,22 +137,28 @@ def transform(
 
     with output.watched():
         summary = transform_rows(model, source, out, split, unseen=unseen, scheduler=scheduler)
-    left_out = summary.get("rows_left_out")
-    without = f", {left_out:,} left out, which lack a value" if left_out else ""
-    output.say(f"{out}: {summary['rows']:,} rows, {summary['n_components']} new features{without}")
-    show_drift(summary["drift"], output)
+    show_projected(summary, output)
     output.finish(summary)
 
 
-def show_drift(drift: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Print how far new rows are from those that the model was fitted to."""
+def show_projected(summary: Mapping[str, Any], output: Output) -> None:
+    """Print what was written of rows, and how far they are from those of the fit.
+
+    `summary` is what `transform_rows` returns.
+    """
+    left_out = summary.get("rows_left_out")
+    without = f", {left_out:,} left out, which lack a value" if left_out else ""
+    new = count_noun(summary["n_components"], "new feature")
+    output.say(f"{summary['out']}: {summary['rows']:,} rows, {new}{without}")
+    if summary["ignored"]:
+        output.say(f"ignored: {', '.join(summary['ignored'])} (labels, or left out of the fit)")
     rows = [
         [
             each["name"],
             f"{each['share_outside']:.1%}",
             f"{each['mean_shift']:+.2f} deviations",
         ]
-        for each in drift
+        for each in summary["drift"]
     ]
     if rows:
         output.table(

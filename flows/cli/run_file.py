@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.compute import RUN_FLOWS, print_result
-from flows.cli.data import INGEST, show_drift, show_schema
+from flows.cli.data import INGEST, show_projected, show_schema
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.errors import FlowError, SettingsError
@@ -121,9 +121,7 @@ def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
         written = list(write_outputs(plan, run_name))
     for each in written:
         if each.counts:
-            new = f"{each.counts['rows']:,} rows, {each.counts['n_components']} new features"
-            output.say(f"{each.path}: {new}")
-            show_drift(each.counts["drift"], output)
+            show_projected(each.counts, output)
         else:
             output.say(each.path)
         paths.append(each.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
+from storage.models import Model
 from storage.tables.files import COLUMNAR, ZARR
 from storage.tables.schema import is_number
 
@@ -28,6 +29,21 @@ class Matrix:
 
     values: Array
     columns: tuple[str, ...] | None = None
+
+    def without(self, names: Collection[str]) -> Matrix:
+        """Return the matrix without the columns of these names."""
+        columns = self.columns or ()
+        kept = [j for j, name in enumerate(columns) if name not in names]
+        if len(kept) == len(columns):
+            return self
+        return Matrix(self.values[:, kept], tuple(columns[j] for j in kept))
+
+
+def fitted_labels(model: Model) -> tuple[str, ...]:
+    """Return the labels that a model knows of, which a file with further rows may have as well."""
+    fitted = str(model.metrics.get("label") or "").split(",")
+    names = (*fitted, *model.metrics.get("nmi", {}))
+    return tuple(name for name in names if name and name not in (model.feature_names or ()))
 
 
 def read_matrix(path: Path) -> Matrix:

@@ -13,9 +13,10 @@ import pyarrow as pa
 from flows.compute.workers import Workers
 from flows.errors import FlowError
 from flows.interface.progress import report_progress
+from flows.runs.matrix_files import fitted_labels
 from flows.runs.projection import ProjectedRows, Projector
 from storage import Model
-from storage.tables.new_rows import check_columns, open_new_rows
+from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
 from storage.tables.sources import ArraySource, FileSource, TableSource
@@ -62,6 +63,7 @@ def transform_table(
         "rows": rows.rows,
         "n_components": len(model.components),
         "rows_left_out": rows.read - rows.rows,
+        "ignored": ignored_columns(table, schema),
         "drift": rows.drift.report(),
         **files,
     }
@@ -74,7 +76,7 @@ def schema_of(model: Model) -> TableSchema:
     if model.feature_names is None:
         raise FlowError("the model has no names of features: give its rows as .npy, in their order")
     features = tuple(Feature(name, NUMBER) for name in model.feature_names)
-    return TableSchema(features, (), (), (), REFUSE, (), 0, 0, "float64")
+    return TableSchema(features, (), (), fitted_labels(model), REFUSE, (), 0, 0, "float64")
 
 
 def _projected(

@@ -17,6 +17,7 @@ from flows.runs.matrix_files import (
     check_output_format,
     column_order,
     columns_in_order,
+    fitted_labels,
     read_matrix,
     values_too_large,
     write_matrix,
@@ -81,11 +82,11 @@ def transform_rows(
                 model, source, out, ignore_unseen=unseen == "ignore", workers=workers
             )
         return {"command": "transform", "run": run, "source": source, "out": str(out), **counts}
-    projected = (
-        _project_file(model, Path(source))
-        if is_file
-        else _project_dataset(model, source, split, scheduler)
-    )
+    ignored: list[str] = []
+    if is_file:
+        projected, ignored = _project_file(model, Path(source))
+    else:
+        projected = _project_dataset(model, source, split, scheduler)
     _check_finite(projected, source)
     drift = Drift(model)
     drift.add(projected)
@@ -98,17 +99,19 @@ def transform_rows(
         "out": str(out),
         "rows": rows,
         "n_components": columns,
+        "ignored": ignored,
         "drift": drift.report(),
     }
 
 
-def _project_file(model: Model, path: Path) -> Array:
-    matrix = read_matrix(path)
-    values = columns_in_order(matrix, model.feature_names)
+def _project_file(model: Model, path: Path) -> tuple[Array, list[str]]:
+    """Return the new features of the rows of a file, and its columns that were ignored."""
+    matrix, labels = read_matrix(path), fitted_labels(model)
+    values = columns_in_order(matrix.without(labels), model.feature_names)
     _check_width(model, values.shape[1], str(path))
     # `_check_finite` reports overflow in the result; NumPy need not warn of it.
     with np.errstate(over="ignore", invalid="ignore"):
-        return model.transform(values)
+        return model.transform(values), [each for each in matrix.columns or () if each in labels]
 
 
 def _project_dataset(model: Model, name: str, split: str | None, scheduler: str | None) -> Array:

@@ -121,6 +121,13 @@ def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
     return [name for name in schema.passed if name in names]
 
 
+def ignored_columns(source: TableSource, schema: TableSchema) -> list[str]:
+    """Return the columns of a table that were known to the fit, but are no features: labels too."""
+    used = {*(feature.name for feature in schema.features), *schema.passed}
+    others = {*(label.name for label in schema.labels), *schema.dropped} - used
+    return [name for name in source.schema.names if name in others]
+
+
 def _one_or_more(source: TableSource, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a table, or an empty one if it has none."""
     batches = source.batches(columns)

@@ -105,6 +105,40 @@ def test_rows_that_do_not_fit_are_listed_at_once(
         load_model("two").transform(wrong)
 
 
+@pytest.mark.usefixtures("sales")
+def test_the_table_of_the_fit_is_transformed_with_a_note(here: Command, tmp_path: Path) -> None:
+    path, out = tmp_path / "sales.csv", tmp_path / "out.csv"
+    words = ("--label", "churned", "--drop", "id", "--plain")
+    assert here("ingest", path, *words).status == 0
+    assert here("fit", "sales", "-q", 1, "--sigma", "median", "--run", "one", "--plain").status == 0
+    ended = here("transform", "one", path, "-o", out)
+    assert "ignored: id, churned (labels, or left out of the fit)" in ended.out
+    assert list(pd.read_csv(out)) == ["supervisedikdr0"]
+    assert here("transform", "one", path, "-o", out, "--json").answer["ignored"] == [
+        "id",
+        "churned",
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_of_a_built_in_data_set_may_have_its_label(
+    here: Command, fitted_wine: str, tmp_path: Path, suffix: str
+) -> None:
+    data = open_dataset("wine")
+    rows = pd.DataFrame(data.X.read(0, 20), columns=list(data.feature_names or ()))
+    rows.insert(3, "cultivar", data.labels["cultivar"][:20])
+    source, out = tmp_path / f"rows{suffix}", tmp_path / "out.csv"
+    write = {".csv": rows.to_csv, ".parquet": rows.to_parquet}
+    write[suffix](source, index=False)
+    ended = here("transform", fitted_wine, source, "-o", out, "--json")
+    assert ended.answer["ignored"] == ["cultivar"]
+    expected = load_model(fitted_wine).transform(rows.drop(columns="cultivar"))
+    assert_allclose(pd.read_csv(out), expected, atol=1e-9)
+    write = {".csv": rows.assign(x=1).to_csv, ".parquet": rows.assign(x=1).to_parquet}
+    write[suffix](source, index=False)
+    assert "unknown" in here("transform", fitted_wine, source, "-o", out).failed(1)
+
+
 def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
     _fit(here, tmp_path)
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
