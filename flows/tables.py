@@ -8,7 +8,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.interface.progress import ProgressShare
-from flows.paper.measure import plan, resumable_tables, save
+from flows.paper.measure import plan, resumable_tables, save, with_date
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import run_page
@@ -29,6 +29,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
+        settings = with_date(settings)
         with resumable_tables(settings) as lease:
             results = []
             for series, part in plan(settings):

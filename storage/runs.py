@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ MODEL, RESULTS = "model", "results"
 REPORT, LEASE = "report.html", "lease.json"
 # Folder beside them for dumps of the state of Dask clusters on which the run has stalled.
 STALLED = "stalled"
+# The name of a dated run; a number follows from the second run of a day on.
+DATED = re.compile(r"(.+)-(\d{4}-\d{2}-\d{2})(?:-(\d+))?")
 _RECORD = ("config", "metrics", "versions")
 
 
@@ -71,6 +74,18 @@ class Run:
     def has_model(self) -> bool:
         """Return whether the run has a model for `load_model` to load."""
         return self.path.name == MODEL
+
+    @property
+    def copy_of(self) -> str:
+        """The run that this one was copied from when it was published; empty if it was not."""
+        original = str(self.config.get("run"))
+        return original if original.startswith(f"{self.name}-") else ""
+
+
+def shared_name(run: str) -> str:
+    """Return the name that dated runs share, as `night` of `night-2026-11-24`; empty for others."""
+    match = DATED.fullmatch(run)
+    return match[1] if match else ""
 
 
 def runs_folder() -> Path:

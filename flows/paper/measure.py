@@ -19,6 +19,7 @@ from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.results.paper import SeriesResult, TablesResult
+from flows.runs.dated import dated_name, publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
 from storage import RESULTS, PieceStore, open_run, save_results, saved_run_path
@@ -74,7 +75,15 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
     path = save_results(
         settings.run, KIND, config=settings.to_json(), metrics=result.metrics, versions=versions()
     )
+    publish_newest(settings.run, settings.keep_runs)
     return replace(result, path=str(path))
+
+
+def with_date(settings: TablesSettings) -> TablesSettings:
+    """Return the settings with the date in the name of the run, if earlier ones are kept."""
+    if settings.keep_runs is None:
+        return settings
+    return replace(settings, run=dated_name(settings.run, force=settings.force))
 
 
 @contextmanager
@@ -94,6 +103,7 @@ def resumable_tables(settings: TablesSettings) -> Iterator[HeldLease]:
 
 def tables_plain(settings: TablesSettings) -> TablesResult:
     """Measure and save all chosen parts, without Prefect."""
+    settings = with_date(settings)
     with resumable_tables(settings) as lease:
         results = []
         for series, part in plan(settings):

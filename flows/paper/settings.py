@@ -12,11 +12,11 @@ from typing import Any
 from flows.errors import SettingsError
 from flows.interface.fields import data_setting, run_setting, solver_setting
 from flows.paper.names import DATA, METHODS, PARTS
-from flows.settings.base import FlowSettings, import_choices
+from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
 
 ALL = "all"
 # Settings that no result depends on: what to measure, for how long, and where to save it.
-_NO_EFFECT_ON_RESULTS = ("parts", "data", "methods", "budget", "run", "force")
+_NO_EFFECT_ON_RESULTS = ("parts", "data", "methods", "budget", "run", "keep_runs", "force")
 
 
 def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
@@ -54,6 +54,7 @@ class TablesSettings(FlowSettings):
     run: str = run_setting(
         "tables", about="Name of the saved run. What it has measured already is not measured again."
     )
+    keep_runs: int | None = keep_runs_setting()
     force: bool = run_setting(False, about="Measure everything again.", flags=("--force",))
 
     def __post_init__(self) -> None:

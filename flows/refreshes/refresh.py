@@ -145,6 +145,7 @@ class _Refresh:
         for settings in both.values():
             settings.pop("scheduler")
             settings.pop("credentials", None)
+            settings.pop("keep_runs", None)
         return both
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
@@ -165,7 +166,7 @@ class _Refresh:
         data = ingest_changed(self._ingest)
         settings = self._plan.settings_for(data.info.folder)
         assert isinstance(settings, FitSettings)
-        settings = replace(settings, run=self._run)
+        settings = replace(settings, run=self._run, keep_runs=None)
         published = self._published
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)

@@ -28,7 +28,7 @@ from storage import Run, new_feature_name
 from storage.models import SUPERVISED
 
 # Settings of how the run was saved, not of how it was computed.
-_STORAGE_SETTINGS = ("run", "force")
+_STORAGE_SETTINGS = ("run", "force", "keep_runs")
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, report_progress
 from flows.results.base import IngestResult
 from flows.results.runs import FitEnding
+from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.kernels import fitted_kernel
-from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
+from flows.settings.runs import NO_SELECTION, SavedRunSettings, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -29,7 +30,7 @@ from storage import DATASETS, Dataset, Model, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
-RunSettings = TypeVar("RunSettings", bound=Settings)
+RunSettings = TypeVar("RunSettings", bound=SavedRunSettings)
 
 # Without a Dask cluster: rows of at most so many bytes are read into memory once. Larger data are
 # read from disk tile by tile.
@@ -220,8 +221,10 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """Store the data set of a run unless it is stored already, and return it opened.
 
     The settings are returned as well, with the name of the data set if they have the path of a
-    table.
+    table, and with the date in the name of the run if earlier ones are kept.
     """
+    if settings.run is not None and settings.keep_runs is not None:
+        settings = replace(settings, run=dated_name(settings.run, force=settings.force))
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
     check_pyarrow()

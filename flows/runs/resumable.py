@@ -19,6 +19,7 @@ from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.interface.progress import progress_note
+from flows.runs.dated import publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import SavedRunSettings
@@ -228,6 +229,7 @@ def resumable_run(
         yield this
         lease.check()
         _clear(run)
+        publish_newest(run, settings.keep_runs)
 
 
 def _can_resume(run: str) -> bool:

@@ -64,6 +64,16 @@ def scheduler_setting() -> Any:
     )
 
 
+def keep_runs_setting() -> Any:
+    """Return the setting that says how many runs of one name are kept."""
+    return run_setting(
+        None,
+        about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.",
+        title="Runs to keep",
+        ge=1,
+    )
+
+
 def check_scheduler(scheduler: str | None) -> None:
     """Raise SettingsError if `scheduler` names no place to compute."""
     if scheduler is not None:

@@ -24,6 +24,7 @@ from flows.settings.base import (
     DataSettings,
     check_scheduler,
     import_choices,
+    keep_runs_setting,
     scheduler_setting,
 )
 from flows.settings.kernels import build_kernel, kernel_names
@@ -36,7 +37,9 @@ _RUN_PREFIX = "run:"
 # Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
 MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
 # Settings that do not change the result of a run: its name, where it is computed, how it is saved.
-_INCIDENTAL = frozenset({"run", "force", "afresh", "checkpoint", "stall", "scheduler", "first"})
+_INCIDENTAL = frozenset(
+    {"run", "force", "afresh", "keep_runs", "checkpoint", "stall", "scheduler", "first"}
+)
 # The value of `selection` for a fit without one.
 NO_SELECTION = "none"
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
@@ -200,6 +203,7 @@ class SavedRunSettings(Settings):
         about="Start from the beginning, even if a run of that name can be resumed.",
         flags=("--afresh",),
     )
+    keep_runs: int | None = keep_runs_setting()
     checkpoint: float = run_setting(
         1.0,
         about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
@@ -217,6 +221,10 @@ class SavedRunSettings(Settings):
         super().__post_init__()
         if self.run is not None:
             import_choices().check_run_name(self.run)
+        elif self.keep_runs is not None:
+            raise SettingsError(
+                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
+            )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -225,7 +233,7 @@ class SavedRunSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSettings(Settings):
+class SearchSettings(SavedRunSettings):
     """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""
 
     target: str = data_setting(
@@ -265,7 +273,7 @@ class SearchSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalSettings(SearchSettings, SavedRunSettings):
+class CrossvalSettings(SearchSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
     run: str | None = run_setting(
@@ -290,7 +298,7 @@ class CrossvalSettings(SearchSettings, SavedRunSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitSettings(SearchSettings, SavedRunSettings):
+class FitSettings(SearchSettings):
     """Settings of a fit of W to all rows."""
 
     start_from: str | None = solver_setting(

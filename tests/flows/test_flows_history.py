@@ -1,10 +1,11 @@
-"""The history of a refreshed run: old runs are pruned, it is checked, its data set is kept."""
+"""Histories, of refreshed and of dated runs: old runs are pruned, the newest is published."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,18 @@ from commandline import Command
 from shop import RUN_FILE, open_shop, refreshed, write_part
 
 from flows.refreshes.published import published_run
-from storage import dataset_path, load_model, model_hash, read_history, run_folder, saved_run_path
+from flows.runs.dated import publish_newest
+from storage import (
+    dataset_path,
+    list_runs,
+    load_model,
+    model_hash,
+    open_run,
+    publish_run,
+    read_history,
+    run_folder,
+    saved_run_path,
+)
 
 KEEP_TWO = RUN_FILE + "\n[refresh]\nkeep = 2\n"
 
@@ -123,3 +135,64 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
     assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
     assert here("rollback", "sales-0002").status == 0
     assert "published run" not in here("check", "sales").out
+
+
+def _night(here: Command, *options: object) -> str:
+    """Fit W quickly as the run of a night, of which two are kept; return its name."""
+    words = ("fit", "wine", "-q", 1, "--sigma", "median", "--max-iter", 1, "--plain", "--json")
+    answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer
+    assert "error" not in answer, answer
+    return str(answer["run"])
+
+
+def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here: Command) -> None:
+    first, second = _night(here), _night(here, "--seed", 1)
+    assert first == f"night-{datetime.now(UTC):%Y-%m-%d}"
+    assert second == f"{first}-2"
+    assert open_run("night").copy_of == second
+    assert load_model("night").config["seed"] == 1
+    # An unfinished run that is older than those that are kept goes with them.
+    run_folder("night-2020-01-01").mkdir()
+    third = _night(here)
+    assert (open_run("night").copy_of, third) == (third, f"{first}-3")
+    assert {each.name for each in list_runs()} == {"night", second, third}
+    assert not run_folder("night-2020-01-01").exists()
+    assert here("show", "night").status == 0
+    # A night that is resumed late does not take the place of a later one.
+    publish_run(second, "night-2020-01-01")
+    publish_newest("night-2020-01-01", 9)
+    assert open_run("night").copy_of == third
+
+
+def test_another_run_of_the_name_is_not_replaced(here: Command, fitted_wine: str) -> None:
+    publish_run(fitted_wine, "night")
+    words = ("fit", "wine", "--plain", "--keep-runs", 2)
+    message = here(*words, "--run", "night").failed(1)
+    assert "is no copy of a dated one; remove it with `ism-dask rm night`" in message
+    assert _night(here, "--force") == open_run("night").copy_of
+    assert "`--keep-runs` is 2, but `--run` is not given" in here(*words).failed(2)
+
+
+def test_an_interrupted_night_is_resumed_under_its_date(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ("crossval", "wine", "--folds", 2, "--sigma", "median", "--max-iter", 1, "--plain")
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
+        assert here(*words, "--run", "night", "--keep-runs", 2).status == 130
+    (unfinished,) = here("runs", "--json").answer["unfinished"]
+    assert unfinished["name"] == f"night-{datetime.now(UTC):%Y-%m-%d}"
+    assert here("resume", unfinished["name"], "--plain").status == 0
+    assert open_run("night").copy_of == unfinished["name"]
+
+
+def test_tables_are_kept_under_their_dates(here: Command) -> None:
+    words = ("tables", "--parts", "table-5", "--data", "wine", "--methods", "ism", "--folds", 2)
+    words = (*words, "--plain", "--json", "--keep-runs", 1, "--run", "weekly", "--cap", 0.001)
+    first, second = (here(*words).answer["run"] for _ in range(2))
+    assert second == f"{first}-2"
+    assert open_run("weekly").copy_of == second
+    assert {each.name for each in list_runs()} == {second, "weekly"}
