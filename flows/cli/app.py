@@ -61,6 +61,8 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (data.check, "ism-dask check mnist wine-gaussian-q2"),
     (services.check_cluster, "ism-dask check-cluster slurm.toml"),
     (runs.runs, "ism-dask runs"),
+    (runs.compare, "ism-dask compare wine-gaussian-q2 wine-gaussian-q3"),
+    (runs.rm, "ism-dask rm wine-gaussian-q2"),
     (runs.show, "ism-dask show wine-gaussian-q2"),
     (runs.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
     (services.up, "ism-dask up --workers 4 --memory 4GB"),

@@ -62,7 +62,7 @@ def remove(
     ] = False,
     output: Output,
 ) -> None:
-    """Remove a stored data set; runs that were computed from it stay."""
+    """Remove a stored data set; runs computed from it stay. `ism-dask rm` removes a run."""
     from flows.runs.inventory import remove_stored  # noqa: PLC0415
 
     path = remove_stored(name, force=force)

@@ -1,7 +1,8 @@
-"""The commands for saved runs: runs, show and report."""
+"""The commands for saved runs: runs, compare, rm, show and report."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,13 +28,50 @@ def runs(*, output: Output) -> None:
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:
-        if each.problem:
-            output.say(each.problem)
+        if each.problem or each.copy_of:
+            output.say(each.problem or f"{each.name} is a copy of {each.copy_of}")
     unfinished = [describe_unfinished(lease) for lease in list_leases()]
     for entry in unfinished:
         output.say(f"{entry['name']}: {entry['description']}")
     answer = {"runs": [run_record(each) for each in runs], "unfinished": unfinished}
     output.finish({"command": "runs", **answer})
+
+
+def compare(
+    first: RunName,
+    second: RunName,
+    *,
+    output: Output,
+) -> None:
+    """Compare two runs: settings, figures, the angles between their W, weights that moved most."""
+    from flows.refreshes.run_comparison import compare_runs  # noqa: PLC0415
+
+    comparison, new_names = compare_runs(first, second)
+    print_summary(comparison.summary(new_names), output)
+    output.finish({"command": "compare", **comparison.to_json()})
+
+
+def rm(
+    name: RunName,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask, whatever the run is used for.")
+    ] = False,
+    output: Output,
+) -> None:
+    """Remove a run, finished or interrupted. `ism-dask remove` removes a data set.
+
+    It asks first if the run is published or belongs to a refresh.
+    """
+    from flows.runs.inventory import remove_saved_run  # noqa: PLC0415
+
+    def confirm(reason: str) -> bool:
+        asked = sys.stdin.isatty() and not output.silent
+        return yes or (asked and typer.confirm(f"{reason}. Remove it?", err=True))
+
+    path = remove_saved_run(name, confirm=confirm)
+    output.say(f"removed {path}")
+    output.finish({"command": "rm", "run": name, "path": str(path)})
 
 
 def show(

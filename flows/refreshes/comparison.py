@@ -42,9 +42,9 @@ def compare(
     before, after = frozenset(published.feature_names or ()), new.feature_names or ()
     return Comparison(
         published=name,
-        turn=_turn(published, new),
+        turn=float(subspace_sines(published, new)[0]),
         objective_ratio=_objective_ratio(published, new, labelled, settings),
-        moved=_moved(published, new),
+        moved=moved_weights(published, new),
         drift=_drift(published, labelled),
         columns=_moved_columns(published, new),
         added=tuple(each for each in after if each not in before),
@@ -125,17 +125,21 @@ def _published_basis(published: Model, new: Model) -> Array:
     return basis
 
 
-def _turn(published: Model, new: Model) -> float:
-    """Return the sine of the largest angle between the two subspaces of the columns."""
+def subspace_sines(published: Model, new: Model) -> Array:
+    """Return the sines of the angles between the two subspaces of the columns, largest first.
+
+    All are 1 if a published feature has weights only on columns that the new model lacks.
+    """
     if not _in_columns_of(new, published).any(axis=1).all():
-        return 1.0
+        return np.ones(min(len(published.components), len(new.components)))
     bases = (_published_basis(published, new), np.linalg.qr(new.components.T)[0])
     smaller, larger = sorted(bases, key=np.size)
     outside = smaller - larger @ (larger.T @ smaller)
-    return min(float(np.linalg.norm(outside, 2)), 1.0)
+    sines: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
+    return sines
 
 
-def _moved(published: Model, new: Model) -> tuple[MovedWeight, ...]:
+def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
     """Return the weights that moved most, with the signs of the new features aligned."""
     before = _in_columns_of(new, published)
     q = min(len(before), len(new.components))

@@ -17,7 +17,7 @@ def run_cells(run: Run) -> list[str]:
     """Return the cells (`COLUMNS`) of a run in the table for people."""
     # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
-    when = f"{run.created:%d %b}" if this_year else f"{run.created:%b %Y}"
+    when = f"{run.created:%d %b %H:%M}" if this_year else f"{run.created:%d %b %Y}"
     if run.problem:
         return [run.name, "damaged", "", "", when, ""]
     result = saved_result(run)
@@ -36,6 +36,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "bytes": run.bytes,
         "path": str(run.path),
         "problem": run.problem,
+        "copy_of": run.copy_of or None,
         **{key: metrics[key] for key in listed if key in metrics},
         **({"accuracy": metrics["mean"]["accuracy"]} if "mean" in metrics else {}),
     }

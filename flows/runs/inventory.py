@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -10,25 +11,31 @@ from typing import Any
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
-from flows.runs.lease import list_leases
+from flows.runs.lease import find_lease, list_leases
+from flows.settings.choices import check_run_name
 from flows.text import byte_size
 from storage import (
     DATASETS,
     DatasetNotFound,
     DatasetSpec,
     Problem,
+    StorageError,
     StoredDataset,
     StoredItem,
     UnsafeName,
     dataset_path,
     list_datasets,
+    open_run,
     read_history,
     refreshed_names,
     remove_dataset,
+    remove_run,
+    run_folder,
     stored_items,
     stored_items_named,
 )
 from storage.errors import did_you_mean
+from storage.runs import run_not_found
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,51 @@ def remove_stored(name: str, *, force: bool = False) -> Path:
         return remove_dataset(name)
     except (DatasetNotFound, UnsafeName) as error:
         raise SettingsError(str(error)) from error
+
+
+def remove_saved_run(name: str, *, confirm: Callable[[str], bool]) -> Path:
+    """Remove a run with all its files, finished or not, and return the folder that it had.
+
+    Parameters
+    ----------
+    name : str
+    confirm : callable
+        Asked about a run that is published or belongs to a refresh: it is given the reason, and
+        returns whether to remove the run all the same.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such run.
+    FlowError
+        If a process computes it, or if `confirm` returns False.
+    """
+    check_run_name(name)
+    folder = run_folder(name)
+    if not folder.exists():
+        raise SettingsError(str(run_not_found(name)))
+    lease = find_lease(name)
+    if lease is not None and lease.held:
+        raise FlowError(f"{lease.description}: stop it first")
+    reason = _use_of_run(name)
+    if reason and not confirm(reason):
+        raise FlowError(f"{reason}; it was not removed (--yes removes it all the same)")
+    remove_run(name)
+    return folder
+
+
+def _use_of_run(name: str) -> str:
+    """Return why a run should not be removed without a question; empty if nothing speaks for it."""
+    if read_history(name):
+        return f"{name!r} is what `ism-dask refresh` publishes"
+    for published in refreshed_names():
+        runs = {each["run"] for each in read_history(published) if not each.get("pruned")}
+        if name in runs:
+            return f"{name!r} belongs to the refreshes of {published!r}"
+    with suppress(StorageError):  # a damaged run may go
+        if original := open_run(name).copy_of:
+            return f"{name!r} is published: it is a copy of {original!r}"
+    return ""
 
 
 def _is_fitted_to(run: str, dataset: str) -> bool:

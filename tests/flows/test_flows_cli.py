@@ -32,6 +32,8 @@ COMMANDS = (
     "transform",
     "check",
     "runs",
+    "compare",
+    "rm",
     "show",
     "report",
     "up",

@@ -14,8 +14,10 @@ from shop import RUN_FILE, open_shop, refreshed, write_part
 
 from flows.refreshes.published import published_run
 from flows.runs.dated import publish_newest
+from flows.runs.lease import hold_lease
 from storage import (
     dataset_path,
+    lease_path,
     list_runs,
     load_model,
     model_hash,
@@ -157,6 +159,7 @@ def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here: Command)
     assert (open_run("night").copy_of, third) == (third, f"{first}-3")
     assert {each.name for each in list_runs()} == {"night", second, third}
     assert not run_folder("night-2020-01-01").exists()
+    assert f"night is a copy of {third}" in here("runs").out
     assert here("show", "night").status == 0
     # A night that is resumed late does not take the place of a later one.
     publish_run(second, "night-2020-01-01")
@@ -196,3 +199,29 @@ def test_tables_are_kept_under_their_dates(here: Command) -> None:
     assert second == f"{first}-2"
     assert open_run("weekly").copy_of == second
     assert {each.name for each in list_runs()} == {second, "weekly"}
+
+
+def test_a_published_run_is_removed_only_if_told_so(here: Command) -> None:
+    night = _night(here)
+    message = here("rm", "night").failed(1)
+    assert f"'night' is published: it is a copy of {night!r}" in message
+    assert here("rm", "night", "--yes").out == f"removed {run_folder('night')}\n"
+    assert [each.name for each in list_runs()] == [night]
+    assert here("rm", night).status == 0
+    assert list_runs() == ()
+    assert "no run 'night' is saved" in here("rm", "night").failed(2)
+    assert "`run` is '../x'" in here("rm", "../x").failed(2)
+
+
+def test_a_run_of_a_refresh_is_removed_only_if_told_so(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    assert "is what `ism-dask refresh` publishes" in here("rm", "sales").failed(1)
+    assert "belongs to the refreshes of 'sales'" in here("rm", "sales-0001").failed(1)
+    assert here("rm", "sales-0001", "--yes").status == 0
+    assert saved_run_path("sales-0001") is None
+
+
+def test_a_run_that_is_computed_is_not_removed(here: Command) -> None:
+    with hold_lease("busy", "fit", {}, lambda: True):
+        assert "computes it since" in here("rm", "busy", "--yes").failed(1)
+        assert lease_path("busy").exists()

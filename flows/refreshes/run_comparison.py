@@ -1,0 +1,158 @@
+"""Compare two saved runs: their settings, their figures and their W."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flows.refreshes.comparison import moved_weights, subspace_sines
+from flows.reports.blocks import Block, Summary, Table
+from flows.reports.files import view_of
+from flows.reports.view import View
+from flows.results.base import JsonRecord
+from flows.results.refresh import MovedWeight
+from storage import Model
+
+# Weights whose difference is below the digits that are shown are not listed.
+_LEAST_MOVE = 5e-4
+# Settings of how a run is saved, which two runs need not share.
+_HOW_SAVED = ("run", "force", "afresh", "keep_runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(JsonRecord):
+    """A setting or figure of both runs; None where a run lacks it."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison(JsonRecord):
+    """Two runs beside each other.
+
+    Attributes
+    ----------
+    first, second : str
+    settings : tuple of Difference
+        Settings, fitted kernel parameters, data and versions that differ.
+    figures : tuple of Difference
+        Numbers of both, such as the objective.
+    sines : tuple of float
+        Sines of the angles between the two subspaces of columns, largest first.
+    moved : tuple of MovedWeight
+        The weights that differ most, largest difference first; signs are aligned.
+    note : str
+        Why W is not compared; empty if it is.
+    """
+
+    first: str
+    second: str
+    settings: tuple[Difference, ...]
+    figures: tuple[Difference, ...]
+    sines: tuple[float, ...] = ()
+    moved: tuple[MovedWeight, ...] = ()
+    note: str = ""
+
+    def summary(self, names: tuple[str, ...]) -> Summary:
+        """Return the comparison as tables; `names` are those of the new features."""
+        runs = (self.first, self.second)
+        settings = tuple(
+            (each.name, *map(_text, (each.first, each.second))) for each in self.settings
+        )
+        figures = tuple(
+            (each.name, _text(each.first), _text(each.second), _change(each))
+            for each in self.figures
+        )
+        moved = tuple(
+            (names[each.feature], each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
+            for each in self.moved
+            if abs(each.after - each.before) >= _LEAST_MOVE
+        )
+        sines = ", ".join(f"{each:.3g}" for each in self.sines)
+        angles = (f"sines of the angles between the two subspaces: {sines}",) if sines else ()
+        tables = [
+            Table("Settings that differ.", ("setting", *runs), settings, left=3),
+            Table("Figures.", ("figure", *runs, "change"), figures),
+            Table("Weights that differ most.", ("feature", "column", *runs), moved, left=2),
+        ]
+        same = () if settings else ("the settings are the same",)
+        notes = (*same, *angles, *([self.note] if self.note else []))
+        return Summary(
+            run=f"{self.first} and {self.second}",
+            kind="compare",
+            subject=f"{self.first} beside {self.second}",
+            facts=(),
+            blocks=(
+                *(Block(each.caption, tables=(each,)) for each in tables if each.rows),
+                Block("Notes", notes_title="", notes=notes),
+            ),
+        )
+
+
+def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...]]:
+    """Return the comparison of two saved runs, and the names of the new features."""
+    views = view_of(first), view_of(second)
+    settings = tuple(each for each in _beside(*map(_settings, views)) if each.first != each.second)
+    comparison = RunComparison(
+        first=first,
+        second=second,
+        settings=settings,
+        figures=tuple(_beside(*map(_figures, views))),
+    )
+    before, after = map(_named, views)
+    if before is None or after is None:
+        return replace(comparison, note="W is not compared: one of the runs has none"), ()
+    names = after.get_feature_names_out()
+    if not set(before.feature_names or ()) & set(after.feature_names or ()):
+        return replace(comparison, note="W is not compared: the runs share no column"), names
+    sines = tuple(subspace_sines(before, after).tolist())
+    return replace(comparison, sines=sines, moved=moved_weights(before, after)), names
+
+
+def _named(view: View) -> Model | None:
+    """Return the model of a run with names for its columns, None if it has none."""
+    return None if view.model is None else replace(view.model, feature_names=view.features)
+
+
+def _settings(view: View) -> dict[str, Any]:
+    run = view.run
+    fitted = run.metrics.get("fitted_kernel", {})
+    return {
+        "kind": run.kind,
+        **{key: value for key, value in run.config.items() if key not in _HOW_SAVED},
+        **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
+        "data": run.metrics.get("data_hash", "")[:8],
+        **{f"version of {name}": value for name, value in run.versions.items()},
+    }
+
+
+def _figures(view: View) -> dict[str, Any]:
+    """Return the numbers of a run; of a cross-validation the means over its folds."""
+    means = dict(view.metrics.get("mean", {}))
+    if "cost" in means:
+        means["objective"] = -means.pop("cost")
+    return {key: value for key, value in {**view.metrics, **means}.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*first, *second]):
+        yield Difference(name=name, first=first.get(name), second=second.get(name))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _change(each: Difference) -> str:
+    if each.first is None or each.second is None:
+        return ""
+    return f"{each.second - each.first:+.3g}"
