@@ -1,6 +1,7 @@
 """Serve the reports over HTTP to browsers on this machine: `python -m flows.reports.server`.
 
-The server only reads, and its pages can neither load anything nor run a script.
+The server only reads. Its pages load nothing, and run no script but the one that sorts the list of
+runs, which the security policy names by its digest.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from flows.reports.html import render_index, render_notice, render_run
-from flows.reports.run_listing import COLUMNS, run_cells
+from flows.reports.html import render_index, render_notice, render_run, script_source
 from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"
@@ -25,7 +25,7 @@ SIGNATURE = "ism-dask-reports"
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    f"script-src {script_source()}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -66,7 +66,7 @@ class ReportHandler(BaseHTTPRequestHandler):
             return HTTPStatus.FORBIDDEN, render_notice(f"come to {HOST} or localhost by that name")
         name = unquote(self.path.partition("?")[0]).removeprefix("/")
         try:
-            return HTTPStatus.OK, render_run(safe_name(name)) if name else _index()
+            return HTTPStatus.OK, render_run(safe_name(name)) if name else render_index(list_runs())
         except (UnsafeName, RunNotFound) as error:
             return HTTPStatus.NOT_FOUND, render_notice(str(error))
         except StorageError as error:
@@ -92,10 +92,6 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     with ThreadingHTTPServer((HOST, parser.parse_args().port), ReportHandler) as server:
         server.serve_forever()
-
-
-def _index() -> str:
-    return render_index(COLUMNS, map(run_cells, list_runs()))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from browsing import Browsing
 from commandline import Command
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
-from storage import DatasetInfo, dataset_path, home, run_folder, write_dataset
+from storage import DatasetInfo, dataset_path, home, run_folder, save_results, write_dataset
 
 SECRET = "for nobody's eyes"
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
@@ -130,6 +132,55 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) 
             found += part
     assert b"wine" not in found
     assert answer_of(port, "/mine")[0] == 200
+
+
+def test_the_list_of_runs_is_sorted_by_a_click(port: int, browser: Browsing) -> None:
+    for day, seconds in enumerate((100.0, 3.0, 20.0), start=1):
+        mean = {"accuracy": 0.9, "cost": -10.0 * day, "seconds": seconds}
+        metrics = {"mean": mean, "title": "<script>alert(1)</script>"}
+        save_results(f"n-2026-11-0{day}", "crossval", config={}, metrics=metrics, versions={})
+
+    def look(page: Any) -> dict[str, list[str]]:
+        def names() -> list[str]:
+            return [each[-1] for each in page.locator("tbody th").all_inner_texts() if "n-" in each]
+
+        def after(title: str) -> list[str]:
+            page.get_by_role("button", name=title, exact=True).click()
+            return names()
+
+        return {
+            "at first": names(),
+            "seconds": after("seconds"),
+            "again": after("seconds"),
+            "J": after("J"),
+            "pictures": page.locator("figure h3").all_inner_texts(),
+        }
+
+    visit = browser.visit(f"http://{HOST}:{port}/", look)
+    assert visit.found == {
+        "at first": ["3", "2", "1"],
+        "seconds": ["2", "3", "1"],
+        "again": ["1", "3", "2"],
+        "J": ["1", "2", "3"],
+        "pictures": ["n: J", "n: accuracy", "n: seconds"],
+    }
+    assert visit.complaints == []
+    assert visit.requests == [f"http://{HOST}:{port}/"]
+
+
+def test_no_script_runs_but_the_one_of_the_list(port: int, browser: Browsing) -> None:
+    def look(page: Any) -> Any:
+        page.evaluate("document.body.innerHTML = '<p></p>'")
+        page.evaluate(
+            "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+            " document.body.append(s); }"
+        )
+        return page.evaluate("window.ran === undefined")
+
+    for path in ("", "mine"):
+        visit = browser.visit(f"http://{HOST}:{port}/{path}", look)
+        assert visit.found is True
+        assert "Content Security Policy" in visit.complaints[0]
 
 
 def test_names_do_nothing_to_a_terminal(here: Command) -> None:
