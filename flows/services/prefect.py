@@ -29,7 +29,8 @@ _DEFAULT_PORT = 4200
 _ENVIRONMENT = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    # The second UI calls an outside host from the browser even so.
+    # The second UI calls an outside host from the browser even so: it is not the default then, but
+    # Prefect's pages still link to it.
     "PREFECT_SERVER_UI_V2_ENABLED": "false",
     # By default every call of the client retries for a minute if the server is away. We choose
     # ourselves which calls wait.
