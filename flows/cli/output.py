@@ -121,6 +121,9 @@ class _Bar:
         else:
             self._output.say(text)
 
+    def logged(self, text: str) -> None:
+        """Do nothing: the bar shows the same as it happens."""
+
 
 def _console() -> Console:
     # Made for each use: stdout and its width may change between two commands of one process.

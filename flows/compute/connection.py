@@ -78,7 +78,7 @@ def joined_client(reached: ClusterAddress) -> Iterator[Any]:
 def await_workers(client: Any, reached: ClusterAddress) -> None:
     """Wait for the first workers and report it as progress; raise FlowError if they do not come."""
     until = time.monotonic() + reached.wait
-    while (running := _n_workers(client)) < reached.workers:
+    while (running := n_workers(client)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
                 f"the Dask scheduler at {reached.address} has {count_noun(running, 'worker')}, "
@@ -88,7 +88,8 @@ def await_workers(client: Any, reached: ClusterAddress) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _n_workers(client: Any) -> int:
+def n_workers(client: Any) -> int:
+    """Return the number of workers of the cluster."""
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 

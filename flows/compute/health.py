@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flows.compute.base import ClusterAddress
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of_scheduler, state_of_worker
 from flows.errors import FlowError
+from flows.interface.progress import progress_log
 from flows.services.records import PRIVATE
 from flows.text import count_noun
 from ism_dask.observe.time_left import duration
@@ -155,6 +157,8 @@ _MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
 _NO_WORKERS_SECONDS = 30.0
 # Seconds that the scheduler, and each worker, may take to send its state.
 _STATE_SECONDS = 15.0
+# Largest number of workers that a line of the log names.
+_NAMED = 4
 
 
 class Watchdog:
@@ -178,10 +182,12 @@ class Watchdog:
         self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
         self._interval = min(_MAX_INTERVAL, stall / _MIN_CHECKS)
         self._n_done = -1
+        self._workers: set[str] | None = None
         self._last_progress = self._last_with_workers = time.monotonic()
 
     def watch(self, ended: threading.Event) -> None:
         """Check the cluster at intervals, until the work has ended or the cluster is lost."""
+        self._check(pulse_of(self._client))
         while not ended.wait(self._interval):
             lost = self._check(pulse_of(self._client))
             if lost is not None and not ended.is_set():
@@ -198,9 +204,19 @@ class Watchdog:
             self._last_with_workers = now
         if current is not None:
             self._n_done = current.done
+            self._log_changes(set(current.addresses))
         if now - self._last_with_workers > max(_NO_WORKERS_SECONDS, self._reached.wait):
             return no_workers(self._reached)
         return self._stall_error() if now - self._last_progress > self._stall else None
+
+    def _log_changes(self, workers: set[str]) -> None:
+        """Write to the log of the run which workers have come and gone since the last check."""
+        before = workers if self._workers is None else self._workers
+        for what, changed in (("lost", before - workers), ("joined", workers - before)):
+            if changed:
+                number, now = (count_noun(len(each), "worker") for each in (changed, workers))
+                progress_log(f"{number} {what}, {_some(changed)}: {now} now")
+        self._workers = workers
 
     def _stall_error(self) -> ClusterLost:
         what = (
@@ -232,13 +248,22 @@ def watch_health(
     """Raise ClusterLost in the block if it waits for a cluster that hangs."""
     ended = threading.Event()
     watchdog = Watchdog(client, reached, stall, folder)
-    thread = threading.Thread(target=watchdog.watch, args=(ended,), name="watchdog", daemon=True)
+    # In a copy of the context, so that the watchers of the run get what it logs.
+    thread = threading.Thread(
+        target=copy_context().run, args=(watchdog.watch, ended), name="watchdog", daemon=True
+    )
     thread.start()
     try:
         yield
     finally:
         # The thread is not joined, because a check of a cluster that hangs takes long.
         ended.set()
+
+
+def _some(addresses: set[str]) -> str:
+    """Return the first of the addresses in their order, as many as a line has room for."""
+    first = sorted(addresses)[:_NAMED]
+    return ", ".join(first) + (", ..." if len(addresses) > _NAMED else "")
 
 
 def state_of(client: EndableClient) -> dict[str, Any]:

@@ -25,15 +25,20 @@ class Pulse:
     ----------
     scheduler : str
         Id of the scheduler. A restarted scheduler has the same address, but another id.
-    workers : int
-        Number of workers.
+    addresses : tuple of str
+        Addresses of the workers.
     done : int
         Number of tasks that have finished since the scheduler started.
     """
 
     scheduler: str
-    workers: int
+    addresses: tuple[str, ...]
     done: int
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+        return len(self.addresses)
 
 
 def pulse(dask_scheduler: Any) -> Pulse:
@@ -41,7 +46,7 @@ def pulse(dask_scheduler: Any) -> Pulse:
     _drop_finished_groups(dask_scheduler)
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
-    return Pulse(dask_scheduler.id, len(dask_scheduler.workers), done)
+    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
 
 
 def state_of_scheduler(dask_scheduler: Any) -> Any:

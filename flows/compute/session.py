@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.checks import check_versions
-from flows.compute.connection import await_workers, joined_client, quiet_logs
+from flows.compute.connection import await_workers, joined_client, n_workers, quiet_logs
 from flows.compute.health import ClusterLost, explain_loss, watch_health
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
 from flows.errors import FlowError
-from flows.interface.progress import report_progress
+from flows.interface.progress import progress_log, report_progress
+from flows.text import count_noun
 
 if TYPE_CHECKING:
     from flows.compute.endable_client import EndableClient
@@ -118,6 +119,8 @@ class Session:
             self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
+            workers = count_noun(n_workers(self.client), "worker")
+            progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
             self._stack, self._lost = stack.pop_all(), False
 
     def _close_lost(self) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flows.interface.progress import ProgressShare, repeat_report
+from flows.interface.run_log import ThinnedLog, iteration_line, round_line
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
+
+# Lines on iterations or rounds that the log of a whole run has at most, and those of one fit.
+_LINES, _FEWEST_LINES = 36, 3
 
 
 class FitReports:
@@ -31,6 +35,10 @@ class FitReports:
         self, part: ProgressShare, iterations: Stopping, rounds: Stopping | None = None
     ) -> None:
         self._part, self._progress = part, FitProgress(iterations, rounds)
+        self._iterations, self._rounds = iterations, rounds
+        # A fold of a cross-validation has its share of the lines.
+        lines = max(_FEWEST_LINES, round(_LINES * (part.stop - part.start)))
+        self.log = ThinnedLog(lines, (rounds or iterations).max_iter)
         # Without it, a timed report of a stage could follow the first report of the next stage.
         self._lock = threading.Lock()
         self._objective = ""
@@ -43,13 +51,18 @@ class FitReports:
         """Report an iteration that has ended."""
         with self._lock:
             self._objective = f"objective {state.current.objective:.6g}"
-            self._report(self._progress.on_iteration(state), self._objective)
+            name = self._progress.on_iteration(state)
+            if self._rounds is None:
+                line = iteration_line(name, state.history[-1], self._iterations)
+                self.log.add(self._part.named_line(line))
+            self._report(name, self._objective)
 
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
         with self._lock:
             self._objective = ""
-            self._progress.on_round(done)
+            name = self._progress.on_round(done)
+            self.log.add(self._part.named_line(round_line(name, done)))
             if done.last:
                 self._report(self._progress.stage)
             else:
@@ -73,4 +86,7 @@ def watched_fit(
     """Report the progress of the fit in the block; yield the object to call back."""
     reports = FitReports(part, iterations, rounds)
     with watching_passes(reports.on_task), repeat_report(reports.report_pass):
-        yield reports
+        try:
+            yield reports
+        finally:
+            reports.log.close()

@@ -22,6 +22,9 @@ class Watcher(Protocol):
     def noted(self, text: str) -> None:
         """Receive a message about the run while it goes on."""
 
+    def logged(self, text: str) -> None:
+        """Receive a line for the log of the run, which is read later or by others."""
+
 
 # Seconds between the repeated reports of one step, in which the time left counts down.
 _EVERY = 0.5
@@ -55,6 +58,12 @@ def progress_note(text: str) -> None:
     """Send all watchers a message about the run."""
     for watcher in _WATCHERS.get():
         watcher.noted(text)
+
+
+def progress_log(text: str) -> None:
+    """Send all watchers a line for the log of the run."""
+    for watcher in _WATCHERS.get():
+        watcher.logged(text)
 
 
 @contextmanager
@@ -101,8 +110,11 @@ class ProgressShare:
 
     def report(self, share: float, text: str = "") -> None:
         """Report to all watchers that `share` of this part is done."""
-        line = ", ".join(filter(None, (self.name, text)))
-        report_progress(self.start + share * (self.stop - self.start), line)
+        report_progress(self.start + share * (self.stop - self.start), self.named_line(text))
+
+    def named_line(self, text: str) -> str:
+        """Return `text` with the name of the part before it, if it has one."""
+        return ", ".join(filter(None, (self.name, text)))
 
     @contextmanager
     def lasting(self, share: float, text: str) -> Iterator[None]:

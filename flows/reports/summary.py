@@ -78,6 +78,13 @@ def in_short(result: RunResult) -> tuple[str, str]:
     return kind.short(result), kind.headline(result)
 
 
+def result_line(result: RunResult) -> str:
+    """Return a result in one line: its run, data, settings and main figures."""
+    kind = _KINDS[type(result)]
+    facts = ", ".join(f"{fact.name} {fact.value}" for fact in kind.facts(result))
+    return f"{result.run}: {kind.subject(result)}: {facts}"
+
+
 def _drawing() -> ModuleType:
     # Imported when pictures are drawn, which the terminal does not need.
     from flows.reports import figures  # noqa: PLC0415

@@ -95,6 +95,11 @@ class FlowResult(JsonRecord):
     command: ClassVar[str]
     flow_run: Mapping[str, str | None] | None = None
 
+    @property
+    def line(self) -> str:
+        """The result in one line; empty if `reports.summary` puts results of this kind in words."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON, but for NaN and infinity: the output of `--json`."""
         entries = super().to_json()
@@ -128,6 +133,12 @@ class IngestResult(FlowResult):
     data_hash: str = ""
     path: str = ""
     schema: Mapping[str, Any] | None = None
+
+    @property
+    def line(self) -> str:
+        """The data set with its size and where it is."""
+        where = self.path or "nowhere, in a dry run"
+        return f"{self.dataset}: {self.rows:,} rows, {self.columns:,} columns, stored at {where}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,3 +147,8 @@ class RefreshResult(FlowResult):
     written: tuple[str, ...] = ()
     dataset: str = ""
     pruned: bool = False
+
+    @property
+    def line(self) -> str:
+        """The published run, what became of it, and why the new run is suspicious if it is."""
+        return "; ".join((f"{self.name}: {self.state}, run {self.run}", *self.reasons))

@@ -12,11 +12,12 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from flows.errors import SettingsError
 from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare, report_progress
+from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
 from flows.runs.data import (
     FittedModel,
+    describe_rows,
     read_rows,
     shared_parameters,
     stopping_of,
@@ -43,6 +44,7 @@ def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     report_progress(0.0, f"cluster {settings.title}")
+    progress_log(f"data: {describe_rows(data)}; clusters k: {k}")
     y = PARADIGMS[settings.paradigm].target(settings, data)
     with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
         fitted, model = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))

@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare
+from flows.interface.progress import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, fit, label_of, read_rows, store_for_run
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
@@ -130,7 +130,9 @@ class Crossval:
             return fit_on_cluster(settings, self.run, fold, fold=number).to_json()
 
         result = FoldResult.from_json(self.run.compute_or_restore("fold", number, work))
-        part.report(1.0, f"accuracy {result.accuracy:.3f}")
+        accuracy = f"accuracy {result.accuracy:.3f}"
+        progress_log(part.named_line(accuracy))
+        part.report(1.0, accuracy)
         return result
 
     def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
@@ -169,6 +171,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     # Earlier results under a default name are replaced without `--force`.
     replaceable = RESULTS if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
+        progress_log(labelled.describe(settings))
         crossval = Crossval(settings, labelled, plans, run)
         token = _CURRENT.set(crossval)
         try:

@@ -163,6 +163,15 @@ class LabelledDataset:
         kernel, q = settings.kernel.replace("_", "-"), self.count_components(settings)
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
+    def describe(self, settings: SearchSettings) -> str:
+        """Return the data of a run in one line, for its log."""
+        q = self.count_components(settings)
+        classes = f", {len(self.class_sizes)} classes" if target_of(self.y) == "classes" else ""
+        return (
+            f"data: {describe_rows(self.data)}, label {self.label}{classes}; "
+            f"new features q: {'to be chosen' if q is None else q}"
+        )
+
     def facts(self, settings: SearchSettings) -> dict[str, Any]:
         """Return the fields of a result that describe data and kernel, but for q."""
         return {
@@ -279,6 +288,12 @@ def with_label(data: Dataset, name: str | None, setting: str = "label") -> Label
 def label_names(text: str) -> tuple[str, ...]:
     """Return the names of labels in a text that separates them by commas."""
     return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def describe_rows(data: Dataset) -> str:
+    """Return the name, size and digest of a data set in words."""
+    n, d = data.X.shape
+    return f"{data.name}, {n:,} rows, {d:,} columns, digest {data.data_hash[:12]}"
 
 
 def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:

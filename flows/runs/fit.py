@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare, report_progress
+from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import FitResult, FittedW, top_loadings
 from flows.runs.data import (
     FittedModel,
@@ -29,6 +29,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     labelled = open_labelled(settings)
     run = settings.run or labelled.default_name(settings)
     report_progress(0.0, f"fit {settings.title}")
+    progress_log(labelled.describe(settings))
 
     def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)

@@ -19,6 +19,7 @@ from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.interface.progress import progress_note
+from flows.interface.run_log import ThinnedLog
 from flows.runs.dated import publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 # A fit gives up after so many lost clusters in a row, without an iteration between them.
 _MAX_LOSSES = 3
+# Lines on checkpoints in the log of a run, and the number of checkpoints for which they suffice.
+_LINES, _CHECKPOINTS = 9, 10_000
 
 
 def fit_on_cluster(
@@ -101,12 +104,15 @@ class ResumableRun:
     checkpoint_interval : float
         Least number of seconds between two checkpoints of a fit.
     lease : HeldLease
+    log : ThinnedLog
+        The lines on checkpoints in the log of the run.
     """
 
     run: str
     identity: Mapping[str, Any]
     checkpoint_interval: float
     lease: HeldLease
+    log: ThinnedLog
 
     @contextmanager
     def fit(self, **piece: Any) -> Iterator[CheckpointThrottle]:
@@ -118,14 +124,15 @@ class ResumableRun:
         identity = {**self.identity, **piece}
         checkpoints = Checkpoints.of_run(self.run)
         start = checkpoints.find(identity, progress_note)
+        which = "".join(f"{name} {value}, " for name, value in piece.items())
         if start is not None:
-            which = "".join(f"{name} {value}, " for name, value in piece.items())
             where = f"{which}{start.progress}"
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
             checkpoints.save(identity, checkpoint)
+            self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
         try:
@@ -220,13 +227,18 @@ def resumable_run(
     with hold_lease(run, kind, settings.to_json(), partial(_can_resume, run)) as lease:
         # Another process may have held the lease until now, and saved its result.
         check_name_is_free(run, settings, replaces)
-        this = ResumableRun(run, identity, settings.checkpoint, lease)
+        this = ResumableRun(
+            run, identity, settings.checkpoint, lease, ThinnedLog(_LINES, _CHECKPOINTS)
+        )
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
             _clear(run)
-        yield this
+        try:
+            yield this
+        finally:
+            this.log.close()
         lease.check()
         _clear(run)
         publish_newest(run, settings.keep_runs)

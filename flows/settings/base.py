@@ -47,6 +47,12 @@ class FlowSettings(ABC):
         """Return the settings as plain JSON."""
         return dataclasses.asdict(self)
 
+    @property
+    def differences(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, those without a default among them."""
+        defaults = {each.name: each.default for each in dataclasses.fields(self)}
+        return {name: value for name, value in self.to_json().items() if value != defaults[name]}
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON schema of the form in the Prefect UI; Prefect gets it from pydantic."""

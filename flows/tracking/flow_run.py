@@ -27,7 +27,13 @@ from flows.interface.interrupts import (
     skip_exit_handlers,
     was_interrupted,
 )
-from flows.interface.progress import progress_link, progress_note, watch_progress
+from flows.interface.progress import (
+    progress_link,
+    progress_log,
+    progress_note,
+    watch_progress,
+)
+from flows.reports.summary import result_line
 from flows.results.base import FlowResult, RunResult
 from flows.services.prefect import without_password
 from flows.services.status import report_url
@@ -117,6 +123,8 @@ class TrackedRun:
 
     def finished(self, result: FlowResult, *pages: ArtifactPage) -> dict[str, Any]:
         """Send the artifacts to the server; return the result with the id and page of the run."""
+        line = result_line(result) if isinstance(result, RunResult) else result.line
+        progress_log(f"result: {line}")
         self._outcome.summary = replace(result, flow_run=current_flow_run()).to_json()
         self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
         self._outcome.receipt = _send_pages(self._outcome.receipt)
@@ -192,6 +200,8 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
         this.gave_way(reason)
     try:
         with resend_lost_interrupts(), follower, watch_progress(follower):
+            given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
+            progress_log(without_password(f"{kind}: {given}; all other settings by default"))
             yield this
     except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()

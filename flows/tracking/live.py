@@ -1,12 +1,15 @@
-"""The thread that shows the progress of a flow run in Prefect, and obeys its cancellation.
+"""The thread that shows the progress of a flow run in Prefect, logs it, and obeys cancellation.
 
 It is a thread of its own so that the computation does not wait for the server.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -62,6 +65,8 @@ class LiveRun:
         self.dashboard, self._dashboard_linked = "", False
         self._artifact: UUID | None = None
         self._last_shown: tuple[float, str] | None = None
+        # Lines for the log of the run, with their times: they wait here while the server is away.
+        self._lines: deque[tuple[float, str]] = deque()
         self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(
@@ -90,6 +95,10 @@ class LiveRun:
         with suppress(MissingContextError):  # called from a thread that Prefect does not know
             get_run_logger().warning(text)
 
+    def logged(self, text: str) -> None:
+        """Have the line written to the log of the run, with the present time."""
+        self._lines.append((time.time(), text))
+
     def _follow(self) -> None:
         while True:
             with suppress(ServerUnreachable):
@@ -107,12 +116,14 @@ class LiveRun:
             while not self._ended.wait(_SECONDS):
                 self._update(client)
             self._show_progress(client, self._text)
+            self._write_log()
 
     def _update(self, client: SyncPrefectClient) -> None:
         """Show the progress of the run, and interrupt it if it was cancelled."""
         self._beat()
         self._show_progress(client, self._time_left.after(self._text))
         self._show_dashboard(client)
+        self._write_log()
         self._interrupt_if_cancelled(client)
 
     def _set_tags(self, client: SyncPrefectClient) -> None:
@@ -136,6 +147,18 @@ class LiveRun:
             link = f"[{self.dashboard}]({self.dashboard})"
             self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
             self._dashboard_linked = True
+
+    def _write_log(self) -> None:
+        """Write the waiting lines to the log of the run; called when the server has answered."""
+        with suppress(MissingContextError):
+            run: Any = get_run_logger()
+            while self._lines:
+                written, text = self._lines.popleft()
+                record = run.logger.makeRecord(
+                    run.logger.name, logging.INFO, __file__, 0, text, (), None, extra=run.extra
+                )
+                record.created = written
+                run.logger.handle(record)
 
     def _create(
         self, client: SyncPrefectClient, kind: str, data: Any, text: str, name: str = "progress"

@@ -48,6 +48,7 @@ class Diary:
         self.texts: list[str] = []
         self.links: list[str] = []
         self.notes: list[str] = []
+        self.log: list[str] = []
 
     def tick(self, share: float, text: str) -> None:
         self.shares.append(share)
@@ -58,6 +59,9 @@ class Diary:
 
     def noted(self, text: str) -> None:
         self.notes.append(text)
+
+    def logged(self, text: str) -> None:
+        self.log.append(text)
 
 
 def store_own(rows: int, columns: int = 4, **labels: np.ndarray) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,23 @@ def test_losses_without_progress_end(
     assert error.value.transient
 
 
+def test_workers_that_go_and_come_are_in_the_log(
+    settings: FitSettings, this: ResumableRun, diary: Diary
+) -> None:
+    def work() -> None:
+        client = _client()
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        # Its nanny starts another.
+        _until(lambda: any(" joined, tcp://" in line for line in diary.log))
+
+    fit_on_cluster(settings, this, work)
+    joined, lost, back = diary.log
+    assert re.fullmatch(r"joined the Dask cluster at tcp://\S+, 1 worker", joined)
+    assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
+    assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
+
+
 @pytest.mark.chaos  # half a minute: `make long`
 def test_an_error_of_ours_is_no_loss_of_a_cluster(
     settings: FitSettings, this: ResumableRun, diary: Diary
@@ -100,6 +118,13 @@ def test_an_error_of_ours_is_no_loss_of_a_cluster(
     with pytest.raises(StorageError, match="the disk is full"):
         fit_on_cluster(settings, this, work)
     assert diary.notes == []
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def _client() -> Any:

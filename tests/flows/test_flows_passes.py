@@ -45,6 +45,7 @@ def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
             change=change,
             angle=angle,
             iteration=number,
+            objective=2.0,
             seconds=0.0,
             settled=change < STOPPING.tol and angle < 0.1,
         )
@@ -218,6 +219,39 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
     # Told once, at whichever task it was, and never again.
     assert len(gone.texts) == 1
     assert re.match(r"preparing, rows \d+%", gone.texts[0])
+
+
+@pytest.mark.parametrize(("iterations", "lines"), [(7, 7), (60, 30), (5000, 45)])
+def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
+    diary, slow = Diary(), Stopping(1e-9, max_iter=6000)
+    changes = np.geomspace(1.0, 1e-6, iterations).tolist()
+    with watch_progress(diary), watched_fit(ProgressShare(), slow) as reports:
+        history = state(*changes).history
+        for number in range(1, iterations + 1):
+            current = SimpleNamespace(objective=2.0)
+            done = SimpleNamespace(history=history[:number], iteration=number, current=current)
+            reports.on_iteration(done)
+    logged = [int(re.findall(r"^iteration (\d+): J 2, change ", line)[0]) for line in diary.log]
+    assert logged == sorted(set(logged))
+    assert logged[:7] == [1, 2, 3, 4, 5, 6, 7]
+    assert logged[-1] == iterations
+    assert len(logged) <= lines
+    early, middle, late = (
+        sum(low < number <= high for number in logged)
+        for low, high in pairwise([0, iterations // 3, 2 * iterations // 3, iterations])
+    )
+    if iterations > 7:
+        assert middle < min(early, late)
+
+
+def test_a_fold_has_its_share_of_the_log() -> None:
+    diary = Diary()
+    for part in ProgressShare().named("fold 1 of 10").cut(10):
+        with watch_progress(diary), watched_fit(part, STOPPING) as reports:
+            for number in range(1, 90):
+                reports.on_iteration(state(*np.geomspace(1.0, 0.1, 90)[:number]))
+    assert len(diary.log) <= 45
+    assert all(line.startswith("fold 1 of 10, iteration ") for line in diary.log)
 
 
 def test_an_error_of_the_fit_comes_through() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +12,8 @@ from html import unescape
 from typing import Any
 
 import pytest
+from commandline import Command
+from serving import Serving
 from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
@@ -127,6 +131,27 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
         )
     assert any("rows " in text for text in diary.texts)
     assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
+
+
+def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None:
+    store_own(3000)
+    given = ("--engine", "exact", "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")
+    ended = apart("fit", "own", *given, "--checkpoint", "0", "--run", "told")
+    assert (ended.status, ended.err) == (0, "")
+    # None of the log is on the terminal.
+    assert re.match(r"run: \S+\ntold: W of all rows of own", ended.out)
+    run = ended.out.splitlines()[0].rpartition("/")[2]
+    logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
+    lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
+    told = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
+    assert told[0].startswith("fit: dataset=own, sigma=median, engine=exact, tol=1e-12, max_iter")
+    assert told[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
+    assert told[1].endswith("label y, 3 classes; new features q: 2")
+    assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in told)
+    assert "checkpoint saved: to go on at iteration 2" in told
+    assert told[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
+    assert {each["level"] for each in logs} == {logging.INFO}
+    assert 10 < len(lines) < 60
 
 
 def test_what_an_engine_has_to_say_is_on_the_page() -> None:
