@@ -12,7 +12,7 @@ from ism_dask.engines import BlockEngine, Engine, ExactEngine, PaddedOperator
 from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
-from ism_dask.engines.tile_sums import gradient_stripe
+from ism_dask.engines.tile_sums import gradient_of_pairs
 from ism_dask.engines.tile_walk import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.eigen import rayleigh_ritz
@@ -158,14 +158,14 @@ def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
     points = with_projection(problem.shards, W).persisted()
     sample = points.load_rows(np.sort(rng.choice(n, rows, replace=False)))
     psi_Z, degrees = points.fact_as_rows(PROJECTED, W.shape[1]).fold(
-        _sample_rows, sample.facts, TileModel(problem.kernel, problem.gamma, n)
+        _true_gradient_of_sample, sample.facts, TileModel(problem.kernel, problem.gamma, n)
     )
     true_rows = psi_Z + degrees[:, None] * sample.facts[PROJECTED]
     engine_rows = engine.product_rows(W, sample.X, sample.facts[GAMMA_FACTS])
     return (n / rows) * (sample.X.T @ (true_rows - engine_rows))
 
 
-def _sample_rows(
+def _true_gradient_of_sample(
     shard: LoadedShard, facts: Mapping[RowFact, Array], model: TileModel
 ) -> tuple[Array, Array]:
     """Return the part of `coupling * Psi Z` and of the degrees of a sample that a shard adds.
@@ -176,5 +176,5 @@ def _sample_rows(
     count = len(Z)
     head, tail = LoadedShard(0, Z, facts), LoadedShard(count, shard.X, shard.facts)
     stripe_model = replace(model, n_rows=count + len(shard.X))
-    psi_Z, degrees, _ = gradient_stripe(head, iter([tail]), stripe_model)
+    psi_Z, degrees, _ = gradient_of_pairs(head, iter([tail]), stripe_model)
     return psi_Z[:count], degrees[:count]

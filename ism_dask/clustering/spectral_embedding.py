@@ -281,7 +281,7 @@ def _by_factor(
         mean=np.zeros(m),
         projection=np.eye(m),
     )
-    gram, sums = points.fold(_gram_and_sum, raw)
+    gram, sums = points.fold(_embedding_sums, raw)
     count = min(k, m)
     values, vectors = scipy.linalg.eigh(
         gram - np.outer(sums, sums) / points.n_rows, subset_by_index=[m - count, m - 1]
@@ -291,16 +291,16 @@ def _by_factor(
     projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
     note = _ROUGH_NOTE.format(m, engine.tol) if engine.tol >= _ROUGH_TOL else ""
-    shards = points.derive(EMBEDDING, _extended, extension).persisted()
+    shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
     return Embedding(values, shards, engine.name, extension, note)
 
 
-def _gram_and_sum(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
+def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
     rows, _ = extension.normalised(piece.X.astype(np.float64))
     return rows.T @ rows, rows.sum(axis=0)
 
 
-def _extended(piece: LoadedShard, extension: Extension) -> Array:
+def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:
     return extension(piece.X)
 
 

@@ -201,7 +201,7 @@ class Engine(ABC):
         n_per_row = sum(term.per_row_width for _, term in problem.kernel.terms)
         if n_per_row:
             widths = problem.shards.fact_as_rows(INVERSE_WIDTHS, n_per_row)
-            finest = widths.fold(_largest_entry).number
+            finest = widths.fold(_finest_width).number
         return ProblemSize(problem.shards.n_rows, problem.d, self.q, max_row_norm, finest)
 
     @cached_property
@@ -271,5 +271,5 @@ def _longest_row(piece: LoadedShard) -> Maximum:
     return Maximum(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
 
 
-def _largest_entry(piece: LoadedShard) -> Maximum:
+def _finest_width(piece: LoadedShard) -> Maximum:
     return Maximum(float(piece.X.max()))

@@ -44,11 +44,11 @@ class ConstantSlope(Engine):
         for weight, term in problem.kernel.terms:
             width_column = column if term.per_row_width else None
             column += term.per_row_width
-            S, sums, size = problem.shards.fold(_factor_sums, gamma, width_column)
+            S, sums, size = problem.shards.fold(_gamma_sums, gamma, width_column)
             slope = weight * term.slope_at_zero
             total += slope * term.pairing.coupling * (S * signs) @ S.T
             if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
-                gram = problem.shards.fold(_degree_gram, gamma, width_column, signs * sums)
+                gram = problem.shards.fold(_phi_of_degrees, gamma, width_column, signs * sums)
                 total += slope * term.pairing.degree * gram
         return 0.5 * (total + total.T)
 
@@ -84,7 +84,7 @@ def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None)
 
 
 @ignore_overflow
-def _factor_sums(
+def _gamma_sums(
     piece: LoadedShard, gamma: Gamma, width_column: int | None
 ) -> tuple[Array, Array, float]:
     U = _weighted_factor(piece, gamma, width_column)
@@ -92,7 +92,9 @@ def _factor_sums(
     return piece.X.T.astype(np.float64) @ U, U.sum(axis=0), float(np.abs(U).sum(axis=0).max())
 
 
-def _degree_gram(piece: LoadedShard, gamma: Gamma, width_column: int | None, sums: Array) -> Array:
+def _phi_of_degrees(
+    piece: LoadedShard, gamma: Gamma, width_column: int | None, sums: Array
+) -> Array:
     degrees = _weighted_factor(piece, gamma, width_column) @ sums
     return weighted_gram(piece.X, degrees)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.row_facts import project_piece
+from ism_dask.engines.row_facts import project_rows
 from ism_dask.engines.tile_walk import TileArea, TileModel, TileSide, TileWalk, tile_terms
 from ism_dask.kernels.pairing import Moving, Pairing
 from ism_dask.rows.shards import Shards
@@ -34,10 +34,14 @@ def phi_derivative(problem: Problem, W: Array, Z: Array) -> Array:
 
     It is half the derivative of the gradient of J. It takes one pass over all pairs, O(n^2 k).
     """
-    points = problem.shards.derive(_MOVING, project_piece, np.hstack([W, Z])).persisted()
+    points = problem.shards.derive(_MOVING, project_rows, np.hstack([W, Z])).persisted()
     model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
-    contributions = points.fact_as_rows(_MOVING, 2 * W.shape[1]).fold_pairs(_stripe, model)
-    return np.asarray(points.with_rows(_CONTRIBUTIONS, contributions).fold(_back_to_columns))
+    contributions = points.fact_as_rows(_MOVING, 2 * W.shape[1]).fold_pairs(
+        _derivative_of_pairs, model
+    )
+    return np.asarray(
+        points.with_rows(_CONTRIBUTIONS, contributions).fold(_derivative_from_pair_sums)
+    )
 
 
 class _DerivativeWalk(TileWalk[TileSide]):
@@ -88,7 +92,7 @@ class _DerivativeWalk(TileWalk[TileSide]):
         self.total[first : first + len(contributions)] += contributions
 
 
-def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> Array:
+def _derivative_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> Array:
     walk = _DerivativeWalk(head, model)
     walk.walk(tail)
     return walk.total
@@ -126,6 +130,6 @@ def _degrees(psi: Array, psi_change: Array, own: Moving) -> Array:
     return psi.sum(axis=1)[:, None] * own.Q + psi_change.sum(axis=1)[:, None] * own.P
 
 
-def _back_to_columns(piece: LoadedShard) -> Array:
+def _derivative_from_pair_sums(piece: LoadedShard) -> Array:
     product = np.matmul(piece.X.T, piece.facts[_CONTRIBUTIONS].astype(piece.X.dtype))
     return product.astype(np.float64)

@@ -13,9 +13,9 @@ from ism_dask.engines.constant import ConstantSlope, weighted_gram
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import (
-    gradient_stripe,
-    objective_stripe,
-    phi_stripe,
+    gradient_of_pairs,
+    objective_of_pairs,
+    phi_of_pairs,
     stripe_bytes,
 )
 from ism_dask.engines.tile_walk import TileModel, ignore_overflow
@@ -43,19 +43,19 @@ class ExactEngine(Engine):
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
         # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.
         points = with_projection(self.problem.shards, W)
-        cross, degrees, objective = self._fold(points, phi_stripe, W, calls=1)
+        cross, degrees, objective = self._fold(points, phi_of_pairs, W, calls=1)
         matrix = cross + cross.T
         if degrees.any():
-            matrix += self.problem.shards.with_rows(_DEGREES, degrees).fold(_degree_gram)
+            matrix += self.problem.shards.with_rows(_DEGREES, degrees).fold(_phi_of_degrees)
         return PhiEvaluation(objective, matrix, **self._accuracy(objective))
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
         points = with_projection(self.problem.shards, W).persisted()
         projected = points.fact_as_rows(PROJECTED, W.shape[1])
-        moved, degrees, objective = self._fold(projected, gradient_stripe, W)
+        moved, degrees, objective = self._fold(projected, gradient_of_pairs, W)
         sums = np.column_stack([moved, degrees])
-        product = points.with_rows(_PAIR_SUMS, sums).fold(_back_to_columns)
+        product = points.with_rows(_PAIR_SUMS, sums).fold(_gradient_from_pair_sums)
         return ProductEvaluation(objective, product, **self._accuracy(objective))
 
     def value(self, W: Array) -> Evaluation:
@@ -63,7 +63,7 @@ class ExactEngine(Engine):
         points = (
             with_projection(self.problem.shards, W).persisted().fact_as_rows(PROJECTED, W.shape[1])
         )
-        objective = self._fold(points, objective_stripe, W)[2]
+        objective = self._fold(points, objective_of_pairs, W)[2]
         return Evaluation(objective, **self._accuracy(objective))
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:
@@ -74,12 +74,12 @@ class ExactEngine(Engine):
         return points.fold_pairs(stripe, self._model, calls=calls)
 
 
-def _degree_gram(piece: LoadedShard) -> Array:
+def _phi_of_degrees(piece: LoadedShard) -> Array:
     return weighted_gram(piece.X, piece.facts[_DEGREES])
 
 
 @ignore_overflow
-def _back_to_columns(piece: LoadedShard) -> Array:
+def _gradient_from_pair_sums(piece: LoadedShard) -> Array:
     sums = piece.facts[_PAIR_SUMS]
     inner = sums[:, :-1] + sums[:, -1:] * piece.facts[PROJECTED]
     product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))

@@ -37,7 +37,7 @@ def kernel_values(kernel: Kernel, rows: Array, columns: Array) -> Array:
 
 def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
     """Return `K V` (n, k) for V (n, k); the rows of `points` are the projected ones."""
-    total = points.with_rows(_V, V).fold_pairs(_stripe, kernel, points.n_rows)
+    total = points.with_rows(_V, V).fold_pairs(_kernel_times_vectors, kernel, points.n_rows)
     return np.asarray(total)
 
 
@@ -68,7 +68,9 @@ class _ProductWalk(TileWalk[LoadedShard]):
         self.total[first : first + len(tile)] += tile @ V.astype(tile.dtype)
 
 
-def _stripe(head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int) -> Array:
+def _kernel_times_vectors(
+    head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int
+) -> Array:
     walk = _ProductWalk(head, kernel, n_rows)
     walk.walk(tail)
     return walk.total

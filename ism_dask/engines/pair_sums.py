@@ -15,7 +15,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.random_pairs import PairDesign, ShardPair
-from ism_dask.engines.row_facts import PROJECTED, project_piece, terms_with_widths
+from ism_dask.engines.row_facts import PROJECTED, project_rows, terms_with_widths
 from ism_dask.engines.tile_sums import TileSums
 from ism_dask.engines.tile_walk import TileArea, TileModel, TileSide, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
@@ -169,7 +169,7 @@ def _quarters(area: TileArea) -> Iterator[tuple[TileArea, float]]:
 
 
 @ignore_overflow
-def phi_part(
+def phi_of_sampled_pairs(
     head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem, W: Array
 ) -> Partial:
     """Return the contribution of the rows of a shard to Phi (d, d), and the sums of the walk."""
@@ -183,7 +183,9 @@ def phi_part(
 
 
 @ignore_overflow
-def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
+def gradient_of_sampled_pairs(
+    head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem
+) -> Partial:
     """Return the contribution of the rows of a shard to Phi W (d, k), and the sums of the walk.
 
     The rows of the tails are the projected ones.
@@ -195,7 +197,9 @@ def product_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairPro
     return (head.X.T @ inner.astype(head.X.dtype)).astype(np.float64), walk.sums
 
 
-def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem) -> Partial:
+def objective_of_sampled_pairs(
+    head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProblem
+) -> Partial:
     """Return the sums of the walk over a shard; the rows of heads and tails are projected ones."""
     walk = _PairWalk(pairs.design.dealt(head), pairs)
     walk.walk(tails)
@@ -203,4 +207,4 @@ def value_part(head: LoadedShard, tails: Iterator[LoadedShard], pairs: PairProbl
 
 
 def _with_projection(piece: LoadedShard, W: Array) -> LoadedShard:
-    return replace(piece, facts={**piece.facts, PROJECTED: project_piece(piece, W)})
+    return replace(piece, facts={**piece.facts, PROJECTED: project_rows(piece, W)})

@@ -13,7 +13,13 @@ from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Engine, Problem
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.pair_sums import PairProblem, Partial, phi_part, product_part, value_part
+from ism_dask.engines.pair_sums import (
+    PairProblem,
+    Partial,
+    gradient_of_sampled_pairs,
+    objective_of_sampled_pairs,
+    phi_of_sampled_pairs,
+)
 from ism_dask.engines.pilot_sample import Noise, Pilot, Tangents
 from ism_dask.engines.random_pairs import PairDesign
 from ism_dask.engines.row_facts import PROJECTED, with_projection
@@ -114,7 +120,7 @@ class _PairPlan:
             return np.zeros((problem.d, problem.d)), 0.0
         phi = ConstantSlope(replace(problem, kernel=self.tangent), self._q).phi0()
         gamma = problem.gamma
-        total = gamma.signs @ problem.shards.fold(_factor_sums, gamma) ** 2
+        total = gamma.signs @ problem.shards.fold(_gamma_sums, gamma) ** 2
         return phi, float(total) * sum(each.constant for each in self._tangent)
 
     def pair_problem(self, *, measured: bool) -> PairProblem:
@@ -220,7 +226,7 @@ class BlockEngine(Engine):
         shards, pairs = self.problem.shards, self._plan.pair_problem(measured=False)
         self._check_task_memory(shards, shards, W.shape[1])
         unsymmetric, sums = shards.fold_some_pairs(
-            phi_part, self._plan.design.tails, shards, pairs, W
+            phi_of_sampled_pairs, self._plan.design.tails, shards, pairs, W
         )
         matrix = 0.5 * (unsymmetric + unsymmetric.T) + self._plan.closed[0]
         J, accuracy = self._estimate(W, sums, measured=False)
@@ -235,7 +241,7 @@ class BlockEngine(Engine):
         """Return J and Phi W."""
         points = with_projection(self.problem.shards, W).persisted()
         tails, measured = points.fact_as_rows(PROJECTED, W.shape[1]), self._measures_error
-        matrix, sums = self._walk(product_part, points, tails, measured=measured)
+        matrix, sums = self._walk(gradient_of_sampled_pairs, points, tails, measured=measured)
         J, accuracy = self._estimate(W, sums, measured=measured)
         return ProductEvaluation(J, matrix + self._plan.closed[0] @ W, **accuracy)
 
@@ -243,7 +249,7 @@ class BlockEngine(Engine):
         """Return J at W."""
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-        _, sums = self._walk(value_part, points, points, measured=True)
+        _, sums = self._walk(objective_of_sampled_pairs, points, points, measured=True)
         J, accuracy = self._estimate(W, sums, measured=True)
         return Evaluation(J, **accuracy)
 
@@ -292,7 +298,7 @@ def _sampled_shards(shards: Shards, count: int, seed: int) -> Shards:
     return sampled
 
 
-def _factor_sums(piece: LoadedShard, gamma: Gamma) -> Array:
+def _gamma_sums(piece: LoadedShard, gamma: Gamma) -> Array:
     return np.asarray(gamma.factor(piece.facts[GAMMA_FACTS]).sum(axis=0))
 
 

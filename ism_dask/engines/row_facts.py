@@ -19,10 +19,10 @@ INVERSE_WIDTHS = RowFact("inverse widths")
 
 def with_projection(shards: Shards, W: Array) -> Shards:
     """Return the shards with Z = X W attached as the fact `PROJECTED`."""
-    return shards.derive(PROJECTED, project_piece, W)
+    return shards.derive(PROJECTED, project_rows, W)
 
 
-def project_piece(piece: LoadedShard, W: Array) -> Array:
+def project_rows(piece: LoadedShard, W: Array) -> Array:
     """Return Z (b, k), the rows of a shard times W, in the precision of the rows."""
     return np.matmul(piece.X, W.astype(piece.X.dtype))
 

@@ -224,7 +224,7 @@ def _factor(term: PointwiseKernel) -> float:
 
 
 @ignore_overflow
-def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
+def phi_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
     """Return C (d, d), the degrees (n,) and J of a stripe.
 
     Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
@@ -236,7 +236,7 @@ def phi_stripe(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel)
     return cross, stripe.degrees, stripe.objective
 
 
-def gradient_stripe(
+def gradient_of_pairs(
     head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
 ) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
@@ -245,7 +245,7 @@ def gradient_stripe(
     return stripe.moved, stripe.degrees, stripe.objective
 
 
-def objective_stripe(
+def objective_of_pairs(
     head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
 ) -> StripeSums:
     """Return J of a stripe, with the degrees that the walk computes anyway."""

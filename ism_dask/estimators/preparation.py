@@ -179,7 +179,7 @@ class Prepared:
         """
         shards = _with_weights(self.shards.in_double(), weights)
         total = shards.n_rows if weights is None else weights.sum()
-        covariance = shards.fold(_gram) / total
+        covariance = shards.fold(_covariance_sums) / total
         whitening = whitening_transform(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
@@ -358,7 +358,7 @@ def _with_weights(shards: Shards, weights: Array | None) -> Shards:
     return shards if weights is None else shards.with_rows(ROW_WEIGHTS, weights)
 
 
-def _gram(piece: LoadedShard) -> Array:
+def _covariance_sums(piece: LoadedShard) -> Array:
     weights = piece.facts.get(ROW_WEIGHTS)
     rows = piece.X if weights is None else weights[:, None] * piece.X
     return np.asarray(piece.X.T @ rows)

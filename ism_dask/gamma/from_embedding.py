@@ -99,10 +99,10 @@ class ScoreGuide(EmbeddingGuide):
         gram, cross = scored.fold(_regression_sums)
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
-        rows = scored.derive(GAMMA_FACTS, _with_predicted_scores, weights).persisted()
+        rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
         mean = rows.fold(_column_sums)[_width(embedded) :] / embedded.n_rows
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centred, mean).persisted()
+        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centre_columns, mean).persisted()
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,11 @@ class AvoidGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
-        rows = embedded.with_rows(_GIVEN, self.Y).derive(GAMMA_FACTS, _omega_and_labels).persisted()
+        rows = (
+            embedded.with_rows(_GIVEN, self.Y)
+            .derive(GAMMA_FACTS, _embedding_and_labels)
+            .persisted()
+        )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
         # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
@@ -169,13 +173,13 @@ def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
     return regressors.T @ regressors, regressors.T @ Y[scored]
 
 
-def _with_predicted_scores(shard: LoadedShard, weights: Array) -> Array:
+def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
     rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
     scored = np.isfinite(Y).all(axis=1, keepdims=True)
     return np.column_stack([_omega(rows), np.where(scored, Y, _regressors(rows) @ weights)])
 
 
-def _centred(shard: LoadedShard, mean: Array) -> Array:
+def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
     rows = shard.facts[GAMMA_FACTS].copy()
     rows[:, -len(mean) :] -= mean
     return rows
@@ -189,7 +193,7 @@ def _column_squares(shard: LoadedShard) -> Array:
     return np.einsum("ij,ij->j", shard.facts[GAMMA_FACTS], shard.facts[GAMMA_FACTS])
 
 
-def _omega_and_labels(shard: LoadedShard) -> Array:
+def _embedding_and_labels(shard: LoadedShard) -> Array:
     return np.column_stack([_omega(shard.facts[EMBEDDING]), shard.facts[_GIVEN]])
 
 

@@ -54,7 +54,7 @@ def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standa
     indicators = np.flatnonzero(affine.varying & affine.indicators)
     if not 1 < len(indicators) <= _MOST_INDICATORS:
         return affine
-    sums = raw.in_double().fold(_with_ones_gram, indicators) / raw.n_rows
+    sums = raw.in_double().fold(_indicator_covariance, indicators) / raw.n_rows
     covariance = sums[:-1, :-1] - np.outer(sums[-1, :-1], sums[-1, :-1])
     scale = affine.scale[indicators]
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
@@ -68,7 +68,7 @@ def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standa
     return replace(affine, basis=np.hstack([others, spanned]))
 
 
-def _with_ones_gram(piece: LoadedShard, columns: Array) -> Array:
+def _indicator_covariance(piece: LoadedShard, columns: Array) -> Array:
     rows = np.column_stack([piece.X[:, columns], np.ones(len(piece.X))])
     return np.asarray(rows.T @ rows)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import cloudpickle
 import dask
@@ -142,6 +143,12 @@ def _thread_pool() -> ThreadPoolExecutor:
     return _THREADS[pid]
 
 
+def named_task(name: str, function: Callable[..., Any]) -> Callable[..., Delayed]:
+    """Return a function that makes Dask tasks of `function`, called `name` on the dashboard."""
+    make = delayed(function, pure=False)
+    return lambda *args: make(*args, dask_key_name=f"{name}-{uuid4().hex}")
+
+
 def as_tasks(slices: list[Any]) -> list[Any]:
     """Return `slices` unchanged or, on a cluster, as tasks that the cluster can run again."""
     client = cluster()
@@ -149,7 +156,7 @@ def as_tasks(slices: list[Any]) -> list[Any]:
         return slices
     # The data go to the scheduler once, inside the tasks: scattered data could not be remade.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-        return list(client.persist([delayed(_identity, pure=False)(item) for item in slices]))
+        return list(client.persist([named_task("hold_rows", _identity)(item) for item in slices]))
 
 
 def sent_once_per_worker(item: Any) -> Any:
@@ -160,7 +167,7 @@ def sent_once_per_worker(item: Any) -> Any:
     """
     if cluster() is None or len(cloudpickle.dumps(item)) < _SMALL_ARGUMENT:
         return item
-    return delayed(_identity, pure=False)(item)
+    return named_task("send_function", _identity)(item)
 
 
 def _identity(item: Any) -> Any:

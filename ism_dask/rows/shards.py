@@ -140,7 +140,7 @@ class Shards:
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
-        products = self.derive(_PRODUCT, _times, matrix).persisted()
+        products = self.derive(_PRODUCT, _rows_times_matrix, matrix).persisted()
         products = products.fact_as_rows(_PRODUCT, matrix.shape[1])
         return products._with_facts({} for _ in products.parts)
 
@@ -205,7 +205,7 @@ class Shards:
         alike, whose indices `chosen` lists for this head. If there are more of them than
         `max_shards_per_task`, several calls share the tail.
         """
-        task, loader = self._make_task(function, *args), tails._make_task(_identity)
+        task, loader = self._make_task(function, *args), tails._make_task(_chosen_rows)
         call = self._caller(Task.on_listed_tail, task)
         shared = [part.shared_argument for part in tails.parts]
         tasks = []
@@ -226,7 +226,7 @@ class Shards:
     def load_rows(self, indices: Array) -> LoadedShard:
         """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._caller(Task.on_rows, self._make_task(_identity))
+        take = self._caller(Task.on_rows, self._make_task(_chosen_rows))
         calls = [
             take(part.argument, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
@@ -363,9 +363,9 @@ def _n_partners(index: int, count: int) -> int:
     return count // 2 + (count % 2 or 2 * index < count)
 
 
-def _identity(piece: LoadedShard) -> LoadedShard:
+def _chosen_rows(piece: LoadedShard) -> LoadedShard:
     return piece
 
 
-def _times(piece: LoadedShard, matrix: Array) -> Array:
+def _rows_times_matrix(piece: LoadedShard, matrix: Array) -> Array:
     return np.asarray(piece.X @ matrix.astype(piece.X.dtype))

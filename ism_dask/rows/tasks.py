@@ -14,7 +14,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.observe.progress import task_done
-from ism_dask.rows.execution import computed, counted_pass, report_done
+from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
 from ism_dask.rows.source import RowRange
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
@@ -63,7 +63,7 @@ class ShardRef:
     @property
     def shared_argument(self) -> Any:
         """The shard as an argument of many tasks; Dask searches it for tasks only once."""
-        payload = delayed(_ShardPayload, pure=False) if self._pending else _ShardPayload
+        payload = named_task("assemble_shard", _ShardPayload) if self._pending else _ShardPayload
         return payload(self.start, self.raw, self.facts)
 
     @property
@@ -143,7 +143,7 @@ class Task:
         """
         n_calls = len(calls)
         while len(calls) > 1:
-            join = delayed(tree_sum, pure=False)
+            join = named_task("add_sums", add_sums)
             groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
             calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
         if finish is not None:
@@ -171,7 +171,7 @@ class Task:
         return LoadedShard(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
 
 
-def tree_sum(first: Any, second: Any, *others: Any) -> Any:
+def add_sums(first: Any, second: Any, *others: Any) -> Any:
     """Return the sum of results: numbers, arrays, or tuples of these; None stays None."""
     # Other tasks may use the results: the first sum is a new array, the others are added in place.
     return reduce(_add_in_place, others, _add(first, second))

@@ -14,7 +14,7 @@ from sklearn.datasets import load_wine
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import ENGINES, Problem, as_engine, first_engine
 from ism_dask.engines.row_facts import with_projection
-from ism_dask.engines.tile_sums import phi_stripe, stripe_bytes
+from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg.eigen import leading_eigenpairs
@@ -191,7 +191,7 @@ def test_the_memory_plan_is_kept():
     stripe = iter([LoadedShard(p.start, p.raw, p.facts) for p in pieces])
     head = LoadedShard(pieces[0].start, pieces[0].raw, pieces[0].facts)
     tracemalloc.start()
-    phi_stripe(head, stripe, engine._model)
+    phi_of_pairs(head, stripe, engine._model)
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert used <= planned <= 6 * used

@@ -26,7 +26,7 @@ from ism_dask.engines.lowrank.error_bound import LargestRemainders
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
-from ism_dask.engines.row_facts import project_piece
+from ism_dask.engines.row_facts import project_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     KERNELS,
@@ -612,4 +612,4 @@ def test_single_precision_start_is_that_of_the_definition():
 
 def test_projected_rows_keep_their_precision():
     piece = LoadedShard(0, np.ones((3, 2), np.float32), {})
-    assert project_piece(piece, np.eye(2)).dtype == np.float32
+    assert project_rows(piece, np.eye(2)).dtype == np.float32

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin
+from distributed.utils import key_split
 from growing import sizes_of_a_cluster
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe.progress import watching_passes
@@ -274,6 +277,62 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
             spread.append(_clustered(groups, "exact"))
         for one, many in zip(alone, spread, strict=False):
             np.testing.assert_array_equal(many, one)
+
+
+class _TaskNames(SchedulerPlugin):
+    """Collects the names of the tasks, as the dashboard shows them."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        self.names.add(key_split(key))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
+    monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 50)
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 80)
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    rows = re.findall(r"^\| (`\w+`.*?) \|", page, re.MULTILINE)
+    plain = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    points, y = RNG.normal(size=(240, 5)), np.repeat([0, 1, 2], [60, 80, 100])
+    tasks = _TaskNames()
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        cluster.scheduler.add_plugin(tasks)
+
+        def fit(kernel="gaussian", y=y, weights=None, **parameters):
+            given = {"selection": None, "max_iter": 2} | parameters
+            SupervisedIKDR(2, kernel=kernel, **given).fit(points, y, sample_weight=weights)
+
+        for engine, kernel in (
+            ("exact", "gaussian"),
+            ("exact", "relative_gaussian"),
+            ("landmarks", "gaussian"),
+            ("blocks", "gaussian"),
+            ("monomials", "polynomial"),
+            ("closed", "linear"),
+        ):
+            fit(kernel, engine=engine)
+        fit(refine=True, max_iter=1, tol=0.01, engine="exact")
+        fit(whiten=True, weights=RNG.random(240), y=points[:, 0])
+        fit(selection="heldout")
+        SemiSupervisedIKDR(3, 2, max_iter=2, max_outer=1).fit(points, _scores_of(y))
+        _clustered(points, "landmarks")
+    assert len(tasks.names) > 20
+    assert tasks.names <= plain
+
+
+def _scores_of(y):
+    """Return two scores for some rows, none for the others."""
+    scores = np.column_stack([y == 0, y == 1]).astype(float)
+    scores[::2] = np.nan
+    return scores
 
 
 def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):

@@ -160,7 +160,7 @@ class RemainderMeasure:
         return np.array([min(ends[0], 0.0), max(ends[1], 0.0)])
 
 
-def measure_remainder(
+def measure_landmark_error(
     piece: LoadedShard, audit: RemainderMeasure
 ) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
     """Call `audit.look`, as a function that a worker can import."""

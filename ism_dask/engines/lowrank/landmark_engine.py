@@ -14,7 +14,7 @@ from ism_dask.engines.lowrank.error_bound import (
     RemainderMeasure,
     RemainderRounding,
     TermRemainder,
-    measure_remainder,
+    measure_landmark_error,
 )
 from ism_dask.engines.lowrank.landmark_selection import ExactFactor, SampledLandmarks, TermFactor
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
@@ -113,7 +113,7 @@ class LandmarkEngine(LowRankEngine):
             expansion = FactoredSlope.of(self.problem.kernel, maps)
             self._check_factor_memory(expansion.size)
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
-            sums, gram, remainders = points.fold(measure_remainder, audit)
+            sums, gram, remainders = points.fold(measure_landmark_error, audit)
             pairs = zip(factors, remainders, strict=True)
             too_coarse = [pair for pair in pairs if not pair[0].accepts(pair[1])]
             if not too_coarse:

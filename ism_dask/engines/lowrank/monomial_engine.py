@@ -11,7 +11,7 @@ from ism_dask.engines.base import Problem
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
 from ism_dask.engines.operator import PhiEvaluation
-from ism_dask.engines.row_facts import PROJECTED, project_piece
+from ism_dask.engines.row_facts import PROJECTED, project_rows
 from ism_dask.engines.tile_walk import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
@@ -49,8 +49,10 @@ class MonomialEngine(LowRankEngine):
         expansion, gamma = self._factored_slope(W.shape[1]), self.problem.gamma
         if expansion.has_degrees:
             return super().phi(W)
-        finish = partial(_phi_and_moments, expansion=expansion, gamma=gamma)
-        matrix, moments = self.problem.shards.fold(_all_sums, W, expansion, gamma, finish=finish)
+        finish = partial(_phi_from_monomials, expansion=expansion, gamma=gamma)
+        matrix, moments = self.problem.shards.fold(
+            _phi_and_monomial_sums, W, expansion, gamma, finish=finish
+        )
         objective = self._moments(moments).objective(expansion)
         accuracy = self._accuracy(objective, summed=expansion.size)
         return PhiEvaluation(objective, matrix, **accuracy)
@@ -58,7 +60,7 @@ class MonomialEngine(LowRankEngine):
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         k = W.shape[1]
         expansion = self._factored_slope(k)
-        sums = points.fact_as_rows(PROJECTED, k).fold(_moment_sums, expansion, self.problem.gamma)
+        sums = points.fact_as_rows(PROJECTED, k).fold(_monomial_sums, expansion, self.problem.gamma)
         return EvaluationAtW(W, points, expansion, self._moments(sums))
 
     def _factored_slope(self, k: int) -> FactoredSlope:
@@ -71,21 +73,21 @@ def _monomial_count(kernel: Kernel, q: int) -> int:
     return sum(each.size for _, term in kernel.terms if (each := term.features(q)) is not None)
 
 
-def _moment_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
+def _monomial_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
     Z = piece.X.astype(np.float64, copy=False)
     return moment_sums(Z, expansion.factor(Z), piece.facts[GAMMA_FACTS], gamma)
 
 
 @ignore_overflow
-def _all_sums(
+def _phi_and_monomial_sums(
     piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
 ) -> tuple[Array, Array]:
-    Z, facts = project_piece(piece, W).astype(np.float64), piece.facts[GAMMA_FACTS]
+    Z, facts = project_rows(piece, W).astype(np.float64), piece.facts[GAMMA_FACTS]
     F = expansion.factor(Z)
     return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
 
 
-def _phi_and_moments(
+def _phi_from_monomials(
     sums: tuple[Array, Array], expansion: FactoredSlope, gamma: Gamma
 ) -> tuple[Array, Array]:
     by_column, moments = sums
