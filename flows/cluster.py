@@ -11,9 +11,9 @@ from prefect.cache_policies import NO_CACHE
 from flows.ingest import ingest_step
 from flows.reports.markdown import run_page
 from flows.results.runs import ClusterResult
-from flows.runs.clustering import cluster_and_save, count_clusters
+from flows.runs.clustering import cluster_and_save, count_clusters, run_name
 from flows.settings.runs import ClusterSettings
-from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 
 @task(
@@ -28,13 +28,13 @@ def cluster_step(settings: ClusterSettings) -> ClusterResult:
     return cluster_and_save(settings)
 
 
-@flow(name="cluster", flow_run_name="{settings.title}", persist_result=False)
+@flow(name="cluster", flow_run_name="{settings.flow_run_name}", persist_result=False)
 def cluster(settings: ClusterSettings) -> dict[str, Any]:
     """Cluster all rows of a data set and save labels and model as a run."""
     with track_run("cluster", settings) as run:
         settings, data = ingest_step(settings)
         k = count_clusters(settings, data)
-        rename_run(replace(settings, n_clusters=k).title)
+        run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
         result: ClusterResult = cluster_step(settings)
         return run.finished(result, run.page(run_page(result.run, run.links(result))))
 

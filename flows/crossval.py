@@ -12,7 +12,7 @@ from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import current_crossval, resumable_crossval
+from flows.runs.crossval import current_crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
@@ -35,14 +35,14 @@ def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
     return current_crossval().save(results)
 
 
-@flow(name="crossval", flow_run_name="{settings.title}", persist_result=False)
+@flow(name="crossval", flow_run_name="{settings.flow_run_name}", persist_result=False)
 def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """Cross-validate W by the accuracy of an RBF support vector machine on X W.
 
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
     with track_run("crossval", settings) as run:
-        settings, data = ingest_and_name_run(settings)
+        settings, data = ingest_and_name_run(settings, run, run_name)
         with resumable_crossval(settings, data):
             with joined_cluster(settings.scheduler):
                 results = [fold_step(settings, number) for number in settings.fold_numbers]

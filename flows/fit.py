@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
 from flows.results.runs import FitResult
-from flows.runs.fit import fit_and_save
+from flows.runs.fit import fit_and_save, run_name
 from flows.settings.runs import FitSettings
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
@@ -23,11 +23,11 @@ def fit_step(settings: FitSettings) -> FitResult:
     return fit_and_save(settings)
 
 
-@flow(name="fit", flow_run_name="{settings.title}", persist_result=False)
+@flow(name="fit", flow_run_name="{settings.flow_run_name}", persist_result=False)
 def fit(settings: FitSettings) -> dict[str, Any]:
     """Fit W to all rows of a data set and save the model as a run."""
     with track_run("fit", settings) as run:
-        settings, _ = ingest_and_name_run(settings)
+        settings, _ = ingest_and_name_run(settings, run, run_name)
         result: FitResult = fit_step(settings)
         return run.finished(result, run.page(run_page(result.run, run.links(result))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,14 +11,14 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
 from flows.results.base import IngestResult
-from flows.runs.data import RunSettings, label_of, store, store_for_run
+from flows.runs.data import LabelledDataset, RunSettings, label_of, store, store_for_run
 from flows.settings.base import IngestSettings
-from flows.settings.runs import SearchSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.credentials import block_credentials
-from flows.tracking.flow_run import RETRY_OPTIONS, rename_run, run_flow, track_run
+from flows.tracking.flow_run import RETRY_OPTIONS, TrackedRun, run_flow, track_run
 from storage import Dataset
 
-Search = TypeVar("Search", bound=SearchSettings)
+Search = TypeVar("Search", CrossvalSettings, FitSettings)
 
 
 @task(
@@ -32,7 +33,7 @@ def store_step(settings: IngestSettings) -> IngestResult:
     return store(settings)
 
 
-@flow(name="ingest", flow_run_name="{settings.title}", persist_result=False)
+@flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)
 def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
@@ -58,16 +59,16 @@ def ingest_step(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     return store_for_run(settings)
 
 
-def ingest_and_name_run(settings: Search) -> tuple[Search, Dataset]:
-    """Ingest the data set, and put its name and the number of new features q into the title.
+def ingest_and_name_run(
+    settings: Search, run: TrackedRun, run_name: Callable[[Search, LabelledDataset], str]
+) -> tuple[Search, Dataset]:
+    """Ingest the data set, and name the flow run by the data, the saved run and q.
 
     Unless the settings give q, it follows from the number of classes in the data. Return the
     settings with the name of the data set, and the data set.
     """
     named, data = ingest_step(settings)
-    q = named.n_components
-    if q is None:
-        q = label_of(data, named).count_components(named)
-    if (q, named.dataset) != (settings.n_components, settings.dataset):
-        rename_run(replace(named, n_components=q).title)
+    labelled = label_of(data, named)
+    q = labelled.count_components(named)
+    run.describe(replace(named, n_components=q, run=run_name(named, labelled)))
     return named, data

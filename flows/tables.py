@@ -22,7 +22,7 @@ def series_step(series: Series, settings: TablesSettings, part: ProgressShare) -
     return measure_series(series, settings, part)
 
 
-@flow(name="tables", flow_run_name="{settings.title}", persist_result=False)
+@flow(name="tables", flow_run_name="{settings.flow_run_name}", persist_result=False)
 def tables(settings: TablesSettings) -> dict[str, Any]:
     """Measure the tables and figures of the paper again, with ISM and the other solvers.
 

@@ -41,8 +41,7 @@ def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     data = open_dataset(settings.dataset, settings.split)
     k = count_clusters(settings, data)
-    kernel = settings.kernel.replace("_", "-")
-    run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
+    run = run_name(settings, data, k)
     report_progress(0.0, f"cluster {settings.title}")
     progress_log(f"data: {describe_rows(data)}; clusters k: {k}")
     y = PARADIGMS[settings.paradigm].target(settings, data)
@@ -56,6 +55,12 @@ def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     report_progress(1.0, f"saved {run}")
     files = {name: str(picture_path(path, _file_name(name))) for name in pictures}
     return replace(result, path=str(path), pictures=files)
+
+
+def run_name(settings: ClusterSettings, data: Dataset, k: int) -> str:
+    """Return the name of the saved run with k clusters."""
+    kernel = settings.kernel.replace("_", "-")
+    return settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:

@@ -158,6 +158,11 @@ class Crossval:
         return replace(result, path=str(path))
 
 
+def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
+    """Return the name of the saved run."""
+    return settings.run or f"{labelled.default_name(settings)}-crossval"
+
+
 _CURRENT: ContextVar[Crossval | None] = ContextVar("crossval", default=None)
 
 
@@ -167,7 +172,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     labelled = label_of(data, settings)
     # Before the lease: too many folds should fail the run before its first fold.
     plans = plan_folds(labelled, settings.folds, settings.seed)
-    name = settings.run or f"{labelled.default_name(settings)}-crossval"
+    name = run_name(settings, labelled)
     # Earlier results under a default name are replaced without `--force`.
     replaceable = RESULTS if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:

@@ -27,7 +27,7 @@ KIND = FitResult.command
 def fit_and_save(settings: FitSettings) -> FitResult:
     """Fit W to all rows of a stored data set, and save the model."""
     labelled = open_labelled(settings)
-    run = settings.run or labelled.default_name(settings)
+    run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
 
@@ -49,6 +49,11 @@ def fit_and_save(settings: FitSettings) -> FitResult:
         path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
+
+
+def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
+    """Return the name of the saved run."""
+    return settings.run or labelled.default_name(settings)
 
 
 def _start(settings: FitSettings, labelled: LabelledDataset) -> Model | None:

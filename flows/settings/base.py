@@ -36,12 +36,22 @@ class FlowSettings(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """Name of the flow run, for people."""
+        """What the flow works on, in a few words."""
 
     @property
     @abstractmethod
     def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: the tags of a flow run, and part of its artifacts' keys."""
+        """Words that tell runs apart, in the keys of their artifacts."""
+
+    @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect."""
+        return self.title
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of the flow run in Prefect."""
+        return self.subject
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON."""
@@ -80,6 +90,13 @@ def keep_runs_setting() -> Any:
     )
 
 
+def place_name(scheduler: str | None) -> str:
+    """Return where a run computes, in a word or two: a cluster has the name of its file."""
+    if scheduler is None:
+        return "this machine"
+    return scheduler.rpartition("/")[2].removesuffix(".toml")
+
+
 def check_scheduler(scheduler: str | None) -> None:
     """Raise SettingsError if `scheduler` names no place to compute."""
     if scheduler is not None:
@@ -114,7 +131,7 @@ class DataSettings(FlowSettings):
 
     @property
     def title(self) -> str:
-        """Name of the flow run: the data set."""
+        """What the flow works on: the data set."""
         return self.dataset
 
     @property

@@ -25,6 +25,7 @@ from flows.settings.base import (
     check_scheduler,
     import_choices,
     keep_runs_setting,
+    place_name,
     scheduler_setting,
 )
 from flows.settings.kernels import build_kernel, kernel_names
@@ -170,8 +171,19 @@ class Settings(DataSettings):
         import_choices().check_data(self.dataset, self.n_components)
 
     @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect: title, engine, and where it computes."""
+        return f"{self.title}, engine {self.engine}, on {place_name(self.scheduler)}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of the flow run in Prefect: what tells runs apart, q, engine and place."""
+        q = () if self.n_components is None else (f"q={self.n_components}",)
+        return (*self.subject, *q, f"engine {self.engine}", place_name(self.scheduler))
+
+    @property
     def title(self) -> str:
-        """Name of the flow run: data set, kernel and q."""
+        """What the flow works on: data set, kernel and q."""
         q = "" if self.n_components is None else f" q={self.n_components}"
         return f"{self.dataset} {self.kernel}{q}"
 
@@ -225,6 +237,17 @@ class SavedRunSettings(Settings):
             raise SettingsError(
                 f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
             )
+
+    @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect: the run, title, engine, and where it computes."""
+        name = super().flow_run_name
+        return name if self.run is None else f"{self.run}: {name}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of the flow run in Prefect, the name of the run among them."""
+        return super().tags if self.run is None else (self.run, *super().tags)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -388,7 +411,7 @@ class ClusterSettings(SavedRunSettings):
 
     @property
     def title(self) -> str:
-        """Name of the flow run: data set, paradigm, kernel and k."""
+        """What the flow works on: data set, paradigm, kernel and k."""
         k = "" if self.n_clusters is None else f" k={self.n_clusters}"
         return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
 

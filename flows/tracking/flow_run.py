@@ -103,6 +103,12 @@ class TrackedRun:
         self, key: str, receipt: RunReceipt, follower: LiveRun, outcome: RunOutcome
     ) -> None:
         self._key, self._receipt, self._follower, self._outcome = key, receipt, follower, outcome
+        # Those that a deployment gives it.
+        self._tags = set(flow_run.tags)
+
+    def describe(self, settings: FlowSettings) -> None:
+        """Have name and tags of the flow run replaced, once its data are read."""
+        self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
 
     def links(self, result: RunResult) -> dict[str, str]:
         """Return links to the report, the folder and the dashboard of a saved run, by title."""
@@ -193,9 +199,9 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     url = current_flow_run()["url"]
     if url is not None:
         progress_link(url)
-    tags = {*flow_run.tags, *settings.subject}
-    follower = LiveRun(run, key, f"{kind} {settings.title}", tags, receipt.touch)
+    follower = LiveRun(run, key, f"{kind} {settings.title}", receipt.touch)
     this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
+    this.describe(settings)
     if reason := reason_to_give_way(known):
         this.gave_way(reason)
     try:
@@ -253,13 +259,6 @@ def artifact_key(*parts: str) -> str:
     """Return an artifact key of lowercase letters, digits and dashes, as Prefect requires."""
     text = "-".join(parts).lower()
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
-
-
-def rename_run(name: str) -> None:
-    """Rename the current flow run, once its data are read and the name is known."""
-    if name != flow_run.name:
-        with suppress(ServerUnreachable), prefect_client() as client:
-            client.update_flow_run(UUID(str(flow_run.id)), name=name)
 
 
 def current_flow_run() -> dict[str, str | None]:

@@ -42,8 +42,6 @@ class LiveRun:
         Prefix of the keys of its artifacts.
     title : str
         Text of the artifact until there is progress.
-    tags : set of str
-        Tags of the run.
     beat : callable
         Called every few seconds as long as the run goes on.
 
@@ -55,11 +53,10 @@ class LiveRun:
         Address of the dashboard of the Dask cluster that computes, empty if there is none.
     """
 
-    def __init__(
-        self, run: UUID, key: str, title: str, tags: set[str], beat: Callable[[], None]
-    ) -> None:
+    def __init__(self, run: UUID, key: str, title: str, beat: Callable[[], None]) -> None:
         self.cancelled = False
-        self._run, self._key, self._tags, self._beat = run, key, tags, beat
+        self._run, self._key, self._beat = run, key, beat
+        self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
         self._time_left = TimeLeft()
         self.dashboard, self._dashboard_linked = "", False
@@ -80,6 +77,10 @@ class LiveRun:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+
+    def describe(self, name: str, tags: set[str]) -> None:
+        """Have name and tags of the run replaced."""
+        self._description = {"name": name, "tags": tags}
 
     def tick(self, share: float, text: str) -> None:
         """Record the progress of the run."""
@@ -111,26 +112,31 @@ class LiveRun:
     def _follow_with_one_client(self) -> None:
         # Making a new client for each update would cost the server more than the update itself.
         with prefect_client() as client:
-            self._set_tags(client)
             self._update(client)
             while not self._ended.wait(_SECONDS):
                 self._update(client)
+            self._show_description(client)
             self._show_progress(client, self._text)
             self._write_log()
 
     def _update(self, client: SyncPrefectClient) -> None:
         """Show the progress of the run, and interrupt it if it was cancelled."""
         self._beat()
+        self._show_description(client)
         self._show_progress(client, self._time_left.after(self._text))
         self._show_dashboard(client)
         self._write_log()
         self._interrupt_if_cancelled(client)
 
-    def _set_tags(self, client: SyncPrefectClient) -> None:
+    def _show_description(self, client: SyncPrefectClient) -> None:
         # The tags are set here and not at the start of the flow, because a schedule or the form in
         # the UI may start it. They are not set by Prefect's `tags`, because tasks would get them
         # too, and look up a concurrency limit for each, which takes two seconds.
-        client.update_flow_run(self._run, tags=self._tags)
+        description = self._description
+        if description is not None:
+            client.update_flow_run(self._run, **description)
+            if self._description is description:
+                self._description = None
 
     def _show_progress(self, client: SyncPrefectClient, text: str) -> None:
         if (self._share, text) == self._last_shown:

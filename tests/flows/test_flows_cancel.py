@@ -89,8 +89,12 @@ def test_cancelled_in_the_ui_a_run_of_a_worker_stops(serving: Serving, scheduler
         sent = {"parameters": {"settings": settings}}
         run = serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"]
         serving.until(lambda: _working(scheduler), 120)
-        serving.until(lambda: serving.run(run)["name"] == "own gaussian q=3")
-        assert set(serving.run(run)["tags"]) == {"own", "gaussian"}
+        address = scheduler.scheduler.address
+        place = address.removeprefix("tcp://")
+        name = f"own-gaussian-q3: own gaussian q=3, engine exact, on {place}"
+        serving.until(lambda: serving.run(run)["name"] == name)
+        tags = {"own-gaussian-q3", "own", "gaussian", "q=3", "engine exact", place}
+        assert set(serving.run(run)["tags"]) == tags
         family = [each for each in _family(process.pid) if each.pid != process.pid]
         assert family
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)

@@ -343,5 +343,7 @@ def test_a_flow_shows_its_pictures() -> None:
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(result.flow_run["id"]))
-    assert run.name == "wine unsupervised gaussian k=3"
-    assert set(run.tags) == {"wine", "unsupervised", "gaussian"}
+    name = "wine unsupervised gaussian k=3"
+    assert run.name == f"flown: {name}, engine auto, on this machine"
+    where = {"engine auto", "this machine"}
+    assert set(run.tags) == {"flown", "wine", "unsupervised", "gaussian"} | where

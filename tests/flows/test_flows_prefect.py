@@ -42,8 +42,11 @@ def test_crossval_shows_what_it_computes() -> None:
         assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
     run = _run(result)
     assert run.state.is_completed()
-    assert run.name == "wine gaussian q=2"
-    assert set(run.tags) == {"wine", "gaussian"}
+    assert run.name == (
+        "wine-gaussian-q2-crossval: wine gaussian q=2, engine auto, on this machine"
+    )
+    place = {"engine auto", "this machine"}
+    assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
     assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
         "ingest wine",
@@ -105,7 +108,8 @@ def test_fit_shows_what_it_keeps() -> None:
     assert result.fitted.objective == plain.fitted.objective
     assert result.fitted.loadings == plain.fitted.loadings
     run = _run(result)
-    assert (run.name, run.state.is_completed()) == ("breast_cancer linear q=2", True)
+    name = "two: breast_cancer linear q=2, engine auto, on this machine"
+    assert (run.name, run.state.is_completed()) == (name, True)
     artifacts = artifacts_of(run.id)
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
@@ -192,7 +196,7 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)
     run = _new_run()
-    with LiveRun(run.id, "key", "title", set(), lambda: None) as follower:
+    with LiveRun(run.id, "key", "title", lambda: None) as follower:
         for share in (0.1, 0.2):
             follower.tick(share, "text")
         _until(lambda: "left" in _shown(run))

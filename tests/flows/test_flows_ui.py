@@ -16,6 +16,7 @@ from flows.settings.runs import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 30_000
+NAME = "wine-gaussian-q2: wine gaussian q=2, engine auto, on this machine"
 
 
 def test_a_finished_run_shows_its_tables_and_pictures(
@@ -26,7 +27,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(
     wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
     (artifact,) = serving.find("artifacts", artifacts=wanted)
 
-    visit = browser.visit(run["url"], _shows("wine gaussian q=2", "Completed"))
+    visit = browser.visit(run["url"], _shows(NAME, "Completed"))
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 
     def look(page: Any) -> dict[str, Any]:
