@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ism_dask.status import Status, components_advice
+from ism_dask.status import Status, components_advice, count_useful, is_negative_gap
 
 # Command-line options that replace the names of estimator parameters in messages.
 _OPTIONS = {
@@ -59,6 +59,52 @@ def components_words(advice: str | None, eigenvalues: Sequence[float], eigengap:
     if advice is None:
         advice = components_advice(eigenvalues, eigengap)
     return _capitalised(_with_options(advice))
+
+
+def components_warnings(
+    advice: str | None, eigenvalues: Sequence[float], eigengap: float
+) -> tuple[str, ...]:
+    """Return what speaks against the number of new features: their eigenvalues, and the advice.
+
+    A fit that chose W by held-out rows advises by those: then the eigenvalues may still be small.
+    """
+    by_eigenvalues = components_advice(eigenvalues, eigengap)
+    problems = _eigenvalue_problems(eigenvalues, eigengap)
+    if advice == "" and problems:
+        return (
+            *problems[:-1],
+            f"{problems[-1]}. Held-out rows chose W, not J alone, and the nearest rows tell y "
+            "better with all new features than with the first few",
+        )
+    if advice in (None, by_eigenvalues):
+        conclusion = _capitalised(by_eigenvalues.rpartition(". ")[2])
+        return (*problems[:-1], *(f"{each}. {conclusion}" for each in problems[-1:]))
+    return (*problems, components_words(advice, eigenvalues, eigengap))
+
+
+def _eigenvalue_problems(eigenvalues: Sequence[float], eigengap: float) -> tuple[str, ...]:
+    """Return which new features hardly add to J, and whether a direction outside of W would."""
+    q, useful = len(eigenvalues), count_useful(eigenvalues)
+    problems = []
+    if useful < q:
+        one, negative = useful == q - 1, [value <= 0 for value in eigenvalues[useful:]]
+        between = " and" if useful == q - 2 else " to"
+        names = f"feature_{useful}" + ("" if one else f"{between} feature_{q - 1}")
+        nothing, less = (f"add{'s' * one} next to nothing to J", f"lower{'s' * one} J")
+        what = less if all(negative) else f"{nothing} or lower it" if any(negative) else nothing
+        values = f"{'its eigenvalue is' if one else 'their eigenvalues are'} " + (
+            f"{eigenvalues[useful]:.4g}" + ("" if one else f"{between} {eigenvalues[-1]:.4g}")
+        )
+        first = f", that of feature_0 is {eigenvalues[0]:.4g}" if useful else ""
+        problems.append(f"{names} {what}: {values}{first}")
+    if is_negative_gap(eigenvalues, eigengap):
+        outside = eigenvalues[-1] - eigengap
+        smaller = sum(value > outside for value in eigenvalues)
+        problems.append(
+            f"the eigengap is {eigengap:.4g}, below zero: a direction outside of W has the "
+            f"eigenvalue {outside:.4g}, larger than that of feature_{smaller}"
+        )
+    return tuple(problems)
 
 
 def _with_options(words: str) -> str:

@@ -37,7 +37,7 @@ def _print_facts(title: str, facts: Sequence[Fact], output: Output) -> None:
     if facts:
         output.table((title, "value"), [(each.name, each.value) for each in facts], left=2)
     for each in facts:
-        for note in each.notes:
+        for note in (*each.notes, *(f"Warning: {warning}" for warning in each.warnings)):
             output.say(note)
 
 

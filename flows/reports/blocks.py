@@ -21,18 +21,21 @@ class Fact:
     meaning : str
         What the figure means, for readers who see it for the first time.
     notes : tuple of str
-        What every reader has to know, such as advice: sentences that can stand alone.
+        What every reader has to know: sentences that can stand alone.
+    warnings : tuple of str
+        What speaks against the result, with advice: sentences that can stand alone.
     """
 
     name: str
     value: str
     meaning: str = ""
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def explanation(self) -> str:
-        """Meaning and notes in one text."""
-        return " ".join(filter(None, (self.meaning, *self.notes)))
+        """Meaning, notes and warnings in one text."""
+        return " ".join(filter(None, (self.meaning, *self.notes, *self.warnings)))
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,12 @@ class Summary:
     facts: tuple[Fact, ...]
     blocks: tuple[Block, ...]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of all facts, which a page shows at its top."""
+        blocks = (fact for block in self.blocks for fact in block.facts)
+        return tuple(each for fact in (*self.facts, *blocks) for each in fact.warnings)
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
         return {
@@ -190,4 +199,5 @@ def _fact_json(fact: Fact) -> dict[str, Any]:
         "value": fact.value,
         "meaning": fact.meaning,
         "notes": list(fact.notes),
+        "warnings": list(fact.warnings),
     }

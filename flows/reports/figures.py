@@ -136,14 +136,28 @@ def _round_changes(view: View) -> Figure | None:
 
 
 def _changes(view: View) -> Figure | None:
-    """Draw by iteration what the stopping rule bounds: the residual or, with `tol`, the change."""
-    tol = view.run.config.get("tol")
-    measure, limit = ("residual", RESIDUAL) if tol is None else ("change", float(tol))
+    """Draw by iteration what the tolerance bounds, the residual or the change, and its limit."""
+    measure, limit = _tolerance(view)
     values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
     drawn = _measure(values, "iteration", measure, limit)
     which = " of the round that was saved" if view.run.kind == "cluster" else ""
-    caption = f"The {_MEASURES[measure]}, by iteration{which}."
-    return None if drawn is None else Figure("Settling", caption, drawn)
+    if drawn is None:
+        return None
+    last = f"the last is {values[-1][1]:.2g}, the tolerance {limit:.2g}"
+    caption = f"The {_MEASURES[measure]}, by iteration{which}: {last}."
+    residual = float(view.metrics["residual"])
+    if measure == "residual" and (residual > limit) != (values[-1][1] > limit):
+        caption += f" Under the true kernel, which decides, the residual is {residual:.2g}."
+    return Figure("Settling", caption, drawn)
+
+
+def _tolerance(view: View) -> tuple[str, float]:
+    """Return what the tolerance of the fit bounds, and its limit."""
+    metrics, tol = view.metrics, view.run.config.get("tol")
+    if "tolerance" in metrics:
+        return str(metrics["measure"]), float(metrics["tolerance"])
+    # Runs of earlier versions recorded none.
+    return ("residual", RESIDUAL) if tol is None else ("change", float(tol))
 
 
 def _measure(

@@ -32,6 +32,7 @@ def render_markdown(summary: Summary, links: Links | None = None) -> str:
     parts = [
         f"# {summary.run}",
         _escaped(summary.subject),
+        *(f"> **Warning:** {_escaped(each)}" for each in summary.warnings),
         *_facts(summary.facts),
         *(part for block in summary.blocks for part in _block(block, pictures)),
     ]

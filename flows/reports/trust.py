@@ -1,27 +1,46 @@
-"""How far to trust the W of a run: whether it converged, its engine, error bound and residual."""
+"""How far to trust the W of a run: how its fit ended, its tolerance, engine, error and residual."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from flows import text
 from flows.reports.blocks import Fact
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, FittedW
+from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
+from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
+from ism_dask.status import Status
 
-# W with a residual up to this counts as stationary, as a converged fit claims.
-_SMALL_RESIDUAL = 1e-4
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some
 # hundredths.
 _LARGE_RESIDUAL = 0.5
 # An error bound on J below this is rounding error only.
 _ROUNDING = 1e-6
+# The solver whose converged fits are checked for a higher J nearby.
+_CHECKED_SOLVER = "ism"
+# What is known and what is not, by how a fit ended.
+_UNFINISHED = (
+    "Known: J and the residual of the W that was saved, the best one so far. Not known: how far "
+    "further iterations would turn W and raise J."
+)
+_KNOWN: Mapping[Status, str] = {
+    Status.TOLERANCE: "Known: the last iteration changed the eigenvalues by less than the "
+    "tolerance. Not known: how far W would still turn; its residual is 0 if not at all.",
+    Status.APPROXIMATE: "Known: J and the residual, which were measured under the true kernel. Not "
+    "known: the W of largest J, which the error of the engine hides.",
+    Status.LOCAL: "Known: W is stationary. Not known: whether a higher maximum is near.",
+    Status.FLAT: "Known: J does not depend on W. Not known: any direction that explains y.",
+    Status.COLUMN_BY_COLUMN: "Known: each column of W is stationary beside those before it. Not "
+    "known: whether all columns together are.",
+}
 
 
 def fit_trust(result: FitResult) -> tuple[Fact, ...]:
     """Return how far to trust a fit."""
     ending = result.fitted.ending
     note = f"the best W so far was saved. It {text.ending_words(ending.status)}"
-    return _trust_in_w(result.fitted, result.rows, note)
+    return _trust_in_w(result.fitted, result.rows, result.settings, note)
 
 
 def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
@@ -34,7 +53,10 @@ def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
         advice.append(f"W {text.ending_words(status)}")
     if result.rounds and result.rounds[-1].change >= result.settings.get("outer_tol", math.inf):
         advice.append("Raise --max-outer or --outer-tol")
-    return _trust_in_w(result.fitted, result.rows, ". ".join(advice))
+    convergence, *others = _trust_in_w(
+        result.fitted, result.rows, result.settings, ". ".join(advice)
+    )
+    return (convergence, *_rounds(result), *others)
 
 
 def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
@@ -45,25 +67,35 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     for each in folds:
         if not each.ending.converged:
             numbers.setdefault(each.ending.status, []).append(str(each.fold))
-    notes = [
+    warnings = [
         f"fold {', '.join(which)} {text.ending_words(status)}" for status, which in numbers.items()
     ]
     worst = max(endings, key=lambda each: each.residual)
     checked = f"in the worst fold, true kernel, {worst.residual_rows:,} rows"
     engine_note = text.fold_notes({each.fold: each.ending.engine_note for each in folds})
+    # All folds have one rule, but the noise of an engine differs.
+    loosest = max(endings, key=lambda each: each.tolerance or 0.0)
+    widest = max(endings, key=lambda each: each.angle or 0.0)
     return (
-        _convergence(not notes, *notes),
+        _convergence(worst if not warnings else None, result.settings, *warnings),
+        *_tolerance(loosest, result.settings),
+        *_last_turn(widest),
         _engine(" and ".join(dict.fromkeys(each.engine for each in endings)), engine_note),
         _error_bound(max(each.engine_error for each in endings)),
         _residual(worst.residual, f"{worst.residual:.2g} {checked}"),
     )
 
 
-def _trust_in_w(fitted: FittedW, rows: int, not_converged: str) -> tuple[Fact, ...]:
+def _trust_in_w(
+    fitted: FittedW, rows: int, settings: Mapping[str, Any], not_converged: str
+) -> tuple[Fact, ...]:
     ending = fitted.ending
     checked = text.residual_words(ending.residual, ending.residual_rows, rows)
+    warnings = () if ending.converged else (not_converged,)
     return (
-        _convergence(ending.converged, not_converged),
+        _convergence(ending, settings, *warnings),
+        *_tolerance(ending, settings),
+        *_last_turn(ending),
         _engine(ending.engine, ending.engine_note),
         _error_bound(ending.engine_error),
         _residual(ending.residual, checked),
@@ -71,11 +103,80 @@ def _trust_in_w(fitted: FittedW, rows: int, not_converged: str) -> tuple[Fact, .
     )
 
 
-def _convergence(converged: bool, *not_converged: str) -> Fact:
-    if not converged:
-        return Fact("Converged", "no", notes=tuple(f"not converged: {n}" for n in not_converged))
-    meaning = "W is stationary, and neither steps nor a look around found a higher J."
-    return Fact("Converged", "yes", meaning)
+def _convergence(
+    ending: FitEnding | None, settings: Mapping[str, Any], *not_converged: str
+) -> Fact:
+    """Return whether W converged, and what is known of it.
+
+    `ending` is None for folds that ended in different ways.
+    """
+    if not_converged:
+        status = Status(ending.status) if ending is not None and ending.status else None
+        known = _UNFINISHED if status is None else _KNOWN.get(status, _UNFINISHED)
+        warnings = tuple(f"not converged: {each}" for each in not_converged)
+        return Fact("Converged", "no", known, warnings=warnings)
+    if settings.get("solver", _CHECKED_SOLVER) == _CHECKED_SOLVER:
+        known = (
+            "Known: W is stationary, and neither steps nor a look around found a higher J. Not "
+            "known: whether another start would lead to a higher maximum."
+        )
+    else:
+        known = (
+            f"Known: the residual of W is at most {RESIDUAL:g}. Not known: whether J is higher "
+            "nearby, or from another start."
+        )
+    return Fact("Converged", "yes", known)
+
+
+def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Return the tolerance that was in force, and why; nothing for runs of earlier versions."""
+    limit = ending.tolerance
+    if limit is None:
+        return ()
+    if ending.measure == "change":
+        value = f"change of the eigenvalues below {limit:.4g}"
+        reason = (
+            "Set by --tol: small changes of the eigenvalues do not prove that W is stationary."
+            if settings.get("tol") is not None
+            else "The rule of all rounds but the last ones, which solve until W is stationary."
+        )
+    elif limit == RESIDUAL:
+        value = f"residual at most {limit:g}"
+        reason = "The rule without --tol: only such a W counts as converged."
+    else:
+        value = f"residual at most {limit:.2g}"
+        reason = (
+            f"The error of the engine set it: {ending.engine} takes random pairs of rows, whose "
+            f"noise hides what is smaller. Only a residual of {RESIDUAL:g} counts as converged."
+        )
+    return (Fact("Tolerance", value, reason),)
+
+
+def _last_turn(ending: FitEnding) -> tuple[Fact, ...]:
+    """Return the angle to the last W but one; nothing for runs of earlier versions."""
+    if ending.angle is None:
+        return ()
+    meaning = (
+        "The sine of the angle by which the last iteration turned W: 0 if W stood still, 1 at a "
+        "right angle."
+    )
+    warnings: tuple[str, ...] = ()
+    if ending.measure == "change" and ending.angle > ANGLE:
+        warnings = (
+            f"the eigenvalues met --tol while W still turned, by an angle with the sine "
+            f"{ending.angle:.4g}: this W has not settled. Leave --tol out, or set --angle-tol "
+            f"{ANGLE:g}",
+        )
+    return (Fact("Last turn of W", f"{ending.angle:.2g}", meaning, warnings=warnings),)
+
+
+def _rounds(result: ClusterResult) -> tuple[Fact, ...]:
+    limit = result.settings.get("outer_tol")
+    if limit is None or not result.rounds:
+        return ()
+    value = f"{result.rounds[-1].change:.2g}, to be below {limit:.4g}"
+    meaning = "The change of the embedding's eigenvalues; --outer-tol sets the limit."
+    return (Fact("Change in the last round", value, meaning),)
 
 
 def _engine(engine: str, note: str) -> Fact:
@@ -85,12 +186,15 @@ def _engine(engine: str, note: str) -> Fact:
 def _error_bound(error: float) -> Fact:
     name, value = "Error of J", f"{error:.1e} at most"
     if error < _ROUNDING:
-        meaning = "The engine leaves nothing out: this is a bound on what rounding does to J."
+        meaning = "This J leaves nothing out: it is a bound on what rounding does to J."
         return Fact(name, value, meaning)
     if not math.isfinite(error):
         meaning = "The engine approximates, and no bound on the error of J is known."
         return Fact(name, "no bound", meaning)
-    meaning = "The engine approximates: the true J is within this share of the reported one."
+    meaning = (
+        "The engine approximates: the true J is within this share of the reported one, and a "
+        "smaller difference between two J says nothing."
+    )
     return Fact(name, value, meaning)
 
 
@@ -100,12 +204,12 @@ def _residual(residual: float, words: str) -> Fact:
         "0 at one, near 1 far from any."
     )
     if residual > _LARGE_RESIDUAL:
-        note = (
+        warning = (
             f"the residual is {residual:.2g}: W is no stationary point. Between these rows the "
             "kernel may be zero or flat; try --sigma median"
         )
-        return Fact("Residual", words, meaning, (note,))
-    size = "This one is small." if residual <= _SMALL_RESIDUAL else "This one is not small."
+        return Fact("Residual", words, meaning, warnings=(warning,))
+    size = "This one is small." if residual <= RESIDUAL else "This one is not small."
     return Fact("Residual", words, f"{meaning} {size}")
 
 
@@ -113,9 +217,11 @@ def _component_count(fitted: FittedW) -> tuple[Fact, ...]:
     """Return whether each new feature adds to J; nothing for a record without eigenvalues."""
     if not fitted.eigenvalues:
         return ()
-    advice = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
+    warnings = text.components_warnings(
+        fitted.components_advice, fitted.eigenvalues, fitted.eigengap
+    )
     name, value = "Number of new features", f"{len(fitted.eigenvalues)}"
-    if advice:
-        return (Fact(name, value, notes=(advice,)),)
+    if warnings:
+        return (Fact(name, value, warnings=warnings),)
     meaning = "Each counts for J, and none outside of W would count for more."
     return (Fact(name, value, meaning),)

@@ -14,6 +14,8 @@ _NOT_METRICS = ("command", "run", "path", "settings", "loadings", "pictures", "f
 # Metadata of a field that holds a record, whose entries stand directly in the JSON object of the
 # owner.
 INLINE = {"inline": True}
+# Metadata of a field that runs of earlier versions lack: while it is None, it is not written.
+NEWER = {"newer": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class JsonRecord:
         entries: dict[str, Any] = {}
         for each in fields(self):
             value = _plain(getattr(self, each.name))
+            if value is None and each.metadata == NEWER:
+                continue
             entries |= value if each.metadata == INLINE else {each.name: value}
         return entries
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.results.base import INLINE, JsonRecord, RunResult
+from flows.results.base import INLINE, NEWER, JsonRecord, RunResult
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
@@ -37,6 +37,12 @@ class FitEnding(JsonRecord):
         Error bound: relative error of the objective that the engine may make; may be infinite.
     engine_note : str
         Why the fit switched to this engine from another, if it did.
+    tolerance : float or None
+        The limit at which the iterations were to end. None in runs of earlier versions.
+    measure : str or None
+        What it limits: "residual", or "change" of the eigenvalues.
+    angle : float or None
+        Sine of the angle by which the last iteration turned W.
     """
 
     seconds: float
@@ -48,6 +54,9 @@ class FitEnding(JsonRecord):
     engine: str
     engine_error: float
     engine_note: str
+    tolerance: float | None = field(default=None, metadata=NEWER)
+    measure: str | None = field(default=None, metadata=NEWER)
+    angle: float | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

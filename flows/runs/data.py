@@ -26,6 +26,7 @@ from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.solvers import as_solver
+from ism_dask.status import Status
 from storage import DATASETS, Dataset, Model, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
@@ -197,6 +198,8 @@ class FittedModel:
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
         model = self.model
+        # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
+        by_change = model.status_ is Status.TOLERANCE
         return FitEnding(
             seconds=self.seconds,
             iterations=int(model.n_iter_),
@@ -207,6 +210,9 @@ class FittedModel:
             engine=model.engine_,
             engine_error=float(model.engine_error_),
             engine_note=model.engine_note_,
+            tolerance=float(model.tolerance_),
+            measure="change" if by_change else model.plan.iterations.measure,
+            angle=float(model.history_[-1].angle) if model.history_ else None,
         )
 
 

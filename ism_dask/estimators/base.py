@@ -199,7 +199,8 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
         self.residual_ = solution.residual
         self.residual_rows_ = solution.residual_rows
-        self.tolerance_ = self.plan.iterations.limit
+        limit = self.plan.iterations.limit
+        self.tolerance_ = limit if solution.tolerance is None else solution.tolerance
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error

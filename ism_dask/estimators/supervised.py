@@ -175,7 +175,7 @@ default "auto"
         solvers it states the residual alone.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
-        eigenvalues.
+        eigenvalues. With "blocks" it can be the residual that the noise of the blocks causes.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the

@@ -113,6 +113,8 @@ class Solution:
     standard_error : float
         The standard error of the objective, relative to it, if it is an estimate from some pairs
         of rows; else 0.
+    tolerance : float or None
+        The limit on the residual, if the noise of the engine set it; else None.
     """
 
     W: Array
@@ -128,6 +130,7 @@ class Solution:
     residual_rows: int = 0
     in_double: bool = False
     standard_error: float = 0.0
+    tolerance: float | None = None
 
 
 def relative_change(values: Array, before: Array) -> float:

@@ -309,7 +309,8 @@ class _SearchRun:
             still = engine.value(W).standard_error
             solution = ascend(solve_roughly, rough, state, watcher, rest=noise, still=still)
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
-            return solution if ended else replace(solution, status=Status.APPROXIMATE)
+            status = solution.status if ended else Status.APPROXIMATE
+            return replace(solution, status=status, tolerance=noise)
         if engine.double is not engine:
             state = continue_from(ascend(solve_roughly, rough, state, watcher))
         solution = ascend(solve_fully, operator, state, watcher)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -170,6 +171,11 @@ def notes(summary: Summary) -> Iterator[str]:
         yield from block.notes
 
 
+def warned(summary: Summary) -> Iterator[str]:
+    for fact in facts(summary):
+        yield from fact.warnings
+
+
 def tables(summary: Summary) -> Iterator[Table]:
     for block in summary.blocks:
         yield from block.tables
@@ -243,6 +249,11 @@ def test_every_figure_is_in_all_renderings(
         assert note in markdown
         assert note in page.texts
         assert note in json.dumps(entries, ensure_ascii=False)
+    for warning in warned(summary):
+        assert warning in shown
+        assert f"> **Warning:** {warning}" in markdown
+        assert f"Warning: {warning}" in page.texts
+        assert warning in [each for fact in json_facts for each in fact["warnings"]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -255,14 +266,16 @@ def test_a_command_ends_with_its_figures_and_notes(
     summary, printed = summarise(result), in_terminal(ended.out)
     assert all(printed((fact.name, fact.value)) for fact in facts(summary))
     assert all(f"\n{note}\n" in ended.out for note in notes(summary))
+    assert all(f"\nWarning: {each}\n" in ended.out for each in warned(summary))
     assert f"saved at {result.path}; `ism-dask report {kind}` makes a page of it\n" in ended.out
 
 
-def test_the_notes_are_those_of_a_fit_that_did_not_converge(results: dict[str, RunResult]) -> None:
-    converged, advice = notes(summarise(results["fit"]))
+def test_a_fit_that_did_not_converge_warns(results: dict[str, RunResult]) -> None:
+    converged, eigenvalues, advice = warned(summarise(results["fit"]))
     assert converged == (
         "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
     )
+    assert eigenvalues.startswith("feature_1 and feature_2 lower J: their eigenvalues are -")
     assert advice.endswith("--components 2 would do")
 
 
@@ -356,7 +369,66 @@ def test_words_for_the_error_of_an_engine(error: float, value: str, word: str) -
 def test_words_for_a_residual(residual: float, word: str) -> None:
     fact = _fact(fit_trust(_fit(residual=residual)), "Residual")
     assert word in fact.explanation
-    assert bool(fact.notes) is (residual == 0.9)
+    assert bool(fact.warnings) is (residual == 0.9)
+
+
+@pytest.mark.parametrize(
+    ("ending", "settings", "value", "reason"),
+    [
+        (("residual", 1e-4), {}, "residual at most 0.0001", "only such a W counts as converged"),
+        (("residual", 0.0786), {}, "residual at most 0.079", "error of the engine set it: exact"),
+        (("change", 0.01), {"tol": 0.01}, "change of the eigenvalues below 0.01", "Set by --tol"),
+        (("change", 0.01), {}, "change of the eigenvalues below 0.01", "rule of all rounds but"),
+    ],
+)
+def test_words_for_the_tolerance_in_force(
+    ending: tuple[str, float], settings: dict[str, Any], value: str, reason: str
+) -> None:
+    measure, tolerance = ending
+    found = fit_trust(_fit(measure=measure, tolerance=tolerance, settings=settings))
+    assert _fact(found, "Tolerance").value == value
+    assert reason in _fact(found, "Tolerance").meaning
+
+
+def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
+    for angle in (0.99999, 0.001):
+        turned = _fit(status="tolerance met", measure="change", tolerance=1e-5, angle=angle)
+        fact = _fact(fit_trust(turned), "Last turn of W")
+        assert fact.value == f"{angle:.2g}"
+        assert any("has not settled" in each for each in fact.warnings) is (angle > 0.5)
+    # Runs of earlier versions recorded neither.
+    assert {"Tolerance", "Last turn of W"}.isdisjoint(fact.name for fact in fit_trust(_fit()))
+
+
+@pytest.mark.parametrize(
+    ("values", "gap", "advice", "warnings"),
+    [
+        ([15.0, 8.0], 3.5, "", []),
+        ([797.0, 523.0, -6.3], 5.0, None, ["feature_2 lowers J.* -6.3.* 2 new features would do"]),
+        (
+            [7e6, 930.0],
+            9.0,
+            None,
+            ["feature_1 adds next to nothing .* 930, .* 1 new feature would"],
+        ),
+        (
+            [8.0, 3.0],
+            -2.0,
+            None,
+            ["eigengap is -2, .* eigenvalue 5, larger than that of feature_1"],
+        ),
+        ([9.0, 1e-3, -6.0, -7.0], -1.0, "", ["feature_1 to feature_3 .* or lower it", "Held-out"]),
+        ([9.0, -6.0], 1.0, "only 1 of them tells y", ["feature_1 lowers J", "^Only 1 of them"]),
+    ],
+)
+def test_a_feature_that_adds_nothing_to_j_is_warned_of(
+    values: list[float], gap: float, advice: str | None, warnings: list[str]
+) -> None:
+    fitted = _fit(eigenvalues=values, eigengap=gap, components_advice=advice)
+    fact = _fact(fit_trust(fitted), "Number of new features")
+    assert len(fact.warnings) == len(warnings)
+    assert all(map(re.search, warnings, fact.warnings))
+    assert bool(fact.meaning) is not bool(warnings)
 
 
 def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
@@ -366,14 +438,14 @@ def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
         ("converged", "W did converge, but the rounds did not. Raise --max-outer or --outer-tol"),
     ):
         clustered = ClusterResult.from_json({**entries, "status": status})
-        (note,) = _fact(cluster_trust(clustered), "Converged").notes
-        assert note == f"not converged: the best so far was saved. {words}"
+        (warning,) = _fact(cluster_trust(clustered), "Converged").warnings
+        assert warning == f"not converged: the best so far was saved. {words}"
     folds = [
         {**SAVED["crossval"]["results"][0], "fold": fold, "status": status, "converged": not status}
         for fold, status in enumerate(("max_iter", "", "swings", "max_iter"), start=1)
     ]
     crossed = CrossvalResult.from_json({**SAVED["crossval"], "results": folds, "run": "x"})
-    first, second = _fact(crossval_trust(crossed), "Converged").notes
+    first, second = _fact(crossval_trust(crossed), "Converged").warnings
     assert first == "not converged: fold 1, 4 did not converge. Raise --max-iter"
     assert second.startswith("not converged: fold 3 swings between two subspaces")
 

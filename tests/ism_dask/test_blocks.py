@@ -17,7 +17,7 @@ from ism_dask.engines.random_pairs import PairDesign
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Multiquadric, Polynomial, RelativeGaussian
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import Status
@@ -267,5 +267,7 @@ def test_a_default_fit_of_many_rows_ends_at_the_noise_of_its_pairs():
     truth = np.array([1.0, 1.0] + [0.0] * 6) / np.sqrt(2)
     assert model.engine_ == "blocks"
     assert model.status_ is Status.APPROXIMATE
+    assert RESIDUAL < model.tolerance_ < 1  # what the noise allows was in force
+    assert model.history_[-1].residual <= model.tolerance_
     assert abs(model.components_[0] @ truth) > 0.999
     assert len(model.history_) < 50
