@@ -11,9 +11,11 @@ from prefect.cache_policies import NO_CACHE
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
+from flows.reports.summary import in_a_line
 from flows.results.runs import CrossvalResult, FoldResult
 from flows.runs.crossval import current_crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
+from flows.text import number
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 
@@ -50,7 +52,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             result,
-            run.page(run_page(result.run, run.links(result))),
+            run.page(run_page(result.run, run.links(result)), in_a_line(result)),
             run.table("folds", table_rows(result), about),
         )
 
@@ -61,10 +63,16 @@ def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
-    """Return a row for each fold, one for the mean and one for the standard deviation."""
+    """Return a row for each fold, one for the mean and one for the standard deviation.
+
+    The UI shows numbers with all their digits, so that they are texts with four.
+    """
     rows = {
         **{str(each.fold): each.measures for each in result.results},
         "mean": result.mean,
         "sd": result.sd,
     }
-    return [{"fold": name, **measures.to_json()} for name, measures in rows.items()]
+    return [
+        {"fold": name, **{key: number(value) for key, value in measures.to_json().items()}}
+        for name, measures in rows.items()
+    ]

@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
+from flows.reports.summary import in_a_line
 from flows.results.runs import FitResult
 from flows.runs.fit import fit_and_save, run_name
 from flows.settings.runs import FitSettings
@@ -29,7 +30,9 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     with track_run("fit", settings) as run:
         settings, _ = ingest_and_name_run(settings, run, run_name)
         result: FitResult = fit_step(settings)
-        return run.finished(result, run.page(run_page(result.run, run.links(result))))
+        return run.finished(
+            result, run.page(run_page(result.run, run.links(result)), in_a_line(result))
+        )
 
 
 def run_fit(settings: FitSettings) -> FitResult:

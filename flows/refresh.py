@@ -41,7 +41,9 @@ def refresh(settings: RefreshSettings) -> State[Any]:
         with block_credentials(credentials_of(settings)):
             result: RefreshResult = refresh_step(settings)
         _tell_automations(result)
-        answer = run.finished(result, run.page(history_page(result.name)))
+        answer = run.finished(
+            result, run.page(history_page(result.name), f"the history of {result.name}")
+        )
     name = result.state.capitalize()
     if result.state == SUSPICIOUS:
         return Failed(name=name, message="; ".join(result.reasons))

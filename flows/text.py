@@ -93,16 +93,17 @@ def _eigenvalue_problems(eigenvalues: Sequence[float], eigengap: float) -> tuple
         nothing, less = (f"add{'s' * one} next to nothing to J", f"lower{'s' * one} J")
         what = less if all(negative) else f"{nothing} or lower it" if any(negative) else nothing
         values = f"{'its eigenvalue is' if one else 'their eigenvalues are'} " + (
-            f"{eigenvalues[useful]:.4g}" + ("" if one else f"{between} {eigenvalues[-1]:.4g}")
+            f"{number(eigenvalues[useful])}"
+            + ("" if one else f"{between} {number(eigenvalues[-1])}")
         )
-        first = f", that of feature_0 is {eigenvalues[0]:.4g}" if useful else ""
+        first = f", that of feature_0 is {number(eigenvalues[0])}" if useful else ""
         problems.append(f"{names} {what}: {values}{first}")
     if is_negative_gap(eigenvalues, eigengap):
         outside = eigenvalues[-1] - eigengap
         smaller = sum(value > outside for value in eigenvalues)
         problems.append(
-            f"the eigengap is {eigengap:.4g}, below zero: a direction outside of W has the "
-            f"eigenvalue {outside:.4g}, larger than that of feature_{smaller}"
+            f"the eigengap is {number(eigengap)}, below zero: a direction outside of W has the "
+            f"eigenvalue {number(outside)}, larger than that of feature_{smaller}"
         )
     return tuple(problems)
 
@@ -121,6 +122,14 @@ def _capitalised(words: str) -> str:
 def count_noun(number: int, what: str) -> str:
     """Return a count with its noun, such as 1 round or 1,200 rounds."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def number(value: float) -> str:
+    """Return a number with four significant digits, such as 0.8619, 4,298 or 1.235e+09."""
+    rounded = float(f"{value:.4g}")
+    if rounded == 0 or 1e-3 <= abs(rounded) < 1e7:
+        return f"{rounded:,.10g}"
+    return f"{value:.4g}"
 
 
 def printable(words: str) -> str:

@@ -20,6 +20,8 @@ def print_summary(summary: Summary, output: Output) -> None:
         if block.facts:
             rows = [(each.name, each.value, each.explanation) for each in block.facts]
             output.table(columns, rows, left=3)
+        if block.command:
+            output.say(block.command)
         _print_tables(block, output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -76,6 +76,30 @@ clusters_setting = partial(setting, panel="Clusters")
 solver_setting = partial(setting, panel="Solver")
 run_setting = partial(setting, panel="Run")
 output_setting = partial(setting, panel="Output")
+
+
+def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that gives the fields of settings these values.
+
+    Values of None and defaults are left out, as are names without a field.
+    """
+    words: list[str] = []
+    for each in dataclasses.fields(kind):
+        value = values.get(each.name)
+        if value is None or value == each.default:
+            continue
+        if each.default is dataclasses.MISSING and not each.metadata["flags"]:
+            words.insert(0, str(value))  # an argument
+            continue
+        flag = next(iter(each.metadata["flags"]), f"--{each.name.replace('_', '-')}")
+        if isinstance(value, bool):
+            words += [flag] * value
+        elif isinstance(value, Mapping):
+            words += [word for name in value for word in (flag, f"{name}={value[name]}")]
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            words += [word for one in several for word in (flag, str(one))]
+    return words
 
 
 def named_values(texts: list[str] | None) -> dict[str, float | str] | None:

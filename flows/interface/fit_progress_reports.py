@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from flows.interface.progress import ProgressShare, repeat_report
 from flows.interface.run_log import ThinnedLog, iteration_line, round_line
+from flows.text import number
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.checkpoint import Round
@@ -50,7 +51,7 @@ class FitReports:
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:
-            self._objective = f"objective {state.current.objective:.6g}"
+            self._objective = f"objective {number(state.current.objective)}"
             name = self._progress.on_iteration(state)
             if self._rounds is None:
                 line = iteration_line(name, state.history[-1], self._iterations)

@@ -30,6 +30,7 @@ class Watcher(Protocol):
 _EVERY = 0.5
 # A context variable, because a Prefect flow takes JSON only: watchers cannot be its parameters.
 _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
+_PAGE: ContextVar[str | None] = ContextVar("page", default=None)
 
 
 @contextmanager
@@ -40,6 +41,21 @@ def watch_progress(watcher: Watcher) -> Iterator[None]:
         yield
     finally:
         _WATCHERS.reset(token)
+
+
+@contextmanager
+def shown_at(url: str | None) -> Iterator[None]:
+    """Let the block know the address of the page that shows its run, if there is one."""
+    token = _PAGE.set(url)
+    try:
+        yield
+    finally:
+        _PAGE.reset(token)
+
+
+def page_of_run() -> str | None:
+    """Return the address of the page that shows the run of this block, or None."""
+    return _PAGE.get()
 
 
 def report_progress(share: float, text: str) -> None:

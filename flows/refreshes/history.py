@@ -17,6 +17,7 @@ from flows.reports.html import render_history
 from flows.reports.markdown import render_markdown
 from flows.reports.picture_elements import draw_axes
 from flows.results.refresh import RefreshResult
+from flows.text import number
 from ism_dask.pictures import drawing
 from storage import new_feature_name, refreshed_names
 from storage.errors import did_you_mean
@@ -88,7 +89,7 @@ def _cells(each: RefreshResult, published: str | None) -> tuple[str, ...]:
         each.run + (" *" if each.run == published else ""),
         each.time[:16].replace("T", " "),
         f"{each.rows:,}",
-        f"{each.objective:.6g}",
+        number(each.objective),
         "" if comparison is None else f"{comparison.objective_ratio:.4g}",
         "" if comparison is None else f"{comparison.turn:.3f}",
         str(each.iterations),
@@ -148,7 +149,7 @@ def _figures(history: Sequence[RefreshResult]) -> list[Figure]:
 def _objective(runs: Sequence[RefreshResult], numbers: list[int]) -> Figure:
     values = [each.objective / max(each.rows - 1, 1) ** 2 for each in runs]
     drawn = draw_axes(
-        f"Objective by run, from {values[0]:.4g} to {values[-1]:.4g}",
+        f"Objective by run, from {number(values[0])} to {number(values[-1])}",
         partial(drawing.draw_objective, numbers=numbers, values=values, unit="run"),
     )
     return Figure("Objective", "J / (n - 1)^2 by run: comparable, whatever the rows.", drawn)
@@ -160,13 +161,13 @@ def _weights(runs: Sequence[RefreshResult], numbers: list[int], k: int) -> Figur
     names = [last.columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
     reference = dict(zip(last.columns, last.components[k], strict=True))
     lines: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
-    for number, each in zip(numbers, runs, strict=True):
+    for position, each in zip(numbers, runs, strict=True):
         row = each.components[k] if k < len(each.components) else ()
         weights = dict(zip(each.columns, row, strict=False))
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
             if name in weights:
-                lines[name].append((number, float(sign) * weights[name]))
+                lines[name].append((position, float(sign) * weights[name]))
     ends = ", ".join(f"{name} {points[-1][1]:+.2f}" for name, points in lines.items())
     drawn = draw_axes(
         f"Weights of {name_of_k} by run; the last: {ends}",

@@ -97,6 +97,8 @@ class Block:
     about : str
         A paragraph for pages.
     facts : tuple of Fact
+    command : str
+        A command to copy.
     tables : tuple of Table
     notes_title : str
         The line before the notes.
@@ -116,6 +118,7 @@ class Block:
     title: str
     about: str = ""
     facts: tuple[Fact, ...] = ()
+    command: str = ""
     tables: tuple[Table, ...] = ()
     notes_title: str = ""
     notes: tuple[str, ...] = ()
@@ -142,13 +145,14 @@ class Block:
     @property
     def is_empty(self) -> bool:
         """Whether a page has nothing to show below the title."""
-        return not (self.facts or self.tables or self.notes or self.pictures)
+        return not (self.facts or self.command or self.tables or self.notes or self.pictures)
 
     def to_json(self) -> dict[str, Any]:
         """Return the block as plain JSON, with titles and captions for pictures."""
         return {
             "title": self.title,
             "facts": [_fact_json(fact) for fact in self.facts],
+            "command": self.command,
             "tables": [table.to_json() for table in self.tables],
             "notes": list(self.notes),
             "pictures": [{"title": each.title, "caption": each.caption} for each in self.pictures],

@@ -78,7 +78,7 @@ def components(view: View) -> Iterator[Figure]:
     for number, value in enumerate(view.model.eigenvalues[:COMPONENTS]):
         largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
         alt = f"Weights of {names[number]}; the largest: {largest}"
-        yield Figure(names[number], f"Eigenvalue {value:.4g}.", draw(alt, view, number))
+        yield Figure(names[number], f"Eigenvalue {text.number(value)}.", draw(alt, view, number))
 
 
 def _bars(alt: str, view: View, number: int) -> Picture:
@@ -114,8 +114,8 @@ def _objective(view: View) -> Figure | None:
     values = [(k, value) for k, value in values if math.isfinite(value)]
     if not values:
         return None
-    start = f"from {values[0][1]:.6g} to " if len(values) > 1 else ""
-    summary = f"{start}{values[-1][1]:.6g} in {text.count_noun(len(values), unit)}"
+    start = f"from {text.number(values[0][1])} to " if len(values) > 1 else ""
+    summary = f"{start}{text.number(values[-1][1])} in {text.count_noun(len(values), unit)}"
     numbers, heights = zip(*values, strict=True)
     drawn = draw_axes(
         f"Objective by {unit}: {summary}",
@@ -188,10 +188,11 @@ def _spectrum(view: View) -> Figure | None:
         return None
     values, gap = view.model.eigenvalues, view.metrics.get("eigengap", math.nan)
     alt = (
-        f"The {len(values)} eigenvalues that were chosen, from {values[0]:.4g} to {values[-1]:.4g}"
+        f"The {len(values)} eigenvalues that were chosen, from {text.number(values[0])} to "
+        f"{text.number(values[-1])}"
     )
     drawn = draw_axes(
-        f"{alt}; eigengap {gap:.3g}",
+        f"{alt}; eigengap {text.number(gap)}",
         partial(drawing.draw_spectrum, values=values, next_value=view.next_eigenvalue),
     )
     caption = (
@@ -240,7 +241,7 @@ def _by_number(
     draw = partial(
         drawing.draw_numbers, points=points, values=values, label="label", axis_names=axis_names
     )
-    return f"colours from {values.min():.3g} to {values.max():.3g}", draw
+    return f"colours from {values.min():.4g} to {values.max():.4g}", draw
 
 
 _COURSE: tuple[Callable[[View], Figure | None], ...] = (_objective, _round_changes, _changes)

@@ -22,7 +22,7 @@ _ROOM = 250_000
 
 
 def run_page(run: str, links: Links | None = None) -> str:
-    """Return the page of a saved run; `links` are addresses by title, shown at its end."""
+    """Return the page of a saved run; `links` are addresses or words by title, shown at its end."""
     return render_markdown(summary_of(View.of(run)), links)
 
 
@@ -39,7 +39,7 @@ def render_markdown(summary: Summary, links: Links | None = None) -> str:
     if pictures.omitted:
         titles = ", ".join(pictures.omitted)
         parts.append(f"Not shown here, but in the report of the run: {titles}.")
-    parts += [f"- [{_escaped(title)}]({address})" for title, address in (links or {}).items()]
+    parts += [_link(title, place) for title, place in (links or {}).items()]
     return "\n\n".join(filter(None, parts))
 
 
@@ -93,11 +93,18 @@ class _Pictures:
         return f"### {figure.title}\n\n{picture}\n\n{_escaped(figure.caption)}"
 
 
+def _link(title: str, place: str) -> str:
+    """Return a line with a link, or with words if the place is no address."""
+    is_address = place.startswith(("http://", "https://"))
+    return f"- [{_escaped(title)}]({place})" if is_address else f"- {title}: {_escaped(place)}"
+
+
 def _block(block: Block, pictures: _Pictures | None = None) -> list[str]:
     """Return the paragraphs of a block, with its pictures if `pictures` are given."""
     parts = [
         _escaped(block.introduction if pictures else block.about),
         *_facts(block.facts),
+        f"    {escape(block.command)}" if block.command else "",
         *(part for table in block.tables for part in _table(table)),
         *_notes(block),
         *([pictures.render(figure) for figure in block.pictures] if pictures else []),

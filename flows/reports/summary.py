@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from flows import text
+from flows.reports.accuracy import crossval_blocks, crossval_facts
 from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.trust import cluster_trust, crossval_trust, fit_trust
+from flows.reports.provenance import provenance
+from flows.reports.trust import cluster_trust, fit_trust
 from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
@@ -21,14 +23,10 @@ from flows.results.runs import (
     ClusterResult,
     CrossvalResult,
     FitResult,
-    FoldMeasures,
     Round,
 )
-from storage import Run, new_feature_name
+from storage import new_feature_name
 from storage.models import SUPERVISED
-
-# Settings of how the run was saved, not of how it was computed.
-_STORAGE_SETTINGS = ("run", "force", "keep_runs")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def summarise(result: RunResult, view: View | None = None) -> Summary:
     kind = _KINDS[type(result)]
     blocks = kind.blocks(result, view)
     if view is not None:
-        blocks.append(_configuration(view.run))
+        blocks += provenance(result, view.run)
     return Summary(
         run=result.run,
         kind=result.command,
@@ -85,6 +83,17 @@ def result_line(result: RunResult) -> str:
     return f"{result.run}: {kind.subject(result)}: {facts}"
 
 
+def in_a_line(result: RunResult) -> str:
+    """Return the name, the data and the main figure of a run, with its number of warnings."""
+    warnings = len(summarise(result).warnings)
+    words = (
+        result.run,
+        *in_short(result),
+        text.count_noun(warnings, "warning") if warnings else "",
+    )
+    return ", ".join(filter(None, words))
+
+
 def _drawing() -> ModuleType:
     # Imported when pictures are drawn, which the terminal does not need.
     from flows.reports import figures  # noqa: PLC0415
@@ -95,8 +104,8 @@ def _drawing() -> ModuleType:
 def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     fitted = result.fitted
     return (
-        Fact("Objective J", f"{fitted.objective:.6g}"),
-        Fact("Eigengap", f"{fitted.eigengap:.4g}"),
+        Fact("Objective J", text.number(fitted.objective)),
+        Fact("Eigengap", text.number(fitted.eigengap)),
         Fact("Iterations", f"{fitted.ending.iterations:,}"),
         Fact("Seconds", f"{fitted.ending.seconds:.2f}"),
     )
@@ -115,7 +124,7 @@ def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:
     return (
         *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
         Fact("Clusters", f"{result.n_clusters:,}"),
-        Fact("Objective J", f"{result.fitted.objective:.6g}"),
+        Fact("Objective J", text.number(result.fitted.objective)),
         Fact("Rounds", f"{len(result.rounds):,}"),
         Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
     )
@@ -155,45 +164,8 @@ def _rounds(result: ClusterResult) -> Block:
 
 
 def _round_cells(number: str, each: Round) -> tuple[str, ...]:
-    measured = (f"{each.objective:.6g}", f"{each.affinity:.4g}", f"{each.change:.2g}")
+    measured = map(text.number, (each.objective, each.affinity, each.change))
     return number, *measured, str(each.iterations)
-
-
-def _crossval_facts(result: CrossvalResult) -> tuple[Fact, ...]:
-    mean, sd = result.mean, result.sd
-    return (
-        Fact("Accuracy", f"{mean.accuracy:.4f} ± {sd.accuracy:.4f}"),
-        Fact("Folds", f"{len(result.results)} of {result.folds}"),
-        Fact("Objective J", f"{-mean.cost:.6g}"),
-        Fact("Seconds per fold", f"{mean.seconds:.2f}"),
-    )
-
-
-def _crossval_blocks(result: CrossvalResult, view: View | None) -> list[Block]:
-    folds = Table(
-        "Each fold; in the end mean and population standard deviation.",
-        ("fold", "accuracy", "J", "seconds", "iterations"),
-        tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in result.results),
-        foot=(
-            _fold_cells("mean", result.mean, -result.mean.cost),
-            _fold_cells("sd", result.sd, result.sd.cost),  # a deviation has no sign
-        ),
-    )
-    draw = None if view is None else lambda: [_drawing().accuracy(view)]
-    return [
-        Block("Folds", tables=(folds,), draw=draw),
-        Block("How far to trust it", facts=crossval_trust(result)),
-    ]
-
-
-def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
-    return (
-        name,
-        f"{measures.accuracy:.4f}",
-        f"{objective:,.4f}",
-        f"{measures.seconds:.3f}",
-        f"{measures.iterations:g}",
-    )
 
 
 def _pictures_of_result(view: View | None) -> list[Block]:
@@ -215,7 +187,7 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
         (
             new_feature_name(number, paradigm),
             ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
-            f"{value:.4g}",
+            text.number(value),
         )
         for number, (value, loadings) in enumerate(
             zip(fitted.eigenvalues, fitted.loadings, strict=True)
@@ -241,37 +213,6 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
         style="images" if images else "weights",
         drawable=len(rows),
     )
-
-
-def _configuration(run: Run) -> Block:
-    versions = tuple((name, str(version)) for name, version in run.versions.items())
-    return Block(
-        "Configuration",
-        tables=(
-            Table("Settings.", ("setting", "value"), _settings(run), left=2),
-            Table("What it was computed with.", ("package", "version"), versions, left=2),
-        ),
-        detail=True,
-    )
-
-
-def _settings(run: Run) -> tuple[tuple[str, ...], ...]:
-    """Return the settings of a run, and the kernel parameters fitted to its data."""
-    settings = {key: value for key, value in run.config.items() if key not in _STORAGE_SETTINGS}
-    settings = {key: value for key, value in settings.items() if value is not None}
-    fitted = run.metrics.get("fitted_kernel", {})
-    kernel = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
-    return tuple(
-        (key.replace("_", " "), _to_text(value)) for key, value in {**settings, **kernel}.items()
-    )
-
-
-def _to_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_to_text, value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _data_subject(title: str) -> Callable[[FitResult | ClusterResult | CrossvalResult], str]:
@@ -300,7 +241,7 @@ def _nmi(result: ClusterResult) -> str:
 
 
 def _objective(result: FitResult | ClusterResult) -> str:
-    return f"J {result.fitted.objective:.4g}"
+    return f"J {text.number(result.fitted.objective)}"
 
 
 def _accuracy(result: CrossvalResult) -> str:
@@ -346,8 +287,8 @@ _KINDS: Mapping[type[RunResult], _Kind] = {
         _data_subject("Cross-validation of"),
         _with_q,
         _accuracy,
-        _crossval_facts,
-        _crossval_blocks,
+        crossval_facts,
+        crossval_blocks,
     ),
     TablesResult: _Kind(
         _paper_subject, lambda _: "paper", _paper_headline, _paper_facts, _paper_blocks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import NoneType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
@@ -155,10 +155,16 @@ class RunResult(FlowResult):
         Its name.
     path : str
         The folder of its model or results; empty until it is saved.
+    host : str or None
+        The machine that computed it. None in runs of earlier versions.
+    page : str or None
+        The address of its flow run in the Prefect UI; None without Prefect.
     """
 
     run: str
     path: str = ""
+    host: str | None = field(default=None, metadata=NEWER)
+    page: str | None = field(default=None, metadata=NEWER)
 
     @property
     def failure(self) -> str:

@@ -230,12 +230,20 @@ class FoldResult(JsonRecord):
     cost : float
         `-J(W)` on the training rows.
     ending : FitEnding
+    baselines : Mapping of str to float, or None
+        The accuracy of other features, but for those whose work was too much. None in runs of
+        earlier versions.
+    confusion : tuple of tuple of int, or None
+        The number of held-out rows by true and by predicted class. None if there are too many
+        classes, and in runs of earlier versions.
     """
 
     fold: int
     accuracy: float
     cost: float
     ending: FitEnding = field(metadata=INLINE)
+    baselines: Mapping[str, float] | None = field(default=None, metadata=NEWER)
+    confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=NEWER)
 
     @property
     def measures(self) -> FoldMeasures:
@@ -260,6 +268,8 @@ class CrossvalResult(LabelledResult):
         The folds that ran.
     mean, sd : FoldMeasures
         Mean and population standard deviation over them.
+    class_names : tuple of str, or None
+        The names of the classes, in the order of the confusions. None in runs of earlier versions.
     """
 
     command: ClassVar[str] = "crossval"
@@ -267,3 +277,4 @@ class CrossvalResult(LabelledResult):
     results: tuple[FoldResult, ...]
     mean: FoldMeasures
     sd: FoldMeasures
+    class_names: tuple[str, ...] | None = field(default=None, metadata=NEWER)

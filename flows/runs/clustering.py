@@ -28,7 +28,7 @@ from flows.runs.data import (
 from flows.runs.fit import fitted_w
 from flows.runs.paradigms import PARADIGMS
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import model_to_save
+from flows.runs.saving import model_to_save, origin
 from flows.settings.runs import ClusterSettings
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.records.stopping_rule import Stopping
@@ -154,4 +154,5 @@ def _result(
         ),
         settings=settings.to_json(),
         fitted=fitted_w(fitted, settings, data),
+        **origin(),
     )

@@ -11,21 +11,23 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
-from sklearn.svm import SVC
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
+from flows.runs.baselines import baseline_accuracies, classifier, confusion
 from flows.runs.data import Array, LabelledDataset, fit, label_of, read_rows, store_for_run
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import versions
+from flows.runs.saving import origin, versions
 from flows.settings.runs import CrossvalSettings
 from storage import RESULTS, Dataset, save_results
 
 KIND = CrossvalResult.command
 # Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
 _FIT, _TRAINED = 0.7, 0.95
+# With more classes, a table of all pairs of them is not readable.
+_CLASSES = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +80,19 @@ def run_fold(
     fitted = fit(settings, train, y[plan.train], part.until(_FIT), weights=weights)
     model = fitted.model
     with part.lasting(_FIT, "training the classifier"):
-        classifier = SVC(kernel="rbf").fit(model.transform(train), y[plan.train])
+        trained = classifier().fit(model.transform(train), y[plan.train])
     with part.lasting(_TRAINED, "judging the held-out rows"):
-        held_out = model.transform(read_rows(rows, settings, plan.test))
-        accuracy = float(classifier.score(held_out, y[plan.test]))
-    return FoldResult(
-        fold=plan.number,
-        accuracy=accuracy,
-        cost=-float(model.objective_),
-        ending=fitted.ending,
-    )
+        held_out, truth = read_rows(rows, settings, plan.test), y[plan.test]
+        predicted = trained.predict(model.transform(held_out))
+        q, classes = len(model.components_), np.unique(y)
+        return FoldResult(
+            fold=plan.number,
+            accuracy=float(np.mean(predicted == truth)),
+            cost=-float(model.objective_),
+            ending=fitted.ending,
+            baselines=baseline_accuracies(train, y[plan.train], held_out, truth, q),
+            confusion=confusion(truth, predicted, classes) if len(classes) <= _CLASSES else None,
+        )
 
 
 def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
@@ -147,6 +152,8 @@ class Crossval:
             mean=mean,
             sd=sd,
             **self.labelled.facts(self.settings),
+            class_names=self._class_names,
+            **origin(),
         )
         path = save_results(
             self.run.run,
@@ -156,6 +163,12 @@ class Crossval:
             versions=versions(),
         )
         return replace(result, path=str(path))
+
+    @property
+    def _class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the confusions."""
+        names, codes = self.labelled.class_names, np.unique(self.labelled.y)
+        return tuple(str(code) if names is None else names[code] for code in codes)
 
 
 def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:

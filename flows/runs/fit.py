@@ -16,7 +16,7 @@ from flows.runs.data import (
     store_for_run,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import model_to_save, saved_model
+from flows.runs.saving import model_to_save, origin, saved_model
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
 from storage import Dataset, Model, save_model
@@ -44,6 +44,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             n_components=len(fitted.model.components_),
             fitted=fitted_w(fitted, settings, labelled.data),
             **labelled.facts(settings),
+            **origin(),
         )
         model = model_to_save(fitted.model, settings, labelled.data, labelled.first_y, result)
         path = save_model(run, replace(model, class_names=labelled.class_names))

@@ -6,11 +6,12 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 from tempfile import TemporaryFile
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
+from flows.interface.progress import page_of_run
 from flows.results.base import RunResult
 from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
@@ -94,6 +95,11 @@ def model_to_save(
         metrics=result.metrics,
         versions=versions(),
     )
+
+
+def origin() -> dict[str, Any]:
+    """Return where a run was computed: the fields `host` and `page` of its result."""
+    return {"host": platform.node(), "page": page_of_run()}
 
 
 def versions() -> dict[str, str]:

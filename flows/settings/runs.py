@@ -7,11 +7,13 @@ wait for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
 from flows.interface.fields import (
+    as_options,
     check_choice,
     clusters_setting,
     data_setting,
@@ -248,6 +250,15 @@ class SavedRunSettings(Settings):
     def tags(self) -> tuple[str, ...]:
         """Tags of the flow run in Prefect, the name of the run among them."""
         return super().tags if self.run is None else (self.run, *super().tags)
+
+    @classmethod
+    def command_words(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return the words of the command line with those values that decide the result.
+
+        `first` leaves out folds, so that it decides as well, although a run resumes without it.
+        """
+        decisive = _INCIDENTAL - {"first"}
+        return as_options(cls, {key: values[key] for key in values if key not in decisive})
 
     @property
     def identity(self) -> dict[str, Any]:

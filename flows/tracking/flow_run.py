@@ -31,6 +31,7 @@ from flows.interface.progress import (
     progress_link,
     progress_log,
     progress_note,
+    shown_at,
     watch_progress,
 )
 from flows.reports.summary import result_line
@@ -42,7 +43,7 @@ from flows.tracking.client import ServerUnreachable, prefect_client, without_hea
 from flows.tracking.live import LiveRun
 from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
 from flows.tracking.overlap import gives_way_to, reason_to_give_way
-from storage import DownloadError, StorageError, report_path
+from storage import DownloadError, StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
@@ -111,17 +112,20 @@ class TrackedRun:
         self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
 
     def links(self, result: RunResult) -> dict[str, str]:
-        """Return links to the report, the folder and the dashboard of a saved run, by title."""
+        """Return where the report, the folder and the dashboard of a saved run are, by title.
+
+        They are addresses, or words: a browser opens no file from the page of a server.
+        """
         links = {
             "Report": _report_link(result.run),
-            "Folder of the run": Path(result.path).parent.as_uri(),
+            "Folder of the run": str(Path(result.path).parent),
             "Dask dashboard": self._follower.dashboard,
         }
         return {name: url for name, url in links.items() if url}
 
-    def page(self, markdown: str) -> ArtifactPage:
-        """Return a markdown artifact for `finished`."""
-        return ArtifactPage(self._key, "markdown", markdown)
+    def page(self, markdown: str, about: str) -> ArtifactPage:
+        """Return a markdown artifact for `finished`; `about` is the description on its card."""
+        return ArtifactPage(self._key, "markdown", markdown, about)
 
     def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
         """Return a table artifact for `finished`."""
@@ -205,7 +209,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     if reason := reason_to_give_way(known):
         this.gave_way(reason)
     try:
-        with resend_lost_interrupts(), follower, watch_progress(follower):
+        with resend_lost_interrupts(), follower, watch_progress(follower), shown_at(url):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
             progress_log(without_password(f"{kind}: {given}; all other settings by default"))
             yield this
@@ -269,12 +273,9 @@ def current_flow_run() -> dict[str, str | None]:
 
 
 def _report_link(run: str) -> str:
-    """Return the link to the report of a run, or an empty text if there is none.
-
-    The report server makes a report when its page is opened, so there it always exists.
-    """
+    """Return the address of the report of a run, or without a report server how to write it."""
     url = report_url(run)
-    return url if url.startswith("http") or report_path(run).exists() else ""
+    return url if url.startswith("http") else f"ism-dask report {run}"
 
 
 def _send_pages(receipt: RunReceipt) -> RunReceipt:

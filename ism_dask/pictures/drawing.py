@@ -115,7 +115,7 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
         *ax.plot(np.arange(1, q + 1), values, "o", color=BLUE, label="new features")
     ]
     if next_value is not None:
-        gap = f"eigengap {values[-1] - next_value:.3g}"
+        gap = f"eigengap {values[-1] - next_value:.4g}"
         drawn += ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
         drawn.append(ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap))
     ax.set_xlabel("new feature")

@@ -182,7 +182,7 @@ def test_fit_for_people(here: Command) -> None:
     ended = here("fit", "wine", "-q", 2, "--plain")
     assert "wine-gaussian-q2: W of all rows of wine: 178 rows" in ended.out
     assert "flavanoids" in ended.out
-    assert _figure(ended, "Objective J") == "4297.67"
+    assert _figure(ended, "Objective J") == "4,298"
     assert _figure(ended, "Engine") == "exact"
     assert re.fullmatch(r"\d\S+, true kernel, all 178 rows", _figure(ended, "Residual"))
     assert "declined" not in ended.out

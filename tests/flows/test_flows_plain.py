@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
@@ -21,6 +25,7 @@ import storage.dataset
 from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
 from flows.runs.data import RowSubset, ensure_stored, open_labelled
@@ -189,6 +194,39 @@ def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
     assert words.startswith("The first 2 of 3 new features tell y as well")
     assert words.endswith("--components 2 would do")
+
+
+def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
+    result = crossval_plain(CrossvalSettings(dataset="wine", sigma="median", folds=4))
+    X, y = load_wine(return_X_y=True)
+    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    models = {
+        "PCA": make_pipeline(StandardScaler(), PCA(2), SVC()),
+        "LDA": make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(n_components=2), SVC()),
+        "all features": make_pipeline(StandardScaler(), SVC()),
+        "chance": DummyClassifier(),
+    }
+    for name, model in models.items():
+        expected = cross_val_score(model, X, y, cv=folds)
+        found = [(each.baselines or {})[name] for each in result.results]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    counts = np.array([each.confusion for each in result.results])
+    assert result.class_names == ("class_0", "class_1", "class_2")
+    np.testing.assert_array_equal(counts.sum(axis=(0, 2)), np.bincount(y))
+    right, sizes = np.trace(counts, axis1=1, axis2=2), counts.sum(axis=(1, 2))
+    np.testing.assert_allclose(right / sizes, [each.accuracy for each in result.results])
+
+
+def test_baselines_that_take_too_long_are_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flows.runs.baselines._MOST_WORK", 1e5)
+    settings = CrossvalSettings(dataset="wine", sigma="median", first=1)
+    result = crossval_plain(settings)
+    assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
+    (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
+    assert [row[0] for row in block.tables[0].rows] == ["ISM", "PCA", "LDA", "chance"]
+    assert block.notes == ("Left out, because 178 rows of 13 columns are too many: all features.",)
 
 
 def test_top_loadings_are_the_largest_weights() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from support import Diary, artifacts_of, store_own, unbounded
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
+from flows.reports.summary import in_short
 from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.runs.resumable import ClusterAwayError
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.text import number
 from ism_dask.observe import fit_progress
 from storage import DownloadError, home
 
@@ -58,8 +61,14 @@ def test_crossval_shows_what_it_computes() -> None:
     artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
-    assert rows[3]["accuracy"] == result.mean.accuracy
-    assert f"| 3 | {rows[2]['accuracy']:.4f} |" in artifacts["crossval-wine-gaussian"].data
+    assert rows[3]["accuracy"] == number(result.mean.accuracy)
+    page, (third,) = artifacts["crossval-wine-gaussian"], result.results[2:]
+    assert f"| 3 | {third.accuracy:.4f} |" in page.data
+    assert page.description == f"{result.run}, wine gaussian q=2, {in_short(result)[1]}"
+    assert result.page == result.flow_run["url"]
+    assert f"| Flow run | {result.page} |" in page.data
+    assert f"Folder of the run: {Path(result.path).parent}" in page.data
+    assert "file:" not in page.data
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
 

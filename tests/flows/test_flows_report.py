@@ -144,8 +144,8 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     result, clustered, crossed = (results[kind] for kind in ("fit", "cluster", "crossval"))
     fitted = result.fitted
     page = rendered["fit"]
-    assert f"{fitted.objective:.6g}" in page
-    assert f"eigengap {fitted.eigengap:.3g}" in page
+    assert "<dd>4,298</dd>" in page  # J with four significant digits
+    assert f"eigengap {fitted.eigengap:.4g}" in page
     assert page.count("<h3>supervisedikdr") == 2
     assert fitted.loadings[0][0].feature in page
     page = rendered["crossval"]
@@ -287,7 +287,7 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
     assert len(ids) == len(set(ids))
     texts = {text.text for each in drawings for text in each.iter("text")}
     assert {
-        "fit": {"new features", "eigengap 405", "class_1", "alcohol", "objective J", "iteration"},
+        "fit": {"new features", "eigengap 404.9", "class_1", "alcohol", "objective J", "iteration"},
         "cluster": {"cluster 3", "round", "change of the eigenvalues"},
         "crossval": {"fold", "accuracy"},
     }[kind] <= texts
@@ -295,9 +295,10 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
 
 def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
     for kind in results:
-        text = run_page(kind, {"Report": "http://127.0.0.1:9/x"})
+        text = run_page(kind, {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
-        assert text.endswith("\n- [Report](http://127.0.0.1:9/x)")
+        # No link to a file: a browser opens none from the page of a server.
+        assert text.endswith("\n- Folder: /home/me\n\n- [Report](http://127.0.0.1:9/x)")
         assert "](data:image/svg+xml;base64," in text
         assert len(text) < 300_000
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 from commandline import Command, Ended
 
+from flows.interface.progress import shown_at
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import summary as summaries
@@ -31,6 +34,7 @@ from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.text import number
 from storage import Model, save_model, save_results
 
 KINDS = ("fit", "cluster", "crossval", "tables")
@@ -328,6 +332,54 @@ def test_a_run_of_before_the_dataclasses_is_read_back_equal(here: Command, kind:
     (listed,) = here("runs", "--json").answer["runs"]
     assert (listed["name"], listed["problem"]) == (kind, "")
     assert "J 42.09" in here("runs").out or kind != "fit"
+
+
+@pytest.mark.parametrize("kind", ["fit", "crossval"])
+def test_a_page_has_the_command_that_repeats_the_run(
+    here: Command, results: dict[str, RunResult], kind: str
+) -> None:
+    summary = summary_of(View.of(kind))
+    (block,) = (each for each in summary.blocks if each.title == "How to repeat it")
+    assert here(*shlex.split(block.command)[1:], "--plain").status == 0
+    again, known = View.of(f"{kind}-again").result, results[kind]
+    if isinstance(known, FitResult) and isinstance(again, FitResult):
+        assert again.fitted.objective == known.fitted.objective
+        assert again.fitted.loadings == known.fitted.loadings
+    else:
+        assert isinstance(known, CrossvalResult)
+        assert isinstance(again, CrossvalResult)
+        assert [each.cost for each in again.results] == [each.cost for each in known.results]
+    known_facts = {fact.name: fact.value for fact in block.facts}
+    assert known_facts == {"Data": known.data_hash, "Computed on": platform.node()}
+    assert f"\n    {block.command}\n" in render_markdown(summary)
+    assert block.command in Cells(render_view(View.of(kind))).texts
+    assert block.command in here("show", kind).out
+
+
+def test_a_flow_run_is_linked_from_its_page() -> None:
+    page = "http://127.0.0.1:4200/runs/flow-run/7"
+    with shown_at(page):
+        fit_plain(FitSettings(dataset="wine", n_components=2, max_iter=1, run="shown"))
+    assert f'<a href="{page}">{page}</a>' in render_view(View.of("shown"))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.9444444444444444, "0.9444"),
+        (4297.673, "4,298"),
+        (3715954.2, "3,716,000"),
+        (1.23456e9, "1.235e+09"),
+        (-123.8499, "-123.8"),
+        (0.000012345, "1.234e-05"),
+        (10.0, "10"),
+        (0.0, "0"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_numbers_have_four_significant_digits(value: float, words: str) -> None:
+    assert number(value) == words
 
 
 def test_a_record_that_lacks_an_entry_is_no_result(here: Command) -> None:

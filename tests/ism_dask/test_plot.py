@@ -118,7 +118,7 @@ def test_the_spectrum_shows_the_gap(fitted):
     np.testing.assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
     (gap,) = ax.collections
     np.testing.assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
-    assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.3g}"]
+    assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.4g}"]
 
 
 def test_classes_get_a_legend_and_a_colour_each(fitted):
