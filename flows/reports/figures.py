@@ -121,7 +121,13 @@ def _objective(view: View) -> Figure | None:
         f"Objective by {unit}: {summary}",
         partial(drawing.draw_objective, numbers=numbers, values=heights, unit=unit),
     )
-    return Figure("Convergence", f"The objective by {unit}, {summary}. The best W is saved.", drawn)
+    kept = (
+        "Each round has another Gamma, so that J may fall. The W that is kept has J = "
+        f"{text.number(float(view.metrics['objective']))}."
+        if rounds
+        else "The best W is saved."
+    )
+    return Figure("Convergence", f"The objective by {unit}, {summary}. {kept}", drawn)
 
 
 def _round_changes(view: View) -> Figure | None:

@@ -19,6 +19,8 @@ Links = Mapping[str, str]
 
 # Most characters of pictures on a page: the UI loads all pages with its list of artifacts.
 _ROOM = 250_000
+# Pictures in a row of a gallery.
+_GALLERY = 4
 
 
 def run_page(run: str, links: Links | None = None) -> str:
@@ -83,14 +85,34 @@ class _Pictures:
         self.omitted: list[str] = []
 
     def render(self, figure: Figure) -> str:
-        """Return a picture with its title and caption, or an empty string without room."""
+        """Return a picture, or an empty string without room."""
         address = figure.picture.data_uri()
         if len(address) > self._room:
             self.omitted.append(figure.title)
             return ""
         self._room -= len(address)
-        picture = f"![{_escaped(figure.picture.alt)}]({address})"
-        return f"### {figure.title}\n\n{picture}\n\n{_escaped(figure.caption)}"
+        return f"![{_escaped(figure.picture.alt)}]({address})"
+
+    def sections(self, figures: Sequence[Figure]) -> list[str]:
+        """Return the pictures one below the other, each with its title and caption."""
+        return [
+            f"### {each.title}\n\n{picture}\n\n{_escaped(each.caption)}"
+            for each in figures
+            if (picture := self.render(each))
+        ]
+
+    def gallery(self, figures: Sequence[Figure]) -> list[str]:
+        """Return small pictures side by side in a table, each above its title and caption."""
+        shown = [(each, picture) for each in figures if (picture := self.render(each))]
+        lines = []
+        for start in range(0, len(shown), _GALLERY):
+            row = shown[start : start + _GALLERY]
+            lines.append(f"| {' | '.join(picture for _, picture in row)} |")
+            words = [_escaped(f"{each.title}: {each.caption}") for each, _ in row]
+            lines.append(f"| {' | '.join(words)} |")
+        columns = min(len(shown), _GALLERY)
+        head = [f"|{' |' * columns}", f"|{'---|' * columns}"]
+        return ["\n".join([*head, *lines])] if lines else []
 
 
 def _link(title: str, place: str) -> str:
@@ -107,10 +129,15 @@ def _block(block: Block, pictures: _Pictures | None = None) -> list[str]:
         f"    {escape(block.command)}" if block.command else "",
         *(part for table in block.tables for part in _table(table)),
         *_notes(block),
-        *([pictures.render(figure) for figure in block.pictures] if pictures else []),
+        *(_laid_out(block, pictures) if pictures else []),
     ]
     content = [part for part in parts if part]
     return [f"## {block.title}", *content] if content else []
+
+
+def _laid_out(block: Block, pictures: _Pictures) -> list[str]:
+    lay_out = pictures.gallery if block.style == "images" else pictures.sections
+    return lay_out(block.pictures)
 
 
 def _facts(facts: Sequence[Fact]) -> list[str]:

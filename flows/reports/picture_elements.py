@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from ism_dask.pictures.drawing import Draw
 
 # Colours and font of drawings in files of their own; a drawing inside a page takes the page's.
-_INK, _PAPER, _FONT = "#24292f", "#fff", "system-ui,sans-serif"
+_FONT = "system-ui,sans-serif"
+_STYLE = (
+    "<style>svg{color:#24292f}.paper{fill:#fff}@media (prefers-color-scheme:dark)"
+    "{svg{color:#dfe2e7}.paper{fill:#16181c}}</style>"
+)
 _FONT_SIZE = 13
 
 
@@ -57,13 +61,13 @@ class Drawing:
         return _data_uri("image/svg+xml", self.document().encode())
 
     def document(self) -> str:
-        """Return the drawing as an SVG document of its own, on a white background."""
+        """Return the drawing as an SVG document of its own, light or dark as the reader's pages."""
         title = f"<title>{escape(self.alt)}</title>"
-        paper = f'<rect width="100%" height="100%" fill="{_PAPER}"/>'
+        paper = '<rect width="100%" height="100%" fill="#fff" class="paper"/>'
         size = f'width="{self.width:g}" height="{self.height:g}"'
-        look = f'color="{_INK}" font-family="{_FONT}"'
         name = 'xmlns="http://www.w3.org/2000/svg" role="img"'
-        return f"<svg {name} {self._frame} {size} {look}>{title}{paper}{self.body}</svg>"
+        frame = f'{name} {self._frame} {size} color="#24292f" font-family="{_FONT}"'
+        return f"<svg {frame}>{title}{_STYLE}{paper}{self.body}</svg>"
 
     @property
     def _frame(self) -> str:

@@ -124,7 +124,7 @@ def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:
     return (
         *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
         Fact("Clusters", f"{result.n_clusters:,}"),
-        Fact("Objective J", text.number(result.fitted.objective)),
+        Fact("Objective J", text.number(result.fitted.objective), "Of the W that is kept."),
         Fact("Rounds", f"{len(result.rounds):,}"),
         Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
     )
@@ -158,7 +158,11 @@ def _clusters(result: ClusterResult, view: View | None) -> Block:
 
 def _rounds(result: ClusterResult) -> Block:
     columns = ("round", "objective", "affinity", "change", "iterations")
-    rows = tuple(_round_cells(str(k), each) for k, each in enumerate(result.rounds, start=1))
+    kept = [each.objective == result.fitted.objective for each in result.rounds]
+    rows = tuple(
+        _round_cells(f"{k} (kept)" if is_kept else str(k), each)
+        for k, (each, is_kept) in enumerate(zip(result.rounds, kept, strict=True), start=1)
+    )
     table = Table("W and the embedding in turns.", columns, rows)
     return Block("Rounds", tables=(table,), detail=True)
 
@@ -199,8 +203,8 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
         return Block("New features", tables=(table,))
     images = view.model.image_shape is not None
     about = (
-        "Each new feature is a weighted sum of pixels: blue weighs above zero, red below, white "
-        "not at all; all images have one scale."
+        "Each new feature is a weighted sum of pixels, which are named by row and column from 0: "
+        "blue weighs above zero, red below, white not at all; all images have one scale."
         if images
         else "Each new feature is a weighted sum of the standardised old ones. The largest "
         "weights, ranked; blue above zero, red below."

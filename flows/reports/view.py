@@ -19,6 +19,7 @@ from flows.results.runs import (
     CrossvalResult,
     FitResult,
     FittedW,
+    column_names,
     top_loadings,
 )
 from storage import Model, Run, load_model, open_run, picture_path, read_pictures
@@ -98,8 +99,8 @@ class View:
         """The names of the old features."""
         if self.model is None:
             return ()
-        count = self.model.components.shape[1]
-        return self.model.feature_names or tuple(f"feature_{j}" for j in range(count))
+        model = self.model
+        return column_names(model.feature_names, model.image_shape, model.components.shape[1])
 
     @property
     def next_eigenvalue(self) -> float | None:

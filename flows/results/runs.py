@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -65,6 +65,18 @@ class Loading(JsonRecord):
 
     feature: str
     weight: float
+
+
+def column_names(
+    names: Sequence[str] | None, image_shape: Sequence[int] | None, d: int
+) -> tuple[str, ...]:
+    """Return the names of d columns: their own, else pixels by row and column, else numbers."""
+    if names:
+        return tuple(names)
+    if image_shape is not None:
+        width = image_shape[1]
+        return tuple(f"pixel_{j // width}_{j % width}" for j in range(d))
+    return tuple(f"feature_{j}" for j in range(d))
 
 
 def top_loadings(

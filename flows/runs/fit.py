@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.results.runs import FitResult, FittedW, top_loadings
+from flows.results.runs import FitResult, FittedW, column_names, top_loadings
 from flows.runs.data import (
     FittedModel,
     LabelledDataset,
@@ -79,7 +79,7 @@ def fit_plain(settings: FitSettings) -> FitResult:
 def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> FittedW:
     """Return what a run reports of its W, fitted to labels or clusters."""
     model = fitted.model
-    names = data.feature_names or tuple(f"feature_{j}" for j in range(data.X.shape[1]))
+    names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
     return FittedW(
         fitted_kernel=kernel_record(settings.kernel, model.kernel_),
         objective=float(model.objective_),

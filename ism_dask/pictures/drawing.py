@@ -39,13 +39,15 @@ if TYPE_CHECKING:
 MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
 WEIGHT_LABEL = "weight, in standardised units"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
-_ROOM = 0.28
+_ROOM = 0.4
 # Values on a logarithmic axis are this far from its ends, in decades.
 _DECADE_MARGIN = 0.1
 # Longest name in letters.
 _MAX_NAME = 30
 # Different colours of numbers, few enough for small files.
 _SHADES = 32
+# Numbers at ticks are written out: a factor or an offset beside the axis is easily overlooked.
+_TICKS = "{x:,.10g}"
 # Quantiles of numbers between which their colours differ.
 _SHADED = (0.02, 0.98)
 
@@ -56,6 +58,7 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
     bars = ax.barh(heights, weights, color=np.where(weights >= 0, BLUE, RED))
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
     ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
+    ax.grid(visible=False)  # its lines would cross the numbers
     ax.invert_yaxis()
     ax.axvline(0.0, color=ax.spines["left"].get_edgecolor(), lw=0.8)
     low, high = min(0.0, *weights), max(0.0, *weights)
@@ -63,6 +66,7 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
         room = _ROOM * (high - low)
         ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
     ax.set_xlabel(WEIGHT_LABEL)
+    ax.xaxis.set_major_formatter(_TICKS)
 
 
 def draw_weight_image(
@@ -80,7 +84,7 @@ def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], un
     ax.plot(numbers, values, color=BLUE, marker="o")
     ax.set_xlabel(unit)
     ax.set_ylabel("objective J")
-    ax.ticklabel_format(axis="y", useOffset=False)
+    ax.yaxis.set_major_formatter(_TICKS)
     _mark_integers(ax, numbers[0], numbers[-1])
 
 
@@ -105,7 +109,7 @@ def draw_measure(
     ax.set_xlabel(unit)
     ax.set_ylabel(MEASURE_LABELS[measure])
     _mark_integers(ax, numbers[0], numbers[-1])
-    return [(tolerance, f"tolerance {limit:g}")]
+    return [(tolerance, f"tolerance {limit:.4g}")]
 
 
 def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
@@ -120,6 +124,7 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
         drawn.append(ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap))
     ax.set_xlabel("new feature")
     ax.set_ylabel("eigenvalue of Phi")
+    ax.yaxis.set_major_formatter(_TICKS)
     _mark_integers(ax, 1, q + (next_value is not None))
     return [(each, str(each.get_label())) for each in drawn]
 
@@ -160,7 +165,7 @@ def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names:
     numbers = values.astype(float)
     low, high = np.quantile(numbers, _SHADED)
     drawn = ax.scatter(*_xy(points), c=numbers, s=12, cmap=colours, vmin=low, vmax=high, lw=0)
-    solids = ax.figure.colorbar(drawn, ax=ax, label=label, extend="both").solids
+    solids = ax.figure.colorbar(drawn, ax=ax, label=label, extend="both", format=_TICKS).solids
     if solids is not None:
         solids.set_edgecolor("face")  # no gaps between the colours in vector graphics
     _name_axes(ax, axis_names)
@@ -172,7 +177,7 @@ def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean:
     level = ax.axhline(mean, color=GREY, ls="--")
     ax.set_xlabel("fold")
     ax.set_ylabel("accuracy")
-    ax.ticklabel_format(axis="y", useOffset=False)
+    ax.yaxis.set_major_formatter(_TICKS)
     _mark_integers(ax, folds[0], folds[-1])
     return [(level, f"mean {mean:.4f}")]
 
@@ -189,10 +194,10 @@ def draw_lines(
         (ax.plot(*_xy(points), label=short_name(name), **class_style(index))[0], short_name(name))
         for index, (name, points) in enumerate(lines)
     ]
+    _name_axes(ax, axis_names)
     if logarithmic:
         for which, values in zip("xy", np.concatenate([each for _, each in lines]).T, strict=True):
             _set_decades(ax, which, values)
-    _name_axes(ax, axis_names)
     return [*drawn]
 
 
@@ -229,6 +234,8 @@ def _xy(points: Array) -> tuple[Array, Array]:
 def _name_axes(ax: Axes, names: AxisNames) -> None:
     ax.set_xlabel(names[0], parse_math=False)
     ax.set_ylabel(names[1], parse_math=False)
+    ax.xaxis.set_major_formatter(_TICKS)
+    ax.yaxis.set_major_formatter(_TICKS)
 
 
 def _mark_integers(ax: Axes, first: int, last: int) -> None:

@@ -30,10 +30,12 @@ from flows.reports.markdown import run_page, table_files
 from flows.reports.picture_elements import draw_axes
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
+from flows.results.runs import column_names
 from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.text import number
 from ism_dask import SupervisedIKDR, plot
 from ism_dask.pictures import page as pages
 from ism_dask.pictures.drawing import draw_weights, short_name
@@ -260,11 +262,11 @@ def test_images_of_components_have_the_colours_of_plot(
     panels = plot.components(fitted, image_shape=(8, 8))
     images = [Image.open(BytesIO(each.picture.content)) for each in figures.components(view)]
     sheet = Image.open(results["cluster"].pictures["components"])
-    for number, (ax, image) in enumerate(zip(panels, images, strict=True)):
+    for place, (ax, image) in enumerate(zip(panels, images, strict=True)):
         (drawn,) = ax.images
         known = drawn.to_rgba(drawn.get_array(), bytes=True)[..., :3]
         np.testing.assert_array_equal(np.asarray(image)[6::12, 6::12], known)
-        left = number * (image.width + 4)
+        left = place * (image.width + 4)
         part = sheet.crop((left, 0, left + image.width, image.height))
         np.testing.assert_array_equal(np.asarray(part), np.asarray(image))
     plt.close("all")
@@ -377,6 +379,84 @@ def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsi
     assert (visit.found["scripts"], visit.found["images"]) == (0, [])
     assert visit.requests == [path.as_uri()]
     assert visit.complaints == []
+
+
+# How many boxes of numbers beside bars meet a bar or another text.
+_CROSSED = """() => {
+  const meets = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+    && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const box = each => each.getBoundingClientRect();
+  const texts = [...document.querySelectorAll('text')];
+  const numbers = texts.filter(each => /^[+-]\\d\\.\\d\\d$/.test(each.textContent)).map(box);
+  const names = texts.filter(each => !/^[+-]\\d\\.\\d\\d$/.test(each.textContent)).map(box);
+  const bars = [...document.querySelectorAll('path[fill^="#"]')].map(box);
+  const crossed = numbers.filter(n => [...names, ...bars].some(other => meets(n, other))).length;
+  return [numbers.length, bars.length, crossed];
+}"""
+
+
+@pytest.mark.parametrize("weights", [[0.6, -0.5, 0.4, -0.02], [-0.9, -0.3, -0.2], [0.9, -0.01]])
+def test_numbers_beside_bars_cross_nothing(browser: Browsing, weights: list[float]) -> None:
+    names = [f"a long name of a feature no {k}" for k in range(len(weights))]
+    drawn = draw_axes("bars", partial(draw_weights, names=names, weights=np.array(weights)))
+    visit = browser.visit(drawn.data_uri(), lambda page: page.evaluate(_CROSSED))
+    assert visit.found == [len(weights), len(weights), 0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_drawing_of_its_own_follows_the_scheme(browser: Browsing, scheme: str) -> None:
+    drawn = draw_axes("bars", partial(draw_weights, names=["a"], weights=np.ones(1)))
+    ink, paper = browser.visit(
+        drawn.data_uri(),
+        lambda page: page.evaluate(
+            "['text', 'rect'].map(each => getComputedStyle(document.querySelector(each)).fill)"
+        ),
+        color_scheme=scheme,
+    ).found
+    lightness = [sum(map(int, re.findall(r"\d+", each)[:3])) for each in (ink, paper)]
+    assert (lightness[1] - lightness[0] > 500) is (scheme == "light")
+    assert (lightness[0] - lightness[1] > 500) is (scheme == "dark")
+
+
+# The numbers of tables and cards that are broken into several lines.
+_BROKEN = """() => [...document.querySelectorAll('.numbers td:not(.words), .glance dd')]
+  .filter(each => { const range = document.createRange(); range.selectNodeContents(each);
+    return new Set([...range.getClientRects()].map(box => box.top)).size > 1; })
+  .map(each => each.textContent)"""
+
+
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
+def test_no_number_is_broken_on_a_phone(tmp_path: Path, browser: Browsing, kind: str) -> None:
+    (tmp_path / "page.html").write_text(render_run(kind))
+    screen = {"viewport": {"width": 320, "height": 640}}
+    look = lambda page: (page.evaluate(_BROKEN), _look(page)["width"])  # noqa: E731
+    broken, width = browser.visit((tmp_path / "page.html").as_uri(), look, **screen).found
+    assert broken == []
+    assert width <= 320
+
+
+def test_images_are_a_gallery_in_markdown(results: Results) -> None:
+    rows = [line for line in run_page("cluster").splitlines() if line.startswith("| ![Weights of")]
+    assert [row.count("](data:image/png;base64,") for row in rows] == [4]
+    assert "pixel_" in rows[0]
+    assert "| feature_0: Eigenvalue " in run_page("cluster")
+
+
+def test_columns_of_images_are_named_by_row_and_column() -> None:
+    assert column_names(None, (2, 3), 6)[3:5] == ("pixel_1_0", "pixel_1_1")
+    assert column_names(("a", "b"), (1, 2), 2) == ("a", "b")
+    assert column_names(None, None, 2) == ("feature_0", "feature_1")
+
+
+def test_the_report_of_a_clustering_names_the_w_that_is_kept(
+    results: Results, rendered: dict[str, str]
+) -> None:
+    result, page = results["cluster"], rendered["cluster"]
+    kept = number(result.fitted.objective)
+    assert f"The W that is kept has J = {kept}." in page
+    (row,) = re.findall(r'<th scope="row">(\d+) \(kept\)</th><td>([^<]*)</td>', page)
+    assert row == (str(len(result.rounds)), kept)
 
 
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:

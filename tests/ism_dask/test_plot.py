@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import BytesIO
 
 import dask.array as da
 import matplotlib as mpl
@@ -248,6 +249,28 @@ def test_names_are_no_formulas(fitted):
     assert not any(text.get_parse_math() for text in texts)
     for figure in (panels[0].figure, ax.figure):
         figure.canvas.draw()
+
+
+def test_figures_are_saved_whole_and_with_plain_numbers():
+    # J is some millions, which matplotlib would write as a factor beside the axis.
+    model = SupervisedIKDR(2, kernel="polynomial").fit(X, Y)
+    axes = [
+        *plot.components(model),
+        *plot.convergence(model),
+        plot.spectrum(model),
+        plot.scatter(model, X, Y),
+        plot.scatter(model, X, X["proline"] * 1e7),
+    ]
+    for figure in {ax.figure for ax in axes}:
+        figure.savefig(BytesIO())
+        renderer, page = figure.canvas.get_renderer(), figure.bbox
+        for ax in figure.axes:
+            drawn = ax.get_tightbbox(renderer)
+            assert min(drawn.x0, drawn.y0) >= -1
+            assert drawn.x1 <= page.x1 + 1
+            assert drawn.y1 <= page.y1 + 1
+            for axis in (ax.xaxis, ax.yaxis):
+                assert axis.get_offset_text().get_text() == ""
 
 
 def test_matplotlib_is_imported_when_something_is_drawn():
