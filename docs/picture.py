@@ -30,6 +30,8 @@ def main() -> None:
     figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, layout="constrained")
     figure.patch.set_visible(False)
     rows, *features = figure.subplots(1, 3)
+    for ax in (rows, *features):
+        set_page_look(ax)  # what is drawn takes the colour of the frame
     growers = [f"grower {number}" for number in (1, 2, 3)]
     points, axis_names = fitted.transform(data.data), ("feature 1", "feature 2")
     draw_classes(rows, points, data.target, growers, axis_names)

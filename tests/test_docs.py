@@ -1,13 +1,17 @@
 """The Python of README and docs runs as it stands, page by page.
 
 Blocks marked `python` are run, those marked `pycon` also have to print what they show; blocks of a
-page share their names. `<!-- not run: REASON -->` before a block leaves it out.
+page share their names. `<!-- not run: REASON -->` before a block leaves it out. The commands of the
+first run have to print what their page shows, but for seconds and for digits of rounding errors.
 """
 
 from __future__ import annotations
 
 import doctest
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -81,6 +85,88 @@ def test_the_code_of_a_page_runs(
             block.run(names)
     finally:
         plt.close("all")
+
+
+COMMAND = re.compile(r"^    \$ ism-dask (.+)\n((?:    .*\n|\n)*?)(?=    \$ |\S|\Z)", re.MULTILINE)
+# Two numbers this small, which rounding decides, may differ by this factor.
+SMALL, FACTOR = 1e-3, 30.0
+
+
+def _lines(output: str) -> list[str]:
+    """Return the lines of an output but for empty ones, rules, and what Prefect adds."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    drawn = (line for line in lines if line.strip("─"))
+    return [line for line in drawn if not line.startswith(("starting a Prefect", "run: http"))]
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _is_alike(known: str, found: str, *, timed: int | None) -> bool:
+    """Return whether a line shows what the page does; `timed` is the place of its seconds."""
+    if known.endswith("..."):
+        return found.startswith(known.removesuffix("...").strip())
+    words = list(zip(known.split(), found.split(), strict=False))
+    if len(known.split()) != len(found.split()):
+        return False
+    for place, (one, other) in enumerate(words):
+        a, b = _number(one), _number(other)
+        if one == other or (a is not None and b is not None and place == timed):
+            continue
+        if a is None or b is None or not 0 < min(a, b) <= max(a, b) < SMALL:
+            return False
+        if max(a, b) > FACTOR * min(a, b):
+            return False
+    return True
+
+
+def _differences(shown: str, output: str) -> list[str]:
+    """Return the lines of a page that an output lacks, where it should have them."""
+    timed, missing, place, skips = None, [], 0, False
+    found = _lines(output)
+    for known in _lines(shown):
+        words = known.split()
+        if known == "...":
+            skips = True
+            continue
+        if "seconds" in words:
+            timed = words.index("seconds")
+        of_seconds = len(words) - 1 if words[0] == "Seconds" else timed
+        rest = range(place, len(found)) if skips else range(place, min(place + 1, len(found)))
+        here = (k for k in rest if _is_alike(known, found[k], timed=of_seconds))
+        at = next(here, None)
+        if at is None:
+            missing.append(known)
+        else:
+            place, skips = at + 1, False
+    return missing if skips or place == len(found) else [*missing, *found[place:]]
+
+
+def test_the_commands_of_the_first_run_print_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = COMMAND.findall((HOUSE / "docs/first-run.md").read_text())
+    assert [words.split()[0] for words, _ in commands] == [
+        "ingest",
+        "crossval",
+        "fit",
+        "report",
+        "transform",
+    ]
+    for words, shown in commands:
+        # Without a Prefect server, whose two lines are not compared.
+        plain = ["--plain"] * (words.split()[0] in ("ingest", "crossval", "fit"))
+        command = [sys.executable, "-m", "flows.cli", *words.split(), *plain]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        printed = ended.stdout.replace(os.environ["ISM_DASK_HOME"], "~/.ism-dask")
+        assert _differences(shown, printed) == [], words
 
 
 def test_there_are_pages_with_code() -> None:
