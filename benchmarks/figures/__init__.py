@@ -28,6 +28,7 @@ from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.recovery import recovery
+from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.watched import overhead, startup
@@ -65,6 +66,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         blocks1m,
         overhead,
         startup,
+        time_left,
         ingest_csv,
         ingest_parquet,
         ingest_workers,

@@ -107,8 +107,8 @@ class _Bar:
         self._task = progress.add_task("", total=1.0)
         self._time_left = TimeLeft()
 
-    def tick(self, share: float, text: str) -> None:
-        self._time_left.tick(share)
+    def tick(self, share: float, text: str, left: float | None = None) -> None:
+        self._time_left.tick(share, left)
         self._progress.update(self._task, completed=share, description=self._time_left.after(text))
 
     def linked(self, url: str) -> None:

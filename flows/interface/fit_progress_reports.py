@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from flows.interface.progress import ProgressShare, repeat_report
 from flows.interface.run_log import ThinnedLog, iteration_line, round_line
 from flows.text import number
+from ism_dask.observe.fit_events import FitWatcher
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.checkpoint import Round
@@ -19,7 +20,7 @@ from ism_dask.records.stopping_rule import Stopping
 _LINES, _FEWEST_LINES = 36, 3
 
 
-class FitReports:
+class FitReports(FitWatcher):
     """Turns the events of a fit into progress reports that never go back.
 
     Parameters
@@ -30,12 +31,23 @@ class FitReports:
         The rules that end the iterations, in each round if the fit has rounds.
     rounds : Stopping, optional
         The rules that end the rounds; None for a fit without rounds.
+    spectral : bool
+        Whether all iterations are spectral steps, as for `FitProgress`.
     """
 
+    # The result of a run has how its fits ended.
+    reports_endings = True
+
     def __init__(
-        self, part: ProgressShare, iterations: Stopping, rounds: Stopping | None = None
+        self,
+        part: ProgressShare,
+        iterations: Stopping,
+        rounds: Stopping | None = None,
+        *,
+        spectral: bool = False,
     ) -> None:
-        self._part, self._progress = part, FitProgress(iterations, rounds)
+        self._part = part
+        self._progress = FitProgress(iterations, rounds, spectral=spectral)
         self._iterations, self._rounds = iterations, rounds
         # A fold of a cross-validation has its share of the lines.
         lines = max(_FEWEST_LINES, round(_LINES * (part.stop - part.start)))
@@ -47,6 +59,11 @@ class FitReports:
     def on_task(self, done: int, total: int) -> None:
         """Count a task of a pass."""
         self._progress.on_task(done, total)
+
+    def on_selection(self, done: int, total: int) -> None:
+        """Report a step of the search for a width."""
+        with self._lock:
+            self._report(self._progress.on_selection(done, total))
 
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
@@ -77,15 +94,20 @@ class FitReports:
                 self._report(text, self._objective)
 
     def _report(self, *texts: str) -> None:
-        self._part.report(self._progress.share, ", ".join(filter(None, texts)))
+        progress, text = self._progress, ", ".join(filter(None, texts))
+        self._part.report(progress.share, text, progress.spent, progress.left)
 
 
 @contextmanager
 def watched_fit(
-    part: ProgressShare, iterations: Stopping, rounds: Stopping | None = None
+    part: ProgressShare,
+    iterations: Stopping,
+    rounds: Stopping | None = None,
+    *,
+    spectral: bool = False,
 ) -> Iterator[FitReports]:
-    """Report the progress of the fit in the block; yield the object to call back."""
-    reports = FitReports(part, iterations, rounds)
+    """Report the progress of the fit in the block; yield the watcher for it."""
+    reports = FitReports(part, iterations, rounds, spectral=spectral)
     with watching_passes(reports.on_task), repeat_report(reports.report_pass):
         try:
             yield reports

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
 class Watcher(Protocol):
     """A receiver of progress reports."""
 
-    def tick(self, share: float, text: str) -> None:
-        """Receive that `share` of the work, 0 to 1, is done; `text` describes it."""
+    def tick(self, share: float, text: str, left: float | None = None) -> None:
+        """Receive that `share` of the work, 0 to 1, is done; `text` describes it.
+
+        `left` are the seconds that are left, infinite if they cannot be known. Without them, they
+        follow from the share.
+        """
 
     def linked(self, url: str) -> None:
         """Receive the address of the page that shows the run."""
@@ -58,10 +63,10 @@ def page_of_run() -> str | None:
     return _PAGE.get()
 
 
-def report_progress(share: float, text: str) -> None:
-    """Report to all watchers that `share` of the run, 0 to 1, is done."""
+def report_progress(share: float, text: str, left: float | None = None) -> None:
+    """Report to all watchers that `share` of the run, 0 to 1, is done, and the seconds left."""
     for watcher in _WATCHERS.get():
-        watcher.tick(share, text)
+        watcher.tick(share, text, left)
 
 
 def progress_link(url: str) -> None:
@@ -118,15 +123,30 @@ class ProgressShare:
         The shares of the whole at which the part begins and ends.
     name : str
         Comes before the text of all its reports.
+    ends : float, optional
+        The time of the monotonic clock at which the whole ends, if earlier parts of the same kind
+        have shown that.
     """
 
     start: float = 0.0
     stop: float = 1.0
     name: str = ""
+    ends: float | None = None
 
-    def report(self, share: float, text: str = "") -> None:
-        """Report to all watchers that `share` of this part is done."""
-        report_progress(self.start + share * (self.stop - self.start), self.named_line(text))
+    def report(
+        self, share: float, text: str = "", spent: float = 0.0, left: float | None = None
+    ) -> None:
+        """Report to all watchers that `share` of this part is done.
+
+        With `left`, the part ends in so many seconds, infinite if that cannot be known, and has
+        taken the seconds `spent`.
+        """
+        if self.ends is not None:
+            left = max(self.ends - time.monotonic(), 0.0)
+        elif left is not None:
+            left += (spent + left) * (1.0 - self.stop) / (self.stop - self.start)
+        whole = self.start + share * (self.stop - self.start)
+        report_progress(whole, self.named_line(text), left)
 
     def named_line(self, text: str) -> str:
         """Return `text` with the name of the part before it, if it has one."""
@@ -141,14 +161,14 @@ class ProgressShare:
 
     def until(self, share: float) -> ProgressShare:
         """Return the interval from the start of this one to `share` of it."""
-        return ProgressShare(self.start, self.start + share * (self.stop - self.start), self.name)
+        return replace(self, stop=self.start + share * (self.stop - self.start))
 
     def cut(self, count: int) -> list[ProgressShare]:
         """Return this interval cut into `count` equal intervals, in order."""
         width = (self.stop - self.start) / count
         edges = [self.start + number * width for number in range(count)]
-        return [ProgressShare(edge, edge + width, self.name) for edge in edges]
+        return [replace(self, start=edge, stop=edge + width) for edge in edges]
 
     def named(self, name: str) -> ProgressShare:
         """Return the same interval with another name."""
-        return ProgressShare(self.start, self.stop, name)
+        return replace(self, name=name)

@@ -110,11 +110,9 @@ def _fitted(
             k,
             outer_tol=settings.outer_tol,
             max_outer=settings.max_outer,
-            on_iteration=reports.on_iteration,
-            on_round=reports.on_round,
             **shared_parameters(settings),
         )
-        return timed_fit(model, rows, y), model
+        return timed_fit(model, rows, y, watcher=reports), model
 
 
 def _file_name(picture: str) -> str:

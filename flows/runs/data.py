@@ -25,7 +25,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.standardise import tile_dtype
-from ism_dask.solvers import as_solver
+from ism_dask.solvers import ISM, as_solver
 from ism_dask.status import Status
 from storage import DATASETS, Dataset, Model, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
@@ -355,9 +355,18 @@ class _NoWarnings(FitWatcher):
     reports_endings = True
 
 
-def timed_fit(model: IKDR, X: Any, y: Any, weights: Array | None = None) -> FittedModel:
+_NO_WARNINGS = _NoWarnings()
+
+
+def timed_fit(
+    model: IKDR,
+    X: Any,
+    y: Any,
+    weights: Array | None = None,
+    watcher: FitWatcher = _NO_WARNINGS,
+) -> FittedModel:
     """Fit a model, with weights (n,) of the rows if there are some, and measure the time."""
-    with watching_fits(_NoWarnings()):
+    with watching_fits(watcher):
         started = time.perf_counter()
         model.fit(X, y, **({} if weights is None else {"sample_weight": weights}))
         return FittedModel(model, time.perf_counter() - started)
@@ -381,7 +390,9 @@ def fit(
     parameters = shared_parameters(settings)
     if start is not None:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    with watched_fit(part, stopping_of(settings)) as reports:
+    # After a selection, other steps than spectral ones come first.
+    spectral = isinstance(as_solver(settings.solver), ISM) and selection is None
+    with watched_fit(part, stopping_of(settings), spectral=spectral) as reports:
         model = SupervisedIKDR(
             settings.n_components,
             target=target_of(y, settings.target),
@@ -390,13 +401,12 @@ def fit(
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,
-            on_iteration=reports.on_iteration,
             warm_start=start is not None,
             **parameters,
         )
         if start is not None:
             model.components_ = start.components
-        return timed_fit(model, X, y, weights)
+        return timed_fit(model, X, y, weights, reports)
 
 
 @lru_cache(maxsize=4)

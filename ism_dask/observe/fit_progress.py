@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from ism_dask.observe.steps_left import StepsLeft
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.checkpoint import Round
@@ -18,6 +21,18 @@ _LONG = 1.0
 # The share of a fit that its iterations or rounds take. The check of the solution, or k-means,
 # takes the rest.
 _ITERATIONS = 0.8
+# The share of a fit that the search for a width takes, if there is one.
+_SELECTION = 0.5
+# The time that the check of the solution takes, as a share of that of all iterations. It varies
+# from a third of that to three times as much, so that the time left is known only while the
+# iterations to come take more than this multiple of it.
+_CHECK, _SURE = 0.15, 1.5
+# The number of iterations if another solver takes over, relative to those before it.
+_HANDED_OVER = 1.1
+# The latest iterations whose mean time counts.
+_TIMED = 30
+# The largest share of a fit by time: the estimate of the time left may be too low.
+_MOST_BY_TIME = 0.95
 # The passes of the first iteration take at most this fraction of the share that remains for all
 # iterations: how close it has come to the end is measured only when it has ended. The passes of
 # the t-th iteration take at most a t-th of that: most fits need few iterations, and those that
@@ -81,6 +96,8 @@ class FitProgress:
         The rules that end the iterations, in each round if the fit has rounds.
     rounds : Stopping, optional
         The rules that end the rounds; None for a fit without rounds.
+    spectral : bool
+        Whether all iterations are spectral steps, up to those of a solver that takes over.
 
     Attributes
     ----------
@@ -88,15 +105,18 @@ class FitProgress:
         The share of the fit that is done.
     stage : str
         The present stage, such as "iteration 3" or "round 2, checking".
-    ending : bool
-        Whether the iterations or rounds are over, so that no more of them can be expected.
     """
 
-    def __init__(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
+    def __init__(
+        self, iterations: Stopping, rounds: Stopping | None = None, *, spectral: bool = False
+    ) -> None:
         self._iterations, self._rounds = iterations, rounds
+        self._course = _Course(iterations, spectral=spectral)
+        self._began = time.monotonic()
         self._changes: list[float] = []
         self._pass: Pass | None = None
-        self.share, self.ending = 0.0, False
+        self.share = 0.0
+        self._iterating = False
         self._begin_run("" if rounds is None else "round 1, ")
         self.stage = "preparing"
 
@@ -108,13 +128,36 @@ class FitProgress:
         else:
             self._pass = Pass(now, now, done, total, _long_passes(current))
 
+    @property
+    def spent(self) -> float:
+        """Seconds since the fit began."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds until the fit ends; infinite if they cannot be known."""
+        if self._rounds is not None or not self._iterating:
+            return math.inf
+        return self._course.left
+
+    def on_selection(self, done: int, total: int) -> str:
+        """Count a width that was tried in a search for one, and return the name of the stage."""
+        self._start = _SELECTION * done / total
+        self.share = max(self.share, self._start)
+        self.stage = f"choosing the width, {done} of {total} tried"
+        return self.stage
+
     def on_iteration(self, state: State) -> str:
         """Count an iteration that has ended, and return its name."""
         ended = f"{self._within}iteration {state.iteration}"
-        self._advance(_ITERATIONS * converged_share(state, self._iterations))
+        if self._rounds is None:
+            self._course.follow(state)
         reached = self._iterations.reached(state.history[-1])
-        # The iterations go on if the check finds a better W.
-        self.ending = reached and self._rounds is None
+        self._iterating = not reached
+        spent, left = self.spent, self.left
+        if left < math.inf:
+            self.share = max(self.share, min(spent / (spent + left), _MOST_BY_TIME))
+        self._advance(_ITERATIONS * converged_share(state, self._iterations))
         if reached:
             self._enter(f"{self._within}checking", 1.0 - self._run_share)
         else:
@@ -148,7 +191,7 @@ class FitProgress:
         """Begin a run of the solver, or after the last round the clusters."""
         self._within, self._run_share, self._start = within, 0.0, self.share
         if last:
-            self.ending, self._stop = True, 1.0
+            self._stop = 1.0
             self._enter("clusters", 1.0)
             return
         self._stop = 1.0
@@ -168,6 +211,60 @@ class FitProgress:
         self.share = max(self.share, share)
 
 
+class _Course:
+    """The course of the iterations of a fit, from which the time that is left follows.
+
+    Parameters
+    ----------
+    stopping : Stopping
+        The rules that end the iterations.
+    spectral : bool
+        Whether all of them are spectral steps, up to those of a solver that takes over.
+    """
+
+    def __init__(self, stopping: Stopping, *, spectral: bool) -> None:
+        self._stopping = stopping
+        most, change = stopping.max_iter, stopping.handover
+        self._angles = StepsLeft(stopping.angle_tol or 1.0, most)
+        if spectral and change is not None:
+            # Where the residual falls steadily, the solver that takes over soon comes to the end.
+            most = round(_HANDED_OVER * change)
+            self._values = StepsLeft(stopping.limit, most, least_fall=stopping.slow_fall)
+        else:
+            self._values = StepsLeft(stopping.limit, most, change)
+        self._ends: deque[float] = deque(maxlen=_TIMED + 1)
+        self._followed, self._end = 0, math.inf
+
+    @property
+    def left(self) -> float:
+        """Seconds until the check of the solution ends; infinite if they cannot be known."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    def follow(self, state: State) -> None:
+        """Take in the iterations that have ended since the last call."""
+        for record in state.history[self._followed :]:
+            self._values.add(self._stopping.measured(record))
+            self._angles.add(record.angle)
+        self._followed = len(state.history)
+        self._ends.append(time.monotonic())
+        self._end = self._ends[-1] + self._seconds_left()
+
+    def _seconds_left(self) -> float:
+        needed = [self._values.steps]
+        if self._stopping.angle_tol is not None:
+            needed.append(self._angles.steps)
+        known = [steps for steps in needed if steps is not None]
+        if len(known) < len(needed) or len(self._ends) < 2:
+            return math.inf
+        seconds = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        left = max(known) * seconds
+        if self._stopping.max_seconds is not None:
+            left = min(left, self._stopping.max_seconds)
+        # The published rule ends a fit without a check.
+        check = _CHECK * (self._followed * seconds + left) if self._stopping.tol is None else 0.0
+        return left + check if left >= _SURE * check else math.inf
+
+
 def _long_passes(last: Pass | None) -> int:
     """Return the number of long passes in a stage up to the pass `last`."""
     return 0 if last is None else last.after + last.is_long(last.last)
@@ -181,11 +278,13 @@ def converged_share(state: State, stopping: Stopping) -> float:
     shares = [log_progress(measured, stopping.limit)]
     if stopping.angle_tol is not None:
         shares.append(log_progress([record.angle for record in state.history], stopping.angle_tol))
-    return max(state.iteration / stopping.max_iter, min(shares))
+    counted = state.iteration / (stopping.handover or stopping.max_iter)
+    return max(min(counted, _ALMOST) if stopping.handover else counted, min(shares))
 
 
 def log_progress(values: Sequence[float], tol: float) -> float:
     """Return the share of the way to `tol` on a log scale, for values that shrink geometrically."""
     # The minimum so far, so that a value that grows for once does not lower the progress.
-    first, last = values[0], min(values)
+    # The first change compares with a start of another kind, and may be a hundred times larger.
+    first, last = min(values[0], 1.0), min(values)
     return 1.0 if last <= tol else math.log(first / last) / math.log(first / tol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -18,16 +19,13 @@ from rich.text import Text
 from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
-from ism_dask.observe.time_left import TimeLeft, time_left_in_words
+from ism_dask.observe.time_left import time_left_in_words
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
     from ism_dask.records.iteration import Record, State
     from ism_dask.records.stopping_rule import Stopping
 
-# Iterations or rounds from which the time left is estimated. One does not show how many there will
-# be, and the first of two may differ because of the start.
-_ENOUGH = 3
 # Seconds between two updates of the bar in a notebook: each is a message to the browser.
 _INTERVAL = 0.2
 
@@ -142,12 +140,12 @@ class _Bar(FitWatcher):
         self._fits += 1
         self._plan = plan
         self._progress = FitProgress(plan.iterations, plan.rounds)
-        self._time_left = TimeLeft(steps=_ENOUGH, seconds=0.0)
         self._text = self._progress.stage
         self._show(self._text, completed=0.0, began=self._began, ends=None)
 
     def on_selection(self, done: int, total: int) -> None:
-        self._show(f"choosing the width, {done} of {total} tried")
+        stage = self._progress.on_selection(done, total)
+        self._show(stage, completed=self._progress.share)
 
     def on_iteration(self, state: State) -> None:
         name = self._progress.on_iteration(state)
@@ -176,10 +174,9 @@ class _Bar(FitWatcher):
     def _advance(self, text: str) -> None:
         """Move the bar after an iteration, or a round if there are rounds."""
         self._text = text
-        share = self._progress.share
-        self._time_left.tick(share)
-        ends = None if self._progress.ending else self._time_left.end
-        self._show(text, completed=share, ends=ends)
+        left = self._progress.left
+        ends = time.monotonic() + left if math.isfinite(left) else None
+        self._show(text, completed=self._progress.share, ends=ends)
 
     def _show(self, text: str, **fields: Any) -> None:
         number = f"fit {self._fits}" if self._fits > 1 else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
-# By default there is an estimate from this number of steps and seconds on.
+# There is an estimate from this number of steps and seconds on.
 _STEPS, _SECONDS = 2, 2.0
 # The weight of each new estimate in the exponential average.
 _NEW_WEIGHT = 0.3
@@ -18,27 +19,23 @@ class TimeLeft:
     ----------
     clock : callable
         Returns seconds.
-    steps : int, optional
-        The number of steps from which there is an estimate; default 2.
-    seconds : float, optional
-        The time from which there is an estimate; default 2.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        steps: int | None = None,
-        seconds: float | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began = clock, clock()
-        self._enough_steps = _STEPS if steps is None else steps
-        self._enough_seconds = _SECONDS if seconds is None else seconds
         self._share, self._steps = 0.0, 0
         self._end: float | None = None
 
-    def tick(self, share: float) -> None:
-        """Update the estimate with the share that is done."""
+    def tick(self, share: float, left: float | None = None) -> None:
+        """Update the estimate with the share that is done, or with the seconds that are left.
+
+        Without these, the time left follows from the share. If they are infinite, the time left
+        cannot be known.
+        """
+        if left is not None:
+            self._end = self._clock() + left if math.isfinite(left) else None
+            self._steps, self._share = _STEPS, max(share, self._share)
+            return
         if share <= self._share:
             return
         now = self._clock()
@@ -50,8 +47,8 @@ class TimeLeft:
     @property
     def end(self) -> float | None:
         """The time of the clock at which the work ends, or None if it is too early to estimate."""
-        enough = self._clock() - self._began >= self._enough_seconds
-        reliable = self._steps >= self._enough_steps and enough and self._share < 1
+        enough = self._clock() - self._began >= _SECONDS
+        reliable = self._steps >= _STEPS and enough and self._share < 1
         return self._end if reliable else None
 
     def __str__(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from dataclasses import replace
 from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask.observe import fit_progress
 from ism_dask.observe.fit_progress import FitProgress, Pass, converged_share
 from ism_dask.observe.progress_bar import bar_columns
+from ism_dask.observe.steps_left import StepsLeft
 from ism_dask.observe.time_left import TimeLeft, duration
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping_rule import Stopping
@@ -113,6 +116,82 @@ def test_the_time_left_does_not_jump() -> None:
     assert str(left) == "about 50 s left"
     seconds += 1000.0
     assert str(left) == "about 1 s left"
+
+
+def test_a_time_left_that_cannot_be_known_is_not_told() -> None:
+    seconds = 10.0
+    left = TimeLeft(lambda: seconds)
+    seconds = 20.0
+    left.tick(0.1, 40.0)
+    assert left.after("text") == "text, about 40 s left"
+    seconds = 30.0
+    assert left.after("text") == "text, about 30 s left"
+    left.tick(0.2, math.inf)
+    assert left.after("text") == "text"
+
+
+def test_what_is_left_of_a_part_counts_the_parts_after_it() -> None:
+    diary = Diary()
+    with watch_progress(diary):
+        part = ProgressShare(0.2, 0.4)
+        part.report(0.5, spent=6.0, left=4.0)
+        part.until(0.5).report(0.5, spent=2.0, left=3.0)
+        part.report(0.5, spent=6.0, left=math.inf)
+        replace(part, ends=time.monotonic() + 100.0).report(0.5, spent=6.0, left=math.inf)
+    assert diary.left[:3] == pytest.approx([4.0 + 3 * 10.0, 3.0 + 7 * 5.0, math.inf])
+    assert diary.left[3] == pytest.approx(100.0, abs=30.0)
+
+
+@pytest.mark.parametrize("swings", [0.0, 0.5])
+def test_steps_to_come_follow_from_a_steady_fall(swings: float) -> None:
+    left = StepsLeft(1e-4, most=300)
+    found = []
+    for step in range(40):
+        left.add(0.8**step * math.exp(swings * (-1) ** step))
+        found.append(left.steps)
+    # 0.8 ** 41.3 is the tolerance.
+    assert found[:8] == [None] * 8
+    assert found[20] == pytest.approx(41.3 - 20, rel=0.2)
+    assert found[30] == pytest.approx(41.3 - 30, rel=0.2)
+
+
+def test_steps_to_come_cannot_be_known_of_values_that_stay_or_leap() -> None:
+    swinging, leaping, bounded = (StepsLeft(1e-4, most=300) for _ in range(3))
+    changing = StepsLeft(1e-4, most=300, changes_at=100)
+    for step in range(50):
+        swinging.add(0.6 + 0.2 * (-1) ** step)
+        leaping.add(0.1 ** (step // 15))
+        assert swinging.steps is leaping.steps is None
+        bounded.add(0.99**step)
+        changing.add(0.99**step)
+    assert bounded.steps == 250
+    assert changing.steps is None
+
+
+def test_the_time_left_of_a_fit_follows_from_its_course(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(fit_progress, "time", SimpleNamespace(monotonic=lambda: now))
+    progress, left = FitProgress(STOPPING), []
+    for number in range(1, 22):
+        now += 10.0
+        progress.on_iteration(state(*(0.8**step for step in range(number))))
+        left.append(progress.left)
+    assert left[:4] == [math.inf] * 4
+    # The change falls below the tolerance in the 22nd iteration, and a tenth of them is 21 s.
+    assert left[12:20] == pytest.approx([10.0 * (22 - number) for number in range(13, 21)], abs=21)
+    assert progress.share == pytest.approx(21 / 22, abs=0.1)
+    progress.on_iteration(state(*(0.8**step for step in range(22))))
+    assert progress.left == math.inf  # it has ended
+
+
+def test_a_fold_takes_as_long_as_those_before_it() -> None:
+    store_own(3000)
+    diary = Diary()
+    settings = CrossvalSettings(dataset="own", sigma="median", folds=3, engine="exact", max_iter=9)
+    with watch_progress(diary):
+        crossval_plain(settings)
+    later = [left for left, text in zip(diary.left, diary.texts, strict=True) if "fold 3" in text]
+    assert all(left is not None and math.isfinite(left) for left in later)
 
 
 def test_durations_are_told_in_words() -> None:
@@ -206,8 +285,8 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
     class Gone(Diary):
-        def tick(self, share: float, text: str) -> None:
-            super().tick(share, text)
+        def tick(self, share: float, text: str, left: float | None = None) -> None:
+            super().tick(share, text, left)
             raise OSError("nobody there")
 
     gone = Gone()
@@ -294,10 +373,9 @@ def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
             name = progress.on_iteration(state(*changes))
             assert name == f"round {number}, iteration {len(changes)}"
             seen()
-        assert not progress.ending
         assert progress.on_round(ended_round(number, change)) == f"round {number}"
         seen()
-    assert progress.ending
+    assert progress.left == math.inf
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(0.8)
     assert stages[0] == stages[1] == "preparing"

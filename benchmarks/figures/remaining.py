@@ -1,0 +1,146 @@
+"""The time left that runs tell, beside the time that they then took."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.measure import Figure, say
+from flows.interface.progress import watch_progress
+from flows.runs.crossval import crossval_plain
+from flows.runs.fit import fit_plain
+from flows.settings.runs import CrossvalSettings, FitSettings
+from ism_dask.observe.time_left import TimeLeft
+from storage import DatasetInfo, dataset_path, write_dataset
+
+# How far a time left may be from the truth, and seconds below which nobody plans by it.
+_FACTOR, _SHORT = 1.5, 2.0
+_CLASSES, _LATENT, _COLUMNS = 10, 8, 60
+_CLUSTER = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "2 GiB"\n'
+
+
+@dataclass
+class Recorder:
+    """A watcher that records the share and the time left at every report.
+
+    Attributes
+    ----------
+    told : list of (float, float, float or None)
+        Time, share and seconds left, None where nothing was told.
+    second : float or None
+        The time at which the second iteration had ended.
+    """
+
+    told: list[tuple[float, float, float | None]] = field(default_factory=list)
+    second: float | None = None
+    _left: TimeLeft = field(default_factory=TimeLeft)
+
+    def tick(self, share: float, text: str, left: float | None = None) -> None:
+        """Record a report."""
+        now = time.monotonic()
+        self._left.tick(share, left)
+        if self.second is None and re.search(r"iteration 2, objective", text):
+            self.second = now
+        end = self._left.end
+        self.told.append((now, share, None if end is None else max(end - now, 1.0)))
+
+    def linked(self, url: str) -> None:
+        """Do nothing."""
+
+    def noted(self, text: str) -> None:
+        """Do nothing."""
+
+    def logged(self, text: str) -> None:
+        """Do nothing."""
+
+
+def time_left() -> Figure:
+    """Made rows with ten classes: the time left that is told from the second iteration on.
+
+    `told` is the share of that time with a time left on the display. `right` is the share of the
+    told ones that are right within a factor of 1.5, of those with more than 2 s to go; `largest`
+    and `smallest` are their extreme ratios to the truth. `share_error` is the largest difference
+    between the share that is shown and the share of the time.
+    """
+    with TemporaryDirectory() as folder, patch.dict(os.environ, ISM_DASK_HOME=folder):
+        cluster = Path(folder) / "cluster.toml"
+        cluster.write_text(_CLUSTER)
+        _store("small", 3000)
+        _store("large", 6000)
+        lines = [_measured(name, run) for name, run in _runs(str(cluster)).items()]
+    told = [line for line in lines if line["told"] > 0]
+    return {
+        "table": lines,
+        "must": "nine of ten times left that are told right within a factor of 1.5",
+        "met": all(line["right"] >= 0.9 for line in told),
+    }
+
+
+def _runs(cluster: str) -> dict[str, Callable[[], Any]]:
+    none = {"selection": "none"}
+    fits: dict[str, dict[str, Any]] = {
+        "exact": {"dataset": "large", "engine": "exact", **none},
+        "exact, published rule": {"dataset": "large", "engine": "exact", "tol": 0.01, **none},
+        "landmarks": {"dataset": "large", "engine": "landmarks", "n_components": 2, **none},
+        "default settings": {"dataset": "small"},
+        "three starts": {"dataset": "small", "n_init": 3, **none},
+        "on a cluster": {"dataset": "large", "engine": "exact", "scheduler": cluster, **none},
+    }
+    runs: dict[str, Callable[[], Any]] = {
+        name: partial(fit_plain, FitSettings(run=f"fit-{number}", **given))
+        for number, (name, given) in enumerate(fits.items())
+    }
+    folds = CrossvalSettings(dataset="small", engine="exact", **none)
+    return {**runs, "ten folds": partial(crossval_plain, folds)}
+
+
+def _measured(name: str, run: Callable[[], Any]) -> Figure:
+    say(name)
+    recorder, began = Recorder(), time.monotonic()
+    with watch_progress(recorder):
+        run()
+    end = time.monotonic()
+    since = [each for each in recorder.told if each[0] >= (recorder.second or end)]
+    ratios = np.array([left / (end - now) for now, _, left in since if left and end - now > _SHORT])
+    right = (ratios <= _FACTOR) & (ratios >= 1 / _FACTOR)
+    errors = [abs(share - (now - began) / (end - began)) for now, share, _ in recorder.told]
+    line = {
+        "run": name,
+        "seconds": end - began,
+        "told": _share_told(since, end),
+        "right": float(right.mean()) if len(ratios) else float("nan"),
+        "smallest": float(ratios.min()) if len(ratios) else float("nan"),
+        "largest": float(ratios.max()) if len(ratios) else float("nan"),
+        "share_error": max(errors),
+    }
+    say(", ".join(f"{key} {value:.3g}" for key, value in line.items() if key != "run"))
+    return line
+
+
+def _share_told(since: list[tuple[float, float, float | None]], end: float) -> float:
+    """Return the share of the time up to `end` in which a time left was on the display."""
+    if not since:
+        return 0.0
+    times = np.array([now for now, _, _ in since] + [end])
+    shown = np.array([left is not None for _, _, left in since])
+    return float(np.diff(times)[shown].sum() / (times[-1] - times[0]))
+
+
+def _store(name: str, rows: int) -> None:
+    """Store rows of ten classes that differ in hidden numbers, clipped at 0 like grey values."""
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(_CLASSES, _LATENT)) * 1.2, rng.integers(0, _CLASSES, rows)
+    hidden = centres[y] + rng.normal(size=(rows, _LATENT))
+    noise = 2 * rng.normal(size=(rows, _COLUMNS))
+    X = np.maximum(0, hidden @ rng.normal(size=(_LATENT, _COLUMNS)) + noise)
+    write_dataset(dataset_path(name), DatasetInfo(name, default_label="y"), [X], {"y": y})
