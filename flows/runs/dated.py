@@ -26,7 +26,8 @@ def dated_name(run: str, *, force: bool) -> str:
     """Return the name under which a run that keeps earlier ones is saved today (UTC).
 
     A run that was interrupted today is continued; one that is complete is never replaced. A name
-    with a date stays as it is.
+    with a date stays as it is. While a process computes a run of the name, of whatever date, it is
+    the name of that one, whose lease refuses another process.
 
     Raises
     ------
@@ -38,7 +39,10 @@ def dated_name(run: str, *, force: bool) -> str:
         return run
     _check_can_be_newest(run, force=force)
     today = f"{run}-{datetime.now(UTC):%Y-%m-%d}"
-    last = next((name for name in reversed(dated_runs(run)) if name.startswith(today)), "")
+    names = dated_runs(run)[::-1]
+    if computed := next((name for name in names if _is_computed(name)), ""):
+        return computed
+    last = next((name for name in names if name.startswith(today)), "")
     if not last:
         return today
     return last if saved_run_path(last) is None else f"{today}-{_number(last) + 1}"
@@ -58,8 +62,7 @@ def publish_newest(run: str, keep: int | None) -> None:
     publish_run(saved[-1], name)
     for old in names[: names.index(saved[-keep:][0])]:
         with suppress(FlowError):  # a lease that is damaged: somebody should look at the run
-            lease = find_lease(old)
-            if lease is None or not lease.held:
+            if not _is_computed(old):
                 remove_run(old)
 
 
@@ -67,6 +70,11 @@ def dated_runs(name: str) -> list[str]:
     """Return the dated runs that share a name, finished or not, oldest first."""
     mine = [each for each in run_names() if shared_name(each) == name]
     return sorted(mine, key=lambda each: (DATED.sub(r"\2", each), _number(each)))
+
+
+def _is_computed(run: str) -> bool:
+    lease = find_lease(run)
+    return lease is not None and lease.held
 
 
 def _number(run: str) -> int:

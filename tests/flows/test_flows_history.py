@@ -192,6 +192,12 @@ def test_an_interrupted_night_is_resumed_under_its_date(
     assert open_run("night").copy_of == unfinished["name"]
 
 
+def test_one_night_is_computed_at_a_time(here: Command) -> None:
+    with hold_lease("night-2020-01-01", "fit", {}, lambda: True):
+        refused = here("fit", "wine", "--plain", "--run", "night", "--keep-runs", 2).failed(1)
+    assert "the run 'night-2020-01-01' is being computed" in refused
+
+
 def test_tables_are_kept_under_their_dates(here: Command) -> None:
     words = ("tables", "--parts", "table-5", "--data", "wine", "--methods", "ism", "--folds", 2)
     words = (*words, "--plain", "--json", "--keep-runs", 1, "--run", "weekly", "--cap", 0.001)
