@@ -20,7 +20,8 @@ from flows.paper.methods import (
 from flows.paper.names import ISM_PUBLISHED
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
-from flows.runs.data import Array, FittedModel
+from flows.runs.data import Array
+from flows.runs.fitting import FittedModel
 
 _DATA, _SPLIT = "mnist", "test"
 # Number of training rows; the others are the test rows.

@@ -36,7 +36,8 @@ from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 from flows.runs.clustering import label_agreement
 from flows.runs.crossval import FoldPlan, plan_folds
-from flows.runs.data import Array, FittedModel
+from flows.runs.data import Array
+from flows.runs.fitting import FittedModel
 from ism_dask import spectral_clusters
 from ism_dask.estimators.base import IKDR
 

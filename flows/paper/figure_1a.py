@@ -13,7 +13,8 @@ from flows.paper.methods import PAPER_GAUSSIAN, rows_in_memory
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
 from flows.runs.clustering import label_agreement
-from flows.runs.data import Array, ensure_stored, timed_fit
+from flows.runs.data import Array, ensure_stored
+from flows.runs.fitting import timed_fit
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from storage import Dataset

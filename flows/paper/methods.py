@@ -20,14 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, ISM_STARTS, METHODS, OTHER_SOLVERS
 from flows.paper.series import OVER_CAP
-from flows.runs.data import (
-    Array,
-    FittedModel,
-    LabelledDataset,
-    ensure_stored,
-    timed_fit,
-    with_label,
-)
+from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
+from flows.runs.fitting import FittedModel, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.preparation import SAMPLE_ROWS

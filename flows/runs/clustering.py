@@ -15,17 +15,9 @@ from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
-from flows.runs.data import (
-    FittedModel,
-    describe_rows,
-    read_rows,
-    shared_parameters,
-    stopping_of,
-    store_for_run,
-    timed_fit,
-    with_label,
-)
+from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fit import fitted_w
+from flows.runs.fitting import FittedModel, shared_parameters, stopping_of, timed_fit
 from flows.runs.paradigms import PARADIGMS
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin

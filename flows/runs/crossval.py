@@ -18,7 +18,8 @@ from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.baselines import baseline_accuracies, classifier, confusion
-from flows.runs.data import Array, LabelledDataset, fit, label_of, read_rows, store_for_run
+from flows.runs.data import Array, LabelledDataset, label_of, read_rows, store_for_run
+from flows.runs.fitting import fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.runs import CrossvalSettings

@@ -1,8 +1,7 @@
-"""Open the rows and labels of a data set, and fit an estimator to them."""
+"""Open the rows and labels of a data set."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,22 +11,13 @@ from numpy.typing import NDArray
 
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare, report_progress
+from flows.interface.progress import report_progress
 from flows.results.base import IngestResult
-from flows.results.runs import FitEnding
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
-from flows.settings.kernels import fitted_kernel
-from flows.settings.runs import NO_SELECTION, SavedRunSettings, SearchSettings, Settings
-from ism_dask import SupervisedIKDR
-from ism_dask.estimators.base import IKDR
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.records.stopping_rule import Stopping
+from flows.settings.runs import SavedRunSettings, SearchSettings, Settings
 from ism_dask.rows.standardise import tile_dtype
-from ism_dask.solvers import ISM, as_solver
-from ism_dask.status import Status
-from storage import DATASETS, Dataset, Model, ZarrRows, ingest, open_dataset
+from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
@@ -187,35 +177,6 @@ class LabelledDataset:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class FittedModel:
-    """A fitted W and the seconds that the fit took."""
-
-    model: IKDR
-    seconds: float
-
-    @property
-    def ending(self) -> FitEnding:
-        """How the fit ended and how accurate W is."""
-        model = self.model
-        # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
-        by_change = model.status_ is Status.TOLERANCE
-        return FitEnding(
-            seconds=self.seconds,
-            iterations=int(model.n_iter_),
-            converged=bool(model.converged_),
-            status=model.status_.value,
-            residual=float(model.residual_),
-            residual_rows=int(model.residual_rows_),
-            engine=model.engine_,
-            engine_error=float(model.engine_error_),
-            engine_note=model.engine_note_,
-            tolerance=float(model.tolerance_),
-            measure="change" if by_change else model.plan.iterations.measure,
-            angle=float(model.history_[-1].angle) if model.history_ else None,
-        )
-
-
 def ensure_stored(
     dataset: str, split: str | None, *, force: bool = False, weight: float = 0.0
 ) -> Dataset:
@@ -328,90 +289,9 @@ def target_of(y: Array, target: str = "auto") -> str:
     return "classes" if y.dtype.kind in "ui" else "multiscale"
 
 
-def stopping_of(settings: Settings) -> Stopping:
-    """Return the stopping rule of the solver for these settings."""
-    limits = ("tol", "angle_tol", "max_iter", "max_seconds")
-    return as_solver(settings.solver, **{name: getattr(settings, name) for name in limits}).stopping
-
-
-def shared_parameters(settings: Settings) -> dict[str, Any]:
-    """Return the parameters that all estimators share, without the number of components."""
-    return {
-        "kernel": settings.build_kernel(),
-        "solver": settings.solver,
-        "engine": settings.engine,
-        "engine_tol": settings.engine_tol,
-        "tol": settings.tol,
-        "angle_tol": settings.angle_tol,
-        "max_iter": settings.max_iter,
-        "max_seconds": settings.max_seconds,
-        "random_state": settings.seed,
-    }
-
-
-class _NoWarnings(FitWatcher):
-    """Suppresses the warnings of fits: commands report status and eigenvalues in their summary."""
-
-    reports_endings = True
-
-
-_NO_WARNINGS = _NoWarnings()
-
-
-def timed_fit(
-    model: IKDR,
-    X: Any,
-    y: Any,
-    weights: Array | None = None,
-    watcher: FitWatcher = _NO_WARNINGS,
-) -> FittedModel:
-    """Fit a model, with weights (n,) of the rows if there are some, and measure the time."""
-    with watching_fits(watcher):
-        started = time.perf_counter()
-        model.fit(X, y, **({} if weights is None else {"sample_weight": weights}))
-        return FittedModel(model, time.perf_counter() - started)
-
-
-def fit(
-    settings: SearchSettings,
-    X: Any,
-    y: Array,
-    part: ProgressShare,
-    *,
-    start: Model | None = None,
-    weights: Array | None = None,
-) -> FittedModel:
-    """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
-
-    Rows count by their weights (n,), if there are some.
-    With `start`, the fit begins at the W of that model, with the kernel that it had.
-    """
-    selection = None if settings.selection == NO_SELECTION else settings.selection
-    parameters = shared_parameters(settings)
-    if start is not None:
-        parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    # After a selection, other steps than spectral ones come first.
-    spectral = isinstance(as_solver(settings.solver), ISM) and selection is None
-    with watched_fit(part, stopping_of(settings), spectral=spectral) as reports:
-        model = SupervisedIKDR(
-            settings.n_components,
-            target=target_of(y, settings.target),
-            whiten=settings.whiten,
-            selection=selection,
-            n_init=settings.n_init,
-            continuation=settings.continuation,
-            refine=settings.refine,
-            warm_start=start is not None,
-            **parameters,
-        )
-        if start is not None:
-            model.components_ = start.components
-        return timed_fit(model, X, y, weights, reports)
-
-
 @lru_cache(maxsize=4)
 def _row_numbers(bits: bytes) -> Array:
-    # Cached here, not in `Picked`: every Dask task would contain the numbers, too.
+    # Cached here, not in `RowSubset`: every Dask task would contain the numbers, too.
     return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
 
 

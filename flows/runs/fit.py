@@ -7,14 +7,8 @@ from dataclasses import replace
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import FitResult, FittedW, column_names, top_loadings
-from flows.runs.data import (
-    FittedModel,
-    LabelledDataset,
-    fit,
-    open_labelled,
-    read_rows,
-    store_for_run,
-)
+from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
+from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
 from flows.settings.kernels import kernel_record

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from shutil import rmtree
-from types import FrameType
 
 import psutil
 
 from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
 from flows.services.dask import SCRATCH, DaskScheduler, DaskWorkers
+from flows.services.end_signals import ignore_end_signals, interrupt_once
 from flows.services.lost_runs import LostRuns
 from flows.services.prefect import (
     PrefectServer,
@@ -69,7 +68,6 @@ _PAUSE = 1.0
 _FAILURE_WINDOW = 600.0
 # More seconds than the slowest end of all services takes.
 _STOP_SECONDS = 120.0
-_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_supervised(
@@ -89,7 +87,7 @@ def run_supervised(
         Called once with the addresses of the services, and with whether another process
         supervises them. In that case this function returns at once.
     """
-    with _interrupt_once():
+    with interrupt_once():
         members = _start_or_join(settings, telling)
         if members is None:
             shown(running_services() or RunningServices(), True)
@@ -101,7 +99,7 @@ def run_supervised(
             with suppress(OSError):  # the terminal may be gone
                 telling.tell("ending all of it ...")
         finally:
-            _ignore_end_signals()
+            ignore_end_signals()
             with _service_lock():
                 _end_all()
 
@@ -113,13 +111,13 @@ def start_detached(
 
     Return the arguments that `run_supervised` passes to `shown`.
     """
-    with _interrupt_once():
+    with interrupt_once():
         if _start_or_join(settings, telling) is None:
             return running_services() or RunningServices(), True
         try:
             _hand_over(settings)
         except BaseException:
-            _ignore_end_signals()
+            ignore_end_signals()
             stop_all()
             raise
         return running_services() or RunningServices(), False
@@ -166,7 +164,7 @@ def _start_or_join(settings: ServiceSettings, telling: StartupMessages) -> list[
         try:
             return _start_services(settings, telling)
         except BaseException:
-            _ignore_end_signals()
+            ignore_end_signals()
             _end_services(kind for kind in KINDS if kind not in running)
             raise
 
@@ -320,36 +318,3 @@ def _end_services(kinds: Iterable[type[Service]]) -> None:
     if live_record(DaskScheduler.name) is None:
         own_certificates().remove()
     remove_record(NAME)
-
-
-@contextmanager
-def _interrupt_once() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into one KeyboardInterrupt, and ignore those that follow.
-
-    The end of all services takes a while, and must not be interrupted again.
-    """
-    # nohup starts a process with SIGHUP ignored, so that it survives its terminal: then SIGHUP is
-    # not caught. The & of a script starts it with SIGINT ignored; this one is caught all the same,
-    # because the processes that we start would inherit it and ignore SIGINT, too.
-    caught = [each for each in _END_SIGNALS if each is not signal.SIGHUP or not _is_ignored(each)]
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        _ignore_end_signals()
-        raise KeyboardInterrupt
-
-    previous = {each: signal.signal(each, interrupt) for each in caught}
-    try:
-        yield
-    finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-
-
-def _ignore_end_signals() -> None:
-    """Ignore all end signals: services that are half ended are worse than running ones."""
-    for each in _END_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-
-
-def _is_ignored(number: signal.Signals) -> bool:
-    return signal.getsignal(number) == signal.SIG_IGN
