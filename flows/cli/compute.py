@@ -18,7 +18,7 @@ from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
-    from flows.runs.lease import Lease
+    from flows.services.leases import Lease
 
 
 _CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
@@ -145,7 +145,7 @@ def resume(
     It comes to the same bits as if it had not been cut off. The command that began it, given
     once more, does the same.
     """
-    from flows.runs.lease import find_lease  # noqa: PLC0415
+    from flows.services.leases import find_lease  # noqa: PLC0415
     from flows.settings.choices import check_run_name  # noqa: PLC0415
 
     check_run_name(name)
@@ -180,7 +180,7 @@ def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
 
 
 def _nothing_to_resume(name: str) -> str:
-    from flows.runs.lease import list_leases  # noqa: PLC0415
+    from flows.services.leases import list_leases  # noqa: PLC0415
     from storage import saved_run_path  # noqa: PLC0415
 
     if saved_run_path(name) is not None:

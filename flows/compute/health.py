@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -174,12 +174,21 @@ class Watchdog:
         Seconds without a finished task after which the cluster counts as stalled.
     folder : Path
         Folder for the dump of the state of a stalled cluster.
+    on_left : callable
+        Called with the number of workers that have left the cluster since the last check.
     """
 
     def __init__(
-        self, client: EndableClient, reached: ClusterAddress, stall: float, folder: Path
+        self,
+        client: EndableClient,
+        reached: ClusterAddress,
+        stall: float,
+        folder: Path,
+        on_left: Callable[[int], None],
     ) -> None:
         self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
+        self._on_left = on_left
+        self._last_pulse: Pulse | None = None
         self._interval = min(_MAX_INTERVAL, stall / _MIN_CHECKS)
         self._n_done = -1
         self._workers: set[str] | None = None
@@ -187,12 +196,24 @@ class Watchdog:
 
     def watch(self, ended: threading.Event) -> None:
         """Check the cluster at intervals, until the work has ended or the cluster is lost."""
-        self._check(pulse_of(self._client))
+        first = pulse_of(self._client)
+        self._check(first)
+        self._count_left(first)
         while not ended.wait(self._interval):
-            lost = self._check(pulse_of(self._client))
+            current = pulse_of(self._client)
+            self._count_left(current)
+            lost = self._check(current)
             if lost is not None and not ended.is_set():
                 self._client.end_waits(lost)
                 return
+
+    def _count_left(self, current: Pulse | None) -> None:
+        """Report the workers that have left since the previous pulse of the same scheduler."""
+        if current is None:
+            return
+        before, self._last_pulse = self._last_pulse, current
+        if before is not None and before.scheduler == current.scheduler:
+            self._on_left(current.left - before.left)
 
     def _check(self, current: Pulse | None) -> ClusterLost | None:
         """Record the pulse of the cluster; return the error if the cluster is lost, else None."""
@@ -243,11 +264,18 @@ class Watchdog:
 
 @contextmanager
 def watch_health(
-    client: EndableClient, reached: ClusterAddress, stall: float, folder: Path
+    client: EndableClient,
+    reached: ClusterAddress,
+    stall: float,
+    folder: Path,
+    on_left: Callable[[int], None],
 ) -> Iterator[None]:
-    """Raise ClusterLost in the block if it waits for a cluster that hangs."""
+    """Raise ClusterLost in the block if it waits for a cluster that hangs.
+
+    `on_left` is called with the numbers of workers that leave the cluster meanwhile.
+    """
     ended = threading.Event()
-    watchdog = Watchdog(client, reached, stall, folder)
+    watchdog = Watchdog(client, reached, stall, folder, on_left)
     # In a copy of the context, so that the watchers of the run get what it logs.
     thread = threading.Thread(
         target=copy_context().run, args=(watchdog.watch, ended), name="watchdog", daemon=True

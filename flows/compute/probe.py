@@ -29,11 +29,14 @@ class Pulse:
         Addresses of the workers.
     done : int
         Number of tasks that have finished since the scheduler started.
+    left : int
+        Number of workers that have left since then: that died, were lost or retired.
     """
 
     scheduler: str
     addresses: tuple[str, ...]
     done: int
+    left: int
 
     @property
     def workers(self) -> int:
@@ -46,7 +49,8 @@ def pulse(dask_scheduler: Any) -> Pulse:
     _drop_finished_groups(dask_scheduler)
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
-    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
+    left = dask_scheduler._workers_removed_total
+    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done, left)
 
 
 def state_of_scheduler(dask_scheduler: Any) -> Any:

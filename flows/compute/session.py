@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -65,7 +65,7 @@ class Session:
             raise
 
     @contextmanager
-    def watched(self, stall: float, folder: Path) -> Iterator[None]:
+    def watched(self, stall: float, folder: Path, on_left: Callable[[int], None]) -> Iterator[None]:
         """Raise ClusterLost, too, if the block waits for a cluster that hangs.
 
         Parameters
@@ -74,12 +74,15 @@ class Session:
             Seconds without a finished task after which the cluster counts as lost.
         folder : Path
             Folder for the dump of the state of such a cluster.
+        on_left : callable
+            Called with the numbers of workers that leave the cluster meanwhile.
         """
         from distributed import span  # noqa: PLC0415
 
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
-        with self.explained(), watch_health(self.client, self.reached, stall, folder), span(SPAN):
+        health = watch_health(self.client, self.reached, stall, folder, on_left)
+        with self.explained(), health, span(SPAN):
             yield
 
     def renew(self) -> None:

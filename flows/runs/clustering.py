@@ -38,7 +38,8 @@ def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     progress_log(f"data: {describe_rows(data)}; clusters k: {k}")
     y = PARADIGMS[settings.paradigm].target(settings, data)
     with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
-        fitted, model = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
+        work = partial(_fitted, settings, data, k, y)
+        fitted, model = fit_on_cluster(settings, this, work, len(data.X))
         result = _result(run, settings, data, fitted, model)
         saved = model_to_save(model, settings, data, model.labels_, result)
         pictures = run_pictures(data, model)

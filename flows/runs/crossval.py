@@ -134,11 +134,13 @@ class Crossval:
         title = f"fold {number} of {settings.folds}"
         part = ProgressShare((number - 1) / count, number / count, title, self._end(number))
         part.report(0.0)
-        fold = partial(run_fold, self.labelled, self.plans[number - 1], settings, part)
+        plan = self.plans[number - 1]
+        fold = partial(run_fold, self.labelled, plan, settings, part)
 
         def work() -> dict[str, Any]:
             started = time.monotonic()
-            result = fit_on_cluster(settings, self.run, fold, fold=number).to_json()
+            rows = len(plan.train)
+            result = fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
             self.seconds.append(time.monotonic() - started)
             return result
 

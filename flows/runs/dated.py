@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from flows.errors import FlowError
-from flows.runs.lease import find_lease
+from flows.services.leases import find_lease
 from storage import (
     StorageError,
     open_run,

@@ -32,7 +32,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
         return fit(settings, rows, labelled.y, part, start=start, weights=weights)
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
-        fitted = fit_on_cluster(settings, this, work)
+        fitted = fit_on_cluster(settings, this, work, len(labelled.y))
         result = FitResult(
             run=run,
             n_components=len(fitted.model.components_),

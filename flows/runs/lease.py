@@ -13,123 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
 import psutil
 
 from flows.errors import FlowError, RunHeldError
-from flows.services.records import find_process, process_start
+from flows.services.leases import FAILED, Lease, find_lease
+from flows.services.records import process_start
 from flows.text import count_noun
-from storage import (
-    Checkpoints,
-    DamagedStore,
-    StorageError,
-    lease_path,
-    run_folder,
-    runs_folder,
-)
-from storage.atomic import explain_os_errors, lock_file, make_folder, replace_synced
-from storage.records import check_field_types, read_sealed, to_sealed_json
-from storage.runs import LEASE
+from storage import Checkpoints, StorageError, lease_path, run_folder
+from storage.atomic import explain_os_errors, lock_file, make_folder
 
-# Seconds between two renewals of a lease, and without one until a lease of another machine expires.
-_BEATS_EVERY, _EXPIRES_AFTER = 5.0, 60.0
+# Seconds between two renewals of a lease.
+_BEATS_EVERY = 5.0
 _LOCK = ".lease"
-# A time later than this, in the year 5138, is no reading of a clock.
-_MAX_TIME = 1e11
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The record of the process that computes a run, or was computing it when the process ended.
-
-    Attributes
-    ----------
-    run, kind : str
-        Name of the run, and of its flow.
-    settings : Mapping
-        The settings of the run, in plain JSON.
-    host : str
-    pid : int
-    created : float
-        When the process began, in seconds since the machine started.
-    taken, renewed : float
-        When the process took the lease and last renewed it, in seconds since 1970.
-    ended : str
-        How the run ended without a result. Empty while it goes on, and if the process died without
-        recording it.
-    """
-
-    run: str
-    kind: str
-    settings: Mapping[str, Any]
-    host: str
-    pid: int
-    created: float
-    taken: float
-    renewed: float
-    ended: str = ""
-
-    def __post_init__(self) -> None:
-        check_field_types(self)
-        if not (self.pid > 0 and all(0 <= at < _MAX_TIME for at in (self.taken, self.renewed))):
-            raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
-
-    @property
-    def holder(self) -> tuple[str, int, float]:
-        """Host, process id and start time, which together identify the process."""
-        return self.host, self.pid, self.created
-
-    @property
-    def held(self) -> bool:
-        """Whether the process still computes the run.
-
-        On this machine the process itself is looked up. A process of another machine counts as
-        alive as long as it renews the lease.
-        """
-        if self.ended:
-            return False
-        if self.host == platform.node():
-            return find_process(self.pid, self.created) is not None
-        return time.time() - self.renewed < _EXPIRES_AFTER
-
-    @property
-    def description(self) -> str:
-        """A description for people: which process computes the run, or how it ended."""
-        process = f"process {self.pid} on {self.host}"
-        if self.held:
-            return f"{process} computes it since {_utc(self.taken)}"
-        return f"{process}, begun {_utc(self.taken)}, {self.ended or 'ended without a word'}"
-
-    def write(self) -> None:
-        """Write the lease into the folder of its run."""
-        replace_synced(lease_path(self.run), to_sealed_json(asdict(self)))
-
-
-def find_lease(run: str) -> Lease | None:
-    """Return the lease of a run, or None; raise FlowError if its file is damaged."""
-    path = lease_path(run)
-    try:
-        lease = Lease(**read_sealed(path, "a lease"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (DamagedStore, ValueError, TypeError) as error:
-        what = error.what if isinstance(error, DamagedStore) else error
-        raise FlowError(
-            f"{path} is damaged ({what}): remove it, and run the command of that run again"
-        ) from error
-    return replace(lease, run=run)  # its folder may have been renamed
-
-
-def list_leases() -> list[Lease]:
-    """Return all leases, ordered by the names of their runs, without damaged ones."""
-    leases = []
-    for path in sorted(runs_folder().glob(f"*/{LEASE}")):
-        with suppress(FlowError, StorageError):
-            leases.append(find_lease(path.parent.name))
-    return [lease for lease in leases if lease is not None]
 
 
 def describe_unfinished(lease: Lease) -> dict[str, Any]:
@@ -155,6 +53,8 @@ class HeldLease:
 
     def __init__(self, lease: Lease, before: Lease | None) -> None:
         self._lease, self.previous = lease, before
+        # The fit and the watchdog of its cluster, a thread, both update the numbers.
+        self._updating = threading.Lock()
 
     def check(self) -> None:
         """Raise FlowError if another process has taken the lease over, or it is gone.
@@ -168,6 +68,20 @@ class HeldLease:
                 f"the run {self._lease.run!r} was taken from this process, which had not been "
                 f"heard of for a while: {owner}. Nothing of this process is saved any more"
             )
+
+    def update_numbers(self, **numbers: Any) -> None:
+        """Set some of the numbers of the run; the next renewal writes them."""
+        with self._updating:
+            live = replace(self._lease.numbers, **numbers)
+            self._lease = replace(self._lease, numbers=live)
+
+    def count_workers_lost(self, count: int) -> None:
+        """Add workers of the Dask cluster that were lost to the numbers of the run."""
+        self.update_numbers(workers_lost=self._lease.numbers.workers_lost + count)
+
+    def count_cluster_lost(self) -> None:
+        """Add a Dask cluster that was lost to the numbers of the run."""
+        self.update_numbers(clusters_lost=self._lease.numbers.clusters_lost + 1)
 
     def renew(self) -> None:
         """Write the current time into the lease, which shows other machines that we live."""
@@ -221,7 +135,7 @@ def hold_lease(
         how = "was interrupted"
         raise
     except BaseException as error:
-        how = f"failed: {error}"
+        how = f"{FAILED}{error}"
         raise
     finally:
         ended.set()
@@ -290,7 +204,3 @@ def _renew_often(lease: HeldLease, ended: threading.Event) -> None:
         # If the disk cannot be written to, the run itself fails with an error that says so.
         with suppress(OSError, StorageError):
             lease.renew()
-
-
-def _utc(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -37,7 +37,7 @@ _LINES, _CHECKPOINTS = 9, 10_000
 
 
 def fit_on_cluster(
-    settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
+    settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], rows: int, **piece: Any
 ) -> T:
     """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
 
@@ -50,21 +50,26 @@ def fit_on_cluster(
     this : ResumableRun
     work : callable
         Makes one fit, which continues from its checkpoint if it has one.
+    rows : int
+        Number of rows of the fit.
     **piece : Any
         Which fit of the run it is, as for `ResumableRun.fit`.
     """
     with joined_cluster(settings.scheduler) as session:
         if session is None:
-            with this.fit(**piece):
+            with this.fit(rows, **piece):
                 return work()
         losses = 0
         while True:
             try:
-                watched = session.watched(settings.stall, run_folder(this.run) / STALLED)
-                with watched, this.fit(**piece) as throttle:
+                watched = session.watched(
+                    settings.stall, run_folder(this.run) / STALLED, this.lease.count_workers_lost
+                )
+                with watched, this.fit(rows, **piece) as throttle:
                     return work()
             except ClusterLost as lost:
                 losses = 1 if throttle.moved else losses + 1
+                this.lease.count_cluster_lost()
                 _join_again(session, lost, losses)
 
 
@@ -115,11 +120,11 @@ class ResumableRun:
     log: ThinnedLog
 
     @contextmanager
-    def fit(self, **piece: Any) -> Iterator[CheckpointThrottle]:
+    def fit(self, rows: int, **piece: Any) -> Iterator[CheckpointThrottle]:
         """Save checkpoints of the fit in the block, which continues from the newest one, if any.
 
-        `piece` tells the fits of the run apart if there are several, such as `fold=3`. Yields the
-        object that saves the checkpoints.
+        `rows` is the number of rows of the fit. `piece` tells the fits of the run apart if there
+        are several, such as `fold=3`. Yields the object that saves the checkpoints.
         """
         identity = {**self.identity, **piece}
         checkpoints = Checkpoints.of_run(self.run)
@@ -135,8 +140,14 @@ class ResumableRun:
             self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
+        speed = FitSpeed(self.lease, rows, start or Checkpoint())
+
+        def on_checkpoint(checkpoint: Checkpoint) -> None:
+            speed.update(checkpoint)
+            throttle.offer(checkpoint)
+
         try:
-            with saving_checkpoints(CheckpointedFit(start, throttle.offer)):
+            with saving_checkpoints(CheckpointedFit(start, on_checkpoint)):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
@@ -159,6 +170,38 @@ class ResumableRun:
             self.lease.check()
             store.save(f"{name}-{number}", identity, result)
         return result
+
+
+class FitSpeed:
+    """Records in the lease of a run how far its present fit has come, and how fast it goes.
+
+    Parameters
+    ----------
+    lease : HeldLease
+    rows : int
+        Number of rows of the fit.
+    start : Checkpoint
+        The checkpoint that the fit continues from; an empty one for a new fit.
+    """
+
+    def __init__(self, lease: HeldLease, rows: int, start: Checkpoint) -> None:
+        self._lease, self._rows, self._before = lease, rows, start.iterations
+        self._began = time.monotonic()
+        self._lease.update_numbers(
+            rows=rows,
+            iterations=start.iterations,
+            objective=start.objective,
+            rows_per_second=None,
+        )
+
+    def update(self, checkpoint: Checkpoint) -> None:
+        """Record the iterations, the J and the speed of the fit at a checkpoint of it."""
+        done, seconds = checkpoint.iterations - self._before, time.monotonic() - self._began
+        self._lease.update_numbers(
+            iterations=checkpoint.iterations,
+            objective=checkpoint.objective,
+            rows_per_second=self._rows * done / seconds if done > 0 and seconds > 0 else None,
+        )
 
 
 class CheckpointThrottle:

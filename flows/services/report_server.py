@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import httpx
 
@@ -44,7 +45,9 @@ class ReportServer(Service):
             reply = httpx.head(self.address, timeout=5.0)
         except httpx.HTTPError:
             return False
-        return reply.is_success and reply.headers.get("server", "").startswith(_SIGNATURE)
+        # It may ask for a password, which this process need not know.
+        is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
+        return is_up and reply.headers.get("server", "").startswith(_SIGNATURE)
 
     def usual_ports(self) -> Mapping[str, int]:
         """Return the default port, the next after those of Dask."""

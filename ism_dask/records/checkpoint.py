@@ -105,6 +105,21 @@ class Checkpoint:
         words = [f"round {rounds + 1}"] if rounds else []
         return ", ".join([*words, f"iteration {done + 1}"])
 
+    @property
+    def iterations(self) -> int:
+        """The number of iterations that have ended, of all rounds and solver runs."""
+        rounds = () if self.outer is None else self.outer.rounds
+        runs = [len(run.history) for run in self.runs if run is not None]
+        return sum(each.iterations for each in rounds) + sum(runs)
+
+    @property
+    def objective(self) -> float | None:
+        """J after the latest iteration, or None before the first."""
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.history:
+            return last.history[-1].objective
+        return None if self.outer is None else self.outer.rounds[-1].objective
+
 
 RunSolver = Callable[[State | None, Callable[[State], None]], Solution]
 

@@ -15,7 +15,7 @@ from flows.cli.compute import resume
 from flows.cli.output import Output
 from flows.reports.files import write_report
 from flows.runs.inventory import check_files
-from flows.runs.lease import find_lease
+from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import (
     Checkpoints,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.runs.lease import Lease, find_lease
+from flows.services.leases import Lease, find_lease
 from ism_dask.records.checkpoint import Checkpoint
 from ism_dask.records.iteration import Candidate, Record, State
 from storage import (

@@ -22,7 +22,7 @@ from support import store_own
 from tally import LONG, Tally, few_and_many
 
 from flows.runs.fit import fit_and_save
-from flows.runs.lease import find_lease
+from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import Checkpoints, Model, load_model, saved_run_path
 

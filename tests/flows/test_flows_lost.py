@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from support import Diary, store_own
 
+from flows.compute.session import joined_cluster
 from flows.errors import FlowError
 from flows.interface.progress import watch_progress
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
+from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import StorageError, run_folder
 
@@ -52,7 +54,7 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: 
         clusters.append(client.scheduler.address)
         return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
 
-    assert fit_on_cluster(settings, this, work) == 7
+    assert fit_on_cluster(settings, this, work, 100) == 7
     assert len(set(clusters)) == 2
     (dump,) = (run_folder("lost") / "stalled").glob("cluster-*.json")
     state = json.loads(dump.read_text())
@@ -63,6 +65,31 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: 
     (noted,) = diary.notes
     assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
     assert str(dump) in noted
+    this.lease.renew()
+    lease = find_lease("lost")
+    assert lease is not None
+    assert lease.numbers.clusters_lost == 1
+
+
+def test_workers_that_leave_are_counted(settings: FitSettings, tmp_path: Path) -> None:
+    left: list[int] = []
+    with (
+        joined_cluster(settings.scheduler) as session,
+        session.watched(settings.stall, tmp_path, left.append),
+    ):
+        _until(lambda: bool(left))
+        assert sum(left) == 0
+        (worker,) = session.client.run(os.getpid).values()
+        os.kill(worker, signal.SIGKILL)
+        _until(lambda: sum(left) > 0)
+    assert sum(left) == 1
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_work_that_takes_long_elsewhere_is_no_stall(
@@ -72,7 +99,7 @@ def test_work_that_takes_long_elsewhere_is_no_stall(
         time.sleep(4)
         return int(_client().submit(abs, -1).result())
 
-    assert fit_on_cluster(settings, this, work) == 1
+    assert fit_on_cluster(settings, this, work, 100) == 1
     assert diary.notes == []
 
 
@@ -84,7 +111,7 @@ def test_losses_without_progress_end(
     # On a busy machine the next worker may take longer to start than a stall is allowed.
     patient = replace(settings, stall=60)
     with pytest.raises(FlowError, match=said) as error:
-        fit_on_cluster(patient, this, lambda: _client().submit(_end_process).result())
+        fit_on_cluster(patient, this, lambda: _client().submit(_end_process).result(), 100)
     assert len(diary.notes) == 2
     assert error.value.transient
 
@@ -116,7 +143,7 @@ def test_an_error_of_ours_is_no_loss_of_a_cluster(
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError, match="the disk is full"):
-        fit_on_cluster(settings, this, work)
+        fit_on_cluster(settings, this, work, 100)
     assert diary.notes == []
 
 

@@ -21,8 +21,9 @@ from support import Diary, doomed_command, store_own
 from flows.errors import FlowError
 from flows.interface.progress import watch_progress
 from flows.runs.fit import fit_and_save
-from flows.runs.lease import Lease, find_lease, hold_lease
+from flows.runs.lease import hold_lease
 from flows.runs.resumable import resumable_run
+from flows.services.leases import Lease, find_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
 from storage import (
@@ -376,7 +377,7 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
 ) -> None:
     def work() -> None:
         seldom = replace(settings, checkpoint=1e6)
-        with resumable_run("mine", "fit", seldom, {}) as this, this.fit() as keeper:
+        with resumable_run("mine", "fit", seldom, {}) as this, this.fit(1) as keeper:
             keeper.offer(Checkpoint())
             raise StorageError("a chunk")
 

@@ -1,24 +1,41 @@
-"""The report server, under hostile requests; names that are not meant to be text."""
+"""The report server, under hostile requests; its metrics; names that are not meant to be text."""
 
 from __future__ import annotations
 
 import http.client
 import shutil
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from browsing import Browsing
 from commandline import Command
+from daskparts import process
+from prometheus_client.parser import text_string_to_metric_families
+from support import store_own
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
-from storage import DatasetInfo, dataset_path, home, run_folder, save_results, write_dataset
+from flows.services.leases import Lease, LiveNumbers
+from flows.services.report_server import ReportServer
+from storage import (
+    DatasetInfo,
+    dataset_path,
+    home,
+    open_run,
+    run_folder,
+    save_results,
+    write_dataset,
+)
 
 SECRET = "for nobody's eyes"
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
@@ -181,6 +198,133 @@ def test_no_script_runs_but_the_one_of_the_list(port: int, browser: Browsing) ->
         visit = browser.visit(f"http://{HOST}:{port}/{path}", look)
         assert visit.found is True
         assert "Content Security Policy" in visit.complaints[0]
+
+
+@pytest.fixture
+def server(unused_port: int) -> Iterator[str]:
+    """Serve as in a container: on all addresses, and under a name of its own."""
+    where = ("--host", "0.0.0.0", "--port", unused_port, "--allow-host", "Reports.example.org")
+    address = f"http://{HOST}:{unused_port}"
+    with process(sys.executable, "-m", "flows.reports.server", *where):
+        until(lambda: answers(address))
+        yield address
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.head(address, timeout=30).is_success
+    except httpx.TransportError:
+        return False
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+Sample = tuple[str, str]
+
+
+def samples(address: str) -> Mapping[Sample, float]:
+    """Return what Prometheus would read: by name, and by run with its state if it has one."""
+    reply = httpx.get(f"{address}/metrics", timeout=30).raise_for_status()
+    assert reply.headers["Content-Type"].startswith("text/plain; version=")
+    found = {}
+    for family in text_string_to_metric_families(reply.text):
+        assert family.documentation
+        for each in family.samples:
+            of = " ".join(filter(None, (each.labels["run"], each.labels.get("state"))))
+            found[each.name.removeprefix("ism_dask_run_"), of] = each.value
+    return found
+
+
+def test_a_name_that_is_allowed_is_heard_beside_ours(server: str, fitted_wine: str) -> None:
+    for name, status in (
+        ("reports.example.org", 200),
+        ("Reports.Example.org:443", 200),
+        ("localhost", 200),
+        ("example.org", 403),
+        ("0.0.0.0", 403),
+    ):
+        for path in ("/mine", "/metrics"):
+            reply = httpx.get(f"{server}{path}", headers={"Host": name}, timeout=30)
+            assert reply.status_code == status, (name, path)
+
+
+def test_a_password_is_asked_for_if_there_is_one(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISM_DASK_REPORTS_AUTH", "ism:gr\u00fcn")
+    address = f"http://{HOST}:{port}"
+    for path in ("", "/mine", "/metrics", "/none"):
+        for wrong in (None, ("ism", "other"), ("other", "gr\u00fcn"), ("", "")):
+            reply = httpx.get(f"{address}{path}", auth=wrong, timeout=30)
+            assert reply.status_code == 401
+            assert reply.headers["WWW-Authenticate"].startswith("Basic ")
+            assert "wine" not in reply.text
+    right = ("ism", "gr\u00fcn")
+    for path in ("", "/mine", "/metrics"):
+        assert httpx.get(f"{address}{path}", auth=right, timeout=30).status_code == 200
+    assert ReportServer(port=port).ready()
+
+
+def test_metrics_of_a_fit_that_runs_and_is_killed(server: str, fitted_wine: str) -> None:
+    store_own(3_000, 20)
+    fit = ("fit", "own", "--plain", "--engine", "exact", "-q", 2, "--run", "live")
+    endless = ("--tol", "1e-14", "--max-iter", 100_000)
+    with process(sys.executable, "-m", "flows.cli", *fit, *endless) as command:
+        until(lambda: samples(server).get(("iterations", "live"), 0) > 0)
+        found = samples(server)
+        assert found["state", "live computing"] == 1
+        assert found["state", "live finished"] == found["state", "mine computing"] == 0
+        assert found["rows", "live"] == 3_000
+        for name in ("objective", "rows_per_second", "seconds"):
+            assert found[name, "live"] > 0, name
+        assert found["seconds_since_sign_of_life", "live"] >= 0
+        assert found["workers_lost_total", "live"] == found["clusters_lost_total", "live"] == 0
+        command.kill()
+        command.wait()
+    found = samples(server)
+    assert found["state", "live died"] == 1
+    assert found["iterations", "live"] > 0
+
+
+def test_metrics_of_a_finished_run(server: str, fitted_wine: str) -> None:
+    metrics, found = open_run("mine").metrics, samples(server)
+    assert found["state", "mine finished"] == 1
+    for name in ("rows", "iterations", "objective", "seconds"):
+        assert found[name, "mine"] == metrics[name], name
+    assert found["rows_per_second", "mine"] == pytest.approx(
+        metrics["rows"] * metrics["iterations"] / metrics["seconds"]
+    )
+    assert ("seconds_since_sign_of_life", "mine") not in found
+
+
+def test_metrics_of_leases_are_few_and_escaped(server: str) -> None:
+    """What ended by itself says how, whatever is in its lease; the newest are told of."""
+    now = time.time()
+    odd = Lease("a", 'fit"}\n\\ 1', {}, "elsewhere", 1, 1.0, now - 9, now)
+    numbers = LiveNumbers(7, 3, -0.5, None, 2, 1)
+    for number, (ended, state) in enumerate(
+        (("", "computing"), ("was interrupted", "interrupted"), ("failed: no disk", "failed"))
+    ):
+        lease = replace(odd, run=f"run-{number}", ended=ended, numbers=numbers)
+        run_folder(lease.run).mkdir(parents=True)
+        lease.write()
+        found = samples(server)
+        assert found["state", f"{lease.run} {state}"] == 1
+        assert found["objective", lease.run] == -0.5
+        assert found["workers_lost_total", lease.run] == 2
+        assert ("rows_per_second", lease.run) not in found
+    for number in range(50):
+        lease = replace(odd, run=f"later-{number}", renewed=now + 1)
+        run_folder(lease.run).mkdir()
+        lease.write()
+    assert {of for name, of in samples(server) if name == "seconds"} == {
+        f"later-{number}" for number in range(50)
+    }
 
 
 def test_names_do_nothing_to_a_terminal(here: Command) -> None:
