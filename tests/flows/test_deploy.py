@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import ssl
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatch
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 from commandline import Command
-from daskparts import needs
+from daskparts import made, needs, process
+from fixtures import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
@@ -37,30 +43,97 @@ def composed(**environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two"}
+    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
     done = composed(**secrets)
     assert done.returncode == 0, done.stderr
     return dict(yaml.safe_load(done.stdout)["services"])
 
 
 def test_compose_has_all_parts(services: dict[str, Any]) -> None:
-    assert set(services) == {"postgres", "server", "worker", "scheduler", "dask-worker"}
-    for service in services.values():
+    parts = {"postgres", "server", "worker", "scheduler", "dask-worker", "reports", "proxy"}
+    assert set(services) == parts
+    for name, service in services.items():
         assert re.search(r":\d+\.\d+", service["image"]), "a version, not the latest"
         assert service["healthcheck"]["test"]
         assert service["cap_drop"] == ["ALL"]
         assert service.get("user", "") != "root"
+        assert service["restart"] == "unless-stopped"
+        assert name == "postgres" or service["deploy"]["resources"]["limits"]["memory"]
         ports = [str(port) for port in service.get("ports", [])]
-        assert all(port.startswith("127.0.0.1:") for port in ports), ports
+        assert name == "proxy" or all(port.startswith("127.0.0.1:") for port in ports), ports
+    assert services["proxy"]["profiles"] == ["tls"]
     assert "one" in services["server"]["environment"]["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    assert services["worker"]["environment"]["PREFECT_CLIENT_MAX_RETRIES"] == "7"
+    assert services["worker"]["environment"]["ISM_DASK_SCHEDULER"] == "tcp://scheduler:8786"
+
+
+def test_compose_has_another_address_if_there_is_one() -> None:
+    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
+    for public, name, url in (
+        ({}, "localhost", "http://127.0.0.1:4200"),
+        (
+            {"PUBLIC_HOST": "ism.example.org", "PUBLIC_URL": "https://ism.example.org"},
+            "ism.example.org",
+            "https://ism.example.org",
+        ),
+    ):
+        services = yaml.safe_load(composed(**secrets, **public).stdout)["services"]
+        assert services["server"]["environment"]["PREFECT_SERVER_UI_API_URL"] == f"{url}/api"
+        assert services["server"]["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == url
+        assert services["proxy"]["environment"]["PUBLIC_HOST"] == name
+        assert name in services["reports"]["command"]
+
+
+def test_the_proxy_serves_the_reports_over_tls(tmp_path: Path, services: dict[str, Any]) -> None:
+    caddy, name = needs("caddy"), "ism.example.org"
+    assert made(tmp_path, name).returncode == 0
+    reports, front, unused = free_port(), free_port(), free_port()
+    text = (DEPLOY / "compose/Caddyfile").read_text()
+    for there, here in (
+        ("/certificates/tls.crt", f"{tmp_path}/scheduler.pem"),
+        ("/certificates/tls.key", f"{tmp_path}/scheduler-key.pem"),
+        ("reports:8788", f"127.0.0.1:{reports}"),
+        ("}:8443 {", f"}}:{front} {{"),
+        ("}:4443 {", f"}}:{unused} {{"),
+    ):
+        assert there in text, there
+        text = text.replace(there, here)
+    file = tmp_path / "Caddyfile"
+    file.write_text(text)
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    own = {"PUBLIC_HOST": name, "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    # As in the container, but for the ports.
+    command = [*services["reports"]["command"][1:5], "--port", reports, "--allow-host", name]
+    with (
+        process(sys.executable, *command, ISM_DASK_REPORTS_AUTH="ism:three"),
+        process(caddy, "run", "--config", file, "--adapter", "caddyfile", **own),
+        httpx.Client(verify=trusted, timeout=30) as client,
+    ):
+
+        def status(**given: Any) -> int:
+            request = client.build_request(
+                "GET",
+                f"https://127.0.0.1:{front}/",
+                headers={"Host": f"{name}:{front}"},
+                extensions={"sni_hostname": name},
+            )
+            with suppress(httpx.TransportError):
+                return client.send(request, **given).status_code
+            return 0
+
+        deadline = time.monotonic() + 60
+        while status() != httpx.codes.UNAUTHORIZED:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert status(auth=("ism", "three")) == httpx.codes.OK
 
 
 def test_compose_wants_secrets() -> None:
-    done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="")
+    done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="", REPORTS_AUTH="")
     assert done.returncode != 0
     assert "copy example.env to .env and fill it in" in done.stderr
     asked = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
-    assert asked == {"POSTGRES_PASSWORD", "PREFECT_AUTH"}
+    assert asked == {"POSTGRES_PASSWORD", "PREFECT_AUTH", "REPORTS_AUTH"}
     given = re.findall(r"^(\w+)=$", (DEPLOY / "compose/example.env").read_text(), re.MULTILINE)
     assert set(given) == asked
 
