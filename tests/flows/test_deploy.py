@@ -208,7 +208,7 @@ def _closed(schema: Any) -> Any:
 
 def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
     pods = list(_pods(manifests))
-    assert len(pods) == 5
+    assert len(pods) == 6
     for pod in pods:
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -219,6 +219,35 @@ def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
             assert container["resources"]["limits"]["memory"]
             assert re.search(r":\d+\.\d+", container["image"])
     assert {each["metadata"].get("namespace", "ism-dask") for each in manifests} == {"ism-dask"}
+
+
+def test_the_ingress_leads_to_services_that_policies_let_it_reach(
+    manifests: list[dict[str, Any]],
+) -> None:
+    by_kind: dict[str, dict[str, Any]] = {}
+    for each in manifests:
+        by_kind.setdefault(each["kind"], {})[each["metadata"]["name"]] = each
+    (public,) = [
+        each["data"] for name, each in by_kind["ConfigMap"].items() if name.startswith("public-")
+    ]
+    hosts = [public["PUBLIC_HOST"], public["REPORTS_HOST"]]
+    assert public["PUBLIC_URL"] == f"https://{hosts[0]}"
+    ingress = by_kind["Ingress"]["pages"]["spec"]
+    assert [rule["host"] for rule in ingress["rules"]] == hosts
+    assert ingress["tls"] == [{"hosts": hosts, "secretName": "pages-tls"}]
+    policy = by_kind["NetworkPolicy"]["ingress-controller"]["spec"]
+    (reached,) = policy["podSelector"]["matchExpressions"]
+    for rule in ingress["rules"]:
+        (path,) = rule["http"]["paths"]
+        backend = path["backend"]["service"]
+        service = by_kind["Service"][backend["name"]]["spec"]
+        assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
+        pods = by_kind["Deployment"][backend["name"]]["spec"]["template"]
+        assert service["selector"].items() <= pods["metadata"]["labels"].items()
+        assert service["selector"]["app"] in reached["values"]
+        (container,) = pods["spec"]["containers"]
+        (port,) = container["ports"]
+        assert {"port": port["name"]} in policy["ingress"][0]["ports"]
 
 
 def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
