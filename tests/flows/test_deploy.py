@@ -250,6 +250,115 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(
         assert {"port": port["name"]} in policy["ingress"][0]["ports"]
 
 
+CHART = DEPLOY / "helm/ism-dask"
+SECRETS: dict[str, Any] = {
+    "secrets": {"postgresPassword": "one", "prefectAuth": "ism:two", "reportsAuth": "ism:three"}
+}
+# Another one for each value of the chart.
+VALUES: dict[str, Any] = {
+    "image": {"repository": "example.net/other", "tag": "9.8.7"},
+    "secrets": {"existing": "own-secret"},
+    "public": {
+        "url": "https://a.example.net:8443",
+        "host": "a.example.net",
+        "reportsHost": "b.example.net",
+    },
+    "ingress": {"enabled": True, "tlsSecret": "own-certificate"},
+    "namespaces": {"ingressController": "front", "prometheus": "watch", "daskOperator": "dask"},
+    "storage": {"data": "71Gi", "postgres": "72Gi"},
+    "prefectWorker": {"memory": "73Gi"},
+    "dask": {"workers": 74, "threads": 75, "memory": "76Gi"},
+}
+
+
+def charted(
+    folder: Path, values: dict[str, Any], command: str = "template"
+) -> subprocess.CompletedProcess[str]:
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    what = {"template": ["template", "release", CHART], "lint": ["lint", "--strict", CHART]}
+    return subprocess.run(
+        [needs("helm"), *what[command], "--namespace", "ism-dask", "--values", file],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)},
+        check=False,
+    )
+
+
+def _objects(text: str) -> dict[tuple[str, str], Any]:
+    """Return manifests by kind and name, without namespaces and the digests in names."""
+    text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
+    objects = {}
+    for each in yaml.safe_load_all(text):
+        if each is not None:
+            each["metadata"].pop("namespace", None)
+            objects[each["kind"], each["metadata"]["name"]] = each
+    return objects
+
+
+def test_the_chart_makes_what_kustomize_makes(
+    manifests: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    secrets = dict(
+        line.split("=", 1)
+        for line in (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
+    )
+    names = {"POSTGRES_PASSWORD": "postgresPassword", "PREFECT_AUTH": "prefectAuth"}
+    names["REPORTS_AUTH"] = "reportsAuth"
+    values = {"secrets": {names[key]: value for key, value in secrets.items()}}
+    linted = charted(tmp_path, values, "lint")
+    assert linted.returncode == 0, linted.stdout
+    by_helm = _objects(charted(tmp_path, values).stdout)
+    by_kustomize = _objects(yaml.safe_dump_all(manifests))
+    # Helm has the namespace made before.
+    del by_kustomize["Namespace", "ism-dask"]
+    assert by_helm == by_kustomize
+
+
+def test_each_value_of_the_chart_has_its_effect(tmp_path: Path) -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert {key: set(part) for key, part in defaults.items() if key != "secrets"} == {
+        key: set(part) for key, part in VALUES.items() if key != "secrets"
+    }
+    done = charted(tmp_path, VALUES)
+    assert done.returncode == 0, done.stderr
+    objects = _objects(done.stdout)
+    assert not [kind for kind, _ in objects if kind == "Secret"]
+    for each in objects.values():
+        if each["kind"] != "DaskCluster":
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+    _keeps_to_the_operator(objects["DaskCluster", "ism-dask"])
+    text = yaml.safe_dump_all(objects.values())
+    for key, part in VALUES.items():
+        for name, value in part.items():
+            if value is not True:
+                assert str(value) in text, (key, name)
+                # Those of the manifests that it replaces are gone.
+                before = str(defaults[key].get(name, ""))
+                assert len(before) < 3 or f" {before}\n" not in text, (key, name)
+    assert objects["DaskCluster", "ism-dask"]["spec"]["worker"]["replicas"] == 74
+    without = charted(tmp_path, {**VALUES, "ingress": {"enabled": False}})
+    assert set(objects) - set(_objects(without.stdout)) == {("Ingress", "pages")}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "secrets.postgresPassword is empty"),
+        ({**SECRETS, "dsak": {}}, "dsak"),
+        ({**SECRETS, "dask": {"workers": "three"}}, "workers"),
+        ({**SECRETS, "storage": {"data": "50"}}, "data"),
+        ({**SECRETS, "public": {"host": "https://ism.example.org"}}, "host"),
+        ({**SECRETS, "public": {"host": "a\nb: c"}}, "host"),
+    ],
+)
+def test_the_chart_refuses_wrong_values(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    done = charted(tmp_path, wrong)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
 def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for each in manifests:
         if each["kind"] == "DaskCluster":
