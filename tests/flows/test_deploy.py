@@ -393,6 +393,30 @@ def test_scripts_are_scripts(script: str) -> None:
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
 
 
+def verified(file: Path, home: Path) -> str:
+    """Return what systemd has against a unit of a user."""
+    done = subprocess.run(
+        [needs("systemd-analyze"), "--user", "verify", file],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": str(home)},
+        check=False,
+    )
+    return done.stderr + ("" if done.returncode == 0 else "failed")
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    unit = DEPLOY / "systemd/ism-dask.service"
+    assert "ism-dask is not executable" in verified(unit, tmp_path)
+    command = tmp_path / ".local/bin/ism-dask"
+    command.parent.mkdir(parents=True)
+    command.symlink_to(sys.executable)
+    assert verified(unit, tmp_path) == ""
+    odd = tmp_path / "odd.service"
+    odd.write_text(unit.read_text().replace("KillMode=mixed", "KillMode=gently"))
+    assert "gently" in verified(odd, tmp_path)
+
+
 def test_the_jobs_of_a_cluster_file(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
