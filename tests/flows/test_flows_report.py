@@ -440,7 +440,7 @@ def test_images_are_a_gallery_in_markdown(results: Results) -> None:
     rows = [line for line in run_page("cluster").splitlines() if line.startswith("| ![Weights of")]
     assert [row.count("](data:image/png;base64,") for row in rows] == [4]
     assert "pixel_" in rows[0]
-    assert "| feature_0: Eigenvalue " in run_page("cluster")
+    assert "| unsupervisedikdr0: Eigenvalue " in run_page("cluster")
 
 
 def test_columns_of_images_are_named_by_row_and_column() -> None:
