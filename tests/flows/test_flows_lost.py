@@ -126,7 +126,7 @@ def test_workers_that_go_and_come_are_in_the_log(
         # Its nanny starts another.
         _until(lambda: any(" joined, tcp://" in line for line in diary.log))
 
-    fit_on_cluster(settings, this, work)
+    fit_on_cluster(settings, this, work, 100)
     joined, lost, back = diary.log
     assert re.fullmatch(r"joined the Dask cluster at tcp://\S+, 1 worker", joined)
     assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
