@@ -62,14 +62,16 @@ def components_words(advice: str | None, eigenvalues: Sequence[float], eigengap:
 
 
 def components_warnings(
-    advice: str | None, eigenvalues: Sequence[float], eigengap: float
+    names: Sequence[str], advice: str | None, eigenvalues: Sequence[float], eigengap: float
 ) -> tuple[str, ...]:
     """Return what speaks against the number of new features: their eigenvalues, and the advice.
+
+    The new features have these names.
 
     A fit that chose W by held-out rows advises by those: then the eigenvalues may still be small.
     """
     by_eigenvalues = components_advice(eigenvalues, eigengap)
-    problems = _eigenvalue_problems(eigenvalues, eigengap)
+    problems = _eigenvalue_problems(names, eigenvalues, eigengap)
     if advice == "" and problems:
         return (
             *problems[:-1],
@@ -82,28 +84,30 @@ def components_warnings(
     return (*problems, components_words(advice, eigenvalues, eigengap))
 
 
-def _eigenvalue_problems(eigenvalues: Sequence[float], eigengap: float) -> tuple[str, ...]:
+def _eigenvalue_problems(
+    names: Sequence[str], eigenvalues: Sequence[float], eigengap: float
+) -> tuple[str, ...]:
     """Return which new features hardly add to J, and whether a direction outside of W would."""
     q, useful = len(eigenvalues), count_useful(eigenvalues)
     problems = []
     if useful < q:
         one, negative = useful == q - 1, [value <= 0 for value in eigenvalues[useful:]]
         between = " and" if useful == q - 2 else " to"
-        names = f"feature_{useful}" + ("" if one else f"{between} feature_{q - 1}")
+        weak = names[useful] + ("" if one else f"{between} {names[-1]}")
         nothing, less = (f"add{'s' * one} next to nothing to J", f"lower{'s' * one} J")
         what = less if all(negative) else f"{nothing} or lower it" if any(negative) else nothing
         values = f"{'its eigenvalue is' if one else 'their eigenvalues are'} " + (
             f"{number(eigenvalues[useful])}"
             + ("" if one else f"{between} {number(eigenvalues[-1])}")
         )
-        first = f", that of feature_0 is {number(eigenvalues[0])}" if useful else ""
-        problems.append(f"{names} {what}: {values}{first}")
+        first = f", that of {names[0]} is {number(eigenvalues[0])}" if useful else ""
+        problems.append(f"{weak} {what}: {values}{first}")
     if is_negative_gap(eigenvalues, eigengap):
         outside = eigenvalues[-1] - eigengap
         smaller = sum(value > outside for value in eigenvalues)
         problems.append(
             f"the eigengap is {number(eigengap)}, below zero: a direction outside of W has the "
-            f"eigenvalue {number(outside)}, larger than that of feature_{smaller}"
+            f"eigenvalue {number(outside)}, larger than that of {names[smaller]}"
         )
     return tuple(problems)
 

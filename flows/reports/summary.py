@@ -15,7 +15,7 @@ from flows import text
 from flows.reports.accuracy import crossval_blocks, crossval_facts
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.provenance import provenance
-from flows.reports.trust import cluster_trust, fit_trust
+from flows.reports.trust import cluster_trust, fit_trust, new_feature_names
 from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
@@ -25,8 +25,6 @@ from flows.results.runs import (
     FitResult,
     Round,
 )
-from storage import new_feature_name
-from storage.models import SUPERVISED
 
 
 @dataclass(frozen=True)
@@ -186,15 +184,14 @@ def _course(view: View | None) -> list[Block]:
 
 def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
     fitted = result.fitted
-    paradigm = result.paradigm if isinstance(result, ClusterResult) else SUPERVISED
     rows = tuple(
         (
-            new_feature_name(number, paradigm),
+            name,
             ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
             text.number(value),
         )
-        for number, (value, loadings) in enumerate(
-            zip(fitted.eigenvalues, fitted.loadings, strict=True)
+        for name, value, loadings in zip(
+            new_feature_names(result), fitted.eigenvalues, fitted.loadings, strict=True
         )
     )
     columns = ("feature", "largest weights (standardised)", "eigenvalue")

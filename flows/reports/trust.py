@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows import text
@@ -11,6 +11,8 @@ from flows.reports.blocks import Fact
 from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.status import Status
+from storage import new_feature_name
+from storage.models import SUPERVISED
 
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some
 # hundredths.
@@ -40,7 +42,7 @@ def fit_trust(result: FitResult) -> tuple[Fact, ...]:
     """Return how far to trust a fit."""
     ending = result.fitted.ending
     note = f"the best W so far was saved. It {text.ending_words(ending.status)}"
-    return _trust_in_w(result.fitted, result.rows, result.settings, note)
+    return _trust_in_w(result, note)
 
 
 def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
@@ -53,9 +55,7 @@ def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
         advice.append(f"W {text.ending_words(status)}")
     if result.rounds and result.rounds[-1].change >= result.settings.get("outer_tol", math.inf):
         advice.append("Raise --max-outer or --outer-tol")
-    convergence, *others = _trust_in_w(
-        result.fitted, result.rows, result.settings, ". ".join(advice)
-    )
+    convergence, *others = _trust_in_w(result, ". ".join(advice))
     return (convergence, *_rounds(result), *others)
 
 
@@ -86,11 +86,15 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     )
 
 
-def _trust_in_w(
-    fitted: FittedW, rows: int, settings: Mapping[str, Any], not_converged: str
-) -> tuple[Fact, ...]:
-    ending = fitted.ending
-    checked = text.residual_words(ending.residual, ending.residual_rows, rows)
+def new_feature_names(result: FitResult | ClusterResult) -> list[str]:
+    """Return the names of the new features, as `get_feature_names_out` has them."""
+    paradigm = result.paradigm if isinstance(result, ClusterResult) else SUPERVISED
+    return [new_feature_name(j, paradigm) for j in range(len(result.fitted.eigenvalues))]
+
+
+def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[Fact, ...]:
+    ending, settings = result.fitted.ending, result.settings
+    checked = text.residual_words(ending.residual, ending.residual_rows, result.rows)
     warnings = () if ending.converged else (not_converged,)
     return (
         _convergence(ending, settings, *warnings),
@@ -99,7 +103,7 @@ def _trust_in_w(
         _engine(ending.engine, ending.engine_note),
         _error_bound(ending.engine_error),
         _residual(ending.residual, checked),
-        *_component_count(fitted),
+        *_component_count(result.fitted, new_feature_names(result)),
     )
 
 
@@ -213,12 +217,12 @@ def _residual(residual: float, words: str) -> Fact:
     return Fact("Residual", words, f"{meaning} {size}")
 
 
-def _component_count(fitted: FittedW) -> tuple[Fact, ...]:
+def _component_count(fitted: FittedW, names: Sequence[str]) -> tuple[Fact, ...]:
     """Return whether each new feature adds to J; nothing for a record without eigenvalues."""
     if not fitted.eigenvalues:
         return ()
     warnings = text.components_warnings(
-        fitted.components_advice, fitted.eigenvalues, fitted.eigengap
+        names, fitted.components_advice, fitted.eigenvalues, fitted.eigengap
     )
     name, value = "Number of new features", f"{len(fitted.eigenvalues)}"
     if warnings:

@@ -279,7 +279,9 @@ def test_a_fit_that_did_not_converge_warns(results: dict[str, RunResult]) -> Non
     assert converged == (
         "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
     )
-    assert eigenvalues.startswith("feature_1 and feature_2 lower J: their eigenvalues are -")
+    assert eigenvalues.startswith(
+        "supervisedikdr1 and supervisedikdr2 lower J: their eigenvalues are -"
+    )
     assert advice.endswith("--components 2 would do")
 
 
@@ -456,21 +458,36 @@ def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
     ("values", "gap", "advice", "warnings"),
     [
         ([15.0, 8.0], 3.5, "", []),
-        ([797.0, 523.0, -6.3], 5.0, None, ["feature_2 lowers J.* -6.3.* 2 new features would do"]),
+        (
+            [797.0, 523.0, -6.3],
+            5.0,
+            None,
+            ["supervisedikdr2 lowers J.* -6.3.* 2 new features would do"],
+        ),
         (
             [7e6, 930.0],
             9.0,
             None,
-            ["feature_1 adds next to nothing .* 930, .* 1 new feature would"],
+            ["supervisedikdr1 adds next to nothing .* 930, .* 1 new feature would"],
         ),
         (
             [8.0, 3.0],
             -2.0,
             None,
-            ["eigengap is -2, .* eigenvalue 5, larger than that of feature_1"],
+            ["eigengap is -2, .* eigenvalue 5, larger than that of supervisedikdr1"],
         ),
-        ([9.0, 1e-3, -6.0, -7.0], -1.0, "", ["feature_1 to feature_3 .* or lower it", "Held-out"]),
-        ([9.0, -6.0], 1.0, "only 1 of them tells y", ["feature_1 lowers J", "^Only 1 of them"]),
+        (
+            [9.0, 1e-3, -6.0, -7.0],
+            -1.0,
+            "",
+            ["supervisedikdr1 to supervisedikdr3 .* or lower it", "Held-out"],
+        ),
+        (
+            [9.0, -6.0],
+            1.0,
+            "only 1 of them tells y",
+            ["supervisedikdr1 lowers J", "^Only 1 of them"],
+        ),
     ],
 )
 def test_a_feature_that_adds_nothing_to_j_is_warned_of(
