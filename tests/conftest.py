@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tally import PROPERTY, table
 
 # Test files run side by side. BLAS threads wait by spinning, so with one thread per core in each
@@ -19,6 +20,9 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
 # terminal, and so would the commands that it runs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# How long an example takes says nothing where other tests run beside it.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 # Files are dealt to the processes in this order, and the one that begins last decides the end: the

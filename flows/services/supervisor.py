@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from shutil import rmtree
 
 import psutil
@@ -61,11 +61,11 @@ KINDS: tuple[type[Service], ...] = (
 )
 
 _EVERY = 0.5
-# A service that ends is restarted up to `_RESTARTS` times, after 1, 2 and 4 times `_PAUSE` seconds.
-# Ends from before the last ten minutes do not count.
+# A service that ends is restarted after `_PAUSE` seconds. One that ends within `_SHORT_LIFE`
+# seconds of its start, again and again, is restarted after 2 and 4 times that, then given up.
 _RESTARTS = 3
 _PAUSE = 1.0
-_FAILURE_WINDOW = 600.0
+_SHORT_LIFE = 10.0
 # More seconds than the slowest end of all services takes.
 _STOP_SECONDS = 120.0
 
@@ -257,16 +257,29 @@ def _look_after(members: list[Service], telling: StartupMessages) -> None:
 
     Report flow runs whose process dies.
     """
-    ends: dict[str, list[float]] = {service.name: [] for service in members}
+    records = {service.name: _Record(_now()) for service in members}
     lost_runs = _lost_runs()
     while True:
         time.sleep(_EVERY)
         lost_runs.look()
         for service in members:
             if live_record(service.name) is None:
-                recent = [at for at in ends[service.name] if at > _now() - _FAILURE_WINDOW]
-                ends[service.name] = [*recent, _now()]
-                _restart_after_pause(service, len(recent), telling)
+                record = records[service.name].after_end()
+                started = _restart_after_pause(service, record.short_lives, telling)
+                records[service.name] = replace(record, started=started)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """When a service was started, None if that failed, and how many short lives it has had."""
+
+    started: float | None
+    short_lives: int = 0
+
+    def after_end(self) -> _Record:
+        """Return the record after the end of the service."""
+        was_short = self.started is None or _now() - self.started < _SHORT_LIFE
+        return replace(self, short_lives=self.short_lives + 1 if was_short else 0)
 
 
 def _lost_runs() -> LostRuns:
@@ -274,13 +287,16 @@ def _lost_runs() -> LostRuns:
     return LostRuns(record.address if record else "")
 
 
-def _restart_after_pause(service: Service, failures: int, telling: StartupMessages) -> None:
-    if failures == _RESTARTS:
+def _restart_after_pause(
+    service: Service, short_lives: int, telling: StartupMessages
+) -> float | None:
+    """Start a service again; return when that was done, or None if it failed."""
+    if short_lives > _RESTARTS:
         raise FlowError(
-            f"the {service.title} ended for the {failures + 1}th time in short order, so all else "
-            f"was ended too; {log_end(service.name)}"
+            f"the {service.title} ended for the {short_lives}th time right after its start, so all "
+            f"else was ended too; {log_end(service.name)}"
         )
-    seconds = _PAUSE * 2**failures
+    seconds = _PAUSE * 2 ** max(0, short_lives - 1)
     what = f"the {service.title} ended; to be started again in {seconds:g} s"
     _print_error(f"{what}; {log_end(service.name)}")
     time.sleep(seconds)
@@ -288,6 +304,8 @@ def _restart_after_pause(service: Service, failures: int, telling: StartupMessag
         restart(service, telling)
     except FlowError as error:
         _print_error(str(error))  # the next round of `_look_after` counts this as an end
+        return None
+    return _now()
 
 
 def _print_error(text: str) -> None:

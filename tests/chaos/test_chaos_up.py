@@ -31,7 +31,7 @@ def _fit(run: str) -> FitSettings:
         sigma="median",
         engine="exact",
         tol=1e-12,
-        max_iter=60,
+        max_iter=300,
         n_components=3,
         checkpoint=0.0,
         force=True,
@@ -117,9 +117,9 @@ def _due(up: RunningUp, deployment: str) -> list[Any]:
 
 
 def _kill(service: str) -> None:
-    record = live_record(service)
-    assert record is not None
-    assert record.process is not None
+    # One that ends right after its start, again and again, is given up.
+    record = wait(lambda: live_record(service))
+    wait(lambda: time.time() - record.process.create_time() > 12)
     record.process.kill()
 
 
