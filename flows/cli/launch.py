@@ -41,7 +41,7 @@ class LazyFlow:
 
 
 def connect_to_prefect(output: Output) -> str:
-    """Set Prefect's environment, start a server unless one answers, and return its API address."""
+    """Set Prefect's environment, start a server unless ours runs, and return its API address."""
     from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
     from flows.services.service import StartupMessages  # noqa: PLC0415
 

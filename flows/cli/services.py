@@ -41,7 +41,8 @@ def up(
 ) -> None:
     """Keep a Prefect server and worker, a Dask cluster and the reports up, until Ctrl-C.
 
-    What runs already is used. All of it listens on 127.0.0.1 only.
+    What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
+    starts listens on 127.0.0.1 only.
     """
     actions = {
         "--detach": (detach, _detach),
