@@ -48,6 +48,7 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
             f"`parts` is {settings.parts!r} and `methods` is {settings.methods!r}, which have "
             "nothing in common; choose others"
         )
+    _check_methods(settings, chosen)
     if settings.force:
         PieceStore.of_run(settings.run).clear()
     efforts = [series.effort * len(series.steps) for series in chosen]
@@ -57,6 +58,19 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
         (series, ProgressShare(float(start), float(end), series.title))
         for series, start, end in zip(chosen, starts, ends, strict=True)
     ]
+
+
+def _check_methods(settings: TablesSettings, chosen: Sequence[Series]) -> None:
+    """Raise a SettingsError if a method is named that no chosen part measures."""
+    measured = {series.subject.get("method") for series in chosen}
+    idle = [name for name in settings.chosen_methods if name not in measured]
+    if settings.methods != ALL and idle:
+        every = _chosen_series(replace(settings, parts=ALL))
+        parts = {each.part: None for each in every if each.subject.get("method") == idle[0]}
+        raise SettingsError(
+            f"`methods` has {idle[0]!r}, which `parts` {settings.parts!r} does not measure; add "
+            f"{' or '.join(parts)} to `parts`, or leave the method out"
+        )
 
 
 def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:

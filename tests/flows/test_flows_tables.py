@@ -301,6 +301,8 @@ def test_settings_say_what_there_is() -> None:
         replace(WINE, cap=0)
     with pytest.raises(SettingsError, match="run"):
         replace(WINE, run="../x")
+    with pytest.raises(SettingsError, match=r"has 'pca', which .* add references to `parts`"):
+        plan(replace(WINE, parts="table-4", methods="ism,pca"))
     with pytest.raises(SettingsError, match="nothing in common"):
         plan(replace(WINE, methods="pca"))
     assert replace(WINE, data=" cancer , wine").chosen_data == ("wine", "cancer")
