@@ -46,12 +46,14 @@ class Moments:
     @classmethod
     def of(cls, block: NDArray[Any]) -> Moments:
         """Return the moments of one block, shape (rows, d), in two passes."""
-        rows = block.astype(np.float64)
+        rows = np.asarray(block, dtype=np.float64)
         mean = rows.mean(axis=0)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        rows -= mean
-        # The second term corrects for the rounding error of the mean.
-        squares = (rows**2).sum(axis=0) - rows.sum(axis=0) ** 2 / len(rows)
+        deviations = rows - mean
+        # Corrects for the rounding error of the mean.
+        correction = deviations.sum(axis=0) ** 2 / len(rows)
+        np.square(deviations, out=deviations)
+        squares = deviations.sum(axis=0) - correction
         return cls(len(rows), mean, np.maximum(squares, 0.0), low, high)
 
     def merge(self, other: Moments) -> Moments:

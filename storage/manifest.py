@@ -89,7 +89,15 @@ def write_manifest(
 
 def _synced_entry(path: Path) -> FileEntry | None:
     """Sync a file or folder to the disk; return the entry of a file."""
-    entry = FileEntry(path.stat().st_size, sha256_file(path)) if path.is_file() else None
+    if path.is_file():
+        return synced_entry(path)
+    sync(path)
+    return None
+
+
+def synced_entry(path: Path) -> FileEntry:
+    """Sync a file to the disk, and return its entry."""
+    entry = FileEntry(path.stat().st_size, sha256_file(path))
     sync(path)
     return entry
 

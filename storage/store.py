@@ -60,16 +60,19 @@ def commit_group(
     attributes : dict
         Plain JSON, stored as the attributes of the group.
     fill : callable
-        Writes the arrays into the group and returns the digest of their values.
+        Writes the arrays into the group and returns the digest of their values. It may add files
+        that it has synced to `known`.
     keep : callable, optional
         Called with an existing `target`, under the lock; if it returns True, `target` stays and
         the new group is dropped.
     known : mapping of str to FileEntry, optional
-        Files that `fill` links from another store, with their entries there.
+        Files that are on the disk already, with their entries: `fill` links them from another
+        store, or has synced them.
     """
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
-        write_manifest(work.payload, fill(group), known or {})
+        data_hash = fill(group)
+        write_manifest(work.payload, data_hash, known or {})
         work.publish(keep)
 
 

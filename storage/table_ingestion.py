@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.atomic import remove_leftovers
+from storage.atomic import remove_leftovers, workspace
 from storage.catalogue import DATASETS
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
@@ -28,8 +28,7 @@ from storage.tables.schema import (
     TableSchema,
     label_key,
 )
-from storage.tables.sources import ArraySource, FileSource, TableSource
-from storage.tables.staging import staged
+from storage.tables.sources import ArraySource, FileSource, FrameSource, TableSource
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
@@ -89,6 +88,7 @@ def ingest_table(
     executor : concurrent.futures.Executor, optional
         Where files, and groups of rows of Parquet files, are read side by side, such as
         `client.get_executor()` of a Dask client. Its processes need the same files and home.
+        Default: threads of this process.
 
     Returns
     -------
@@ -154,12 +154,17 @@ def store_unless_stored(
     grown = _find_grown(name, options, table)
     new = table if grown is None else grown.new
     target = dataset_path(safe_name(name))
-    with nullcontext(new) if executor is not None else staged(new, target) as source:
+    if isinstance(table, FrameSource):
+        executor = None  # its rows are in the memory of this process
+    # The processes of an executor may be unable to read a copy.
+    copies = new.is_slow and executor is None
+    with workspace(target) if copies else nullcontext() as work:
         plan = plan_table(
             table,
             options,
             _scan_progress(progress),
-            source=source,
+            source=new,
+            folder=None if work is None else work.folder,
             earlier=None if grown is None else grown.scan,
             executor=executor,
         )

@@ -1,19 +1,20 @@
-"""Write the rows of a scanned table to Zarr: piece by piece, side by side, onto what was there.
+"""Write the rows of a scanned table to Zarr: its pieces side by side, onto what was there.
 
-A process writes the whole chunks of its piece. The rows at the ends of the pieces, which share
-chunks with those of the neighbours, come back to be joined.
+A thread or process writes the whole chunks of its piece. The rows at the ends of the pieces, which
+share chunks with those of the neighbours, come back to be joined.
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import zarr
@@ -24,26 +25,35 @@ from storage.dataset_info import DatasetInfo, check_labels
 from storage.dataset_writing import Moments, default_chunk_rows, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import TableError
-from storage.manifest import FileEntry, read_manifest
+from storage.manifest import FileEntry, read_manifest, synced_entry
 from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
 from storage.tables.encoding import encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import TableSource
 
 Array = NDArray[Any]
 OnRows = Callable[[int], None]
 
-# Threads that compress and write chunks while the next ones are encoded.
-_WRITERS = 2
-
 
 @dataclass(frozen=True)
 class Chunk:
-    """What is known of a chunk that was written: its moments and its digest."""
+    """What is known of a chunk that was written and synced to the disk.
+
+    Attributes
+    ----------
+    moments : Moments
+        Of its rows.
+    digest : bytes
+        Of its rows.
+    file : FileEntry
+        Of its file.
+    """
 
     moments: Moments
     digest: bytes
+    file: FileEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +135,7 @@ class EarlierRows:
     def links(self) -> dict[str, FileEntry]:
         """Return the files of its whole chunks, with their entries in the manifest."""
         files = read_manifest(self.data.path).files
-        return {name: files[name] for name in (f"X/c/{k}/0" for k in range(self.whole))}
+        return {name: files[name] for name in map(_chunk_file, range(self.whole))}
 
     def link(self, folder: Path) -> None:
         """Link its whole chunks into another group."""
@@ -163,19 +173,21 @@ def write_table(
     earlier : EarlierRows, optional
         Rows that come before those of the plan.
     executor : Executor, optional
-        Where the pieces of the plan are encoded and written. Default: here, one after the other.
+        Where the pieces of the plan are encoded and written. Default: in threads of this process.
     on_rows : callable, optional
         Called with the number of rows of the plan that are written.
     """
+    known = {} if earlier is None else earlier.links()
 
     def fill(group: zarr.Group) -> str:
         X = _create_rows(group, plan, earlier)
         chunks, labels = _write_rows(X, folder_of(group), plan, earlier, executor, on_rows)
         plan.check_unchanged()
         check_labels(info, labels, *X.shape)
-        return _finish(group, X, chunks, labels, earlier)
+        known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
+        written = [chunks[number] for number in sorted(chunks)]
+        return _finish(group, X, written, labels, earlier)
 
-    known = {} if earlier is None else earlier.links()
     commit_group(target, info.to_json(), fill, known=known)
 
 
@@ -193,6 +205,11 @@ def _create_rows(
     return X
 
 
+def _chunk_file(number: int) -> str:
+    """Return the name of the file of a chunk of X in its group."""
+    return f"X/c/{number}/0"
+
+
 def _chunk_rows(n: int, d: int, dtype: np.dtype[Any]) -> int:
     return min(n, default_chunk_rows(d, dtype))
 
@@ -204,34 +221,47 @@ def _write_rows(  # noqa: PLR0917
     earlier: EarlierRows | None,
     executor: Executor | None,
     on_rows: OnRows | None,
-) -> tuple[list[Chunk], dict[str, Array]]:
-    """Write the rows of a plan; return the chunks that were written, in order, and all labels."""
+) -> tuple[dict[int, Chunk], dict[str, Array]]:
+    """Write the rows of a plan; return the chunks that were written, by number, and all labels."""
     first = 0 if earlier is None else len(earlier.data.X)
     starts = first + np.cumsum([0, *plan.rows[:-1]])
     jobs = [
         Job(folder, source, plan.schema, int(start), rows)
         for source, start, rows in zip(plan.pieces, starts, plan.rows, strict=True)
     ]
-    pieces = [] if earlier is None else [earlier.rest()]
-    pieces += _written(jobs, executor, on_rows)
-    chunks = {number: each for piece in pieces for number, each in piece.chunks.items()}
-    chunks |= _joined(X, (end for piece in pieces for end in piece.ends))
-    return [chunks[number] for number in sorted(chunks)], _labels(plan.schema, pieces)
+    chunks: dict[int, Chunk] = {}
+    labels: list[dict[str, Array]] = []
+
+    def ends() -> Iterator[tuple[int, Array]]:
+        """Yield the ends of the pieces as these are written."""
+        if earlier is not None:
+            rest = earlier.rest()
+            labels.append(rest.labels)
+            yield from rest.ends
+        for piece in _written(jobs, executor, on_rows):
+            chunks.update(piece.chunks)
+            labels.append(piece.labels)
+            yield from piece.ends
+
+    chunk_rows = X.chunks[0]
+    for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
+        rows = np.concatenate([rows for _, rows in parts])
+        chunks[number] = _write_chunk(X, folder, number * chunk_rows, rows)
+    return chunks, _joined_labels(plan.schema, labels)
 
 
 def _written(jobs: list[Job], executor: Executor | None, on_rows: OnRows | None) -> Iterator[Piece]:
     """Yield the pieces that jobs have written, in their order."""
+    report = on_rows or (lambda _: None)
+    if len(jobs) == 1:
+        yield write_piece(jobs[0], report)
+        return
     done = 0
-
-    def report(rows: int) -> None:
-        if on_rows is not None:
-            on_rows(done + rows)
-
-    here = (write_piece(job, report) for job in jobs)
-    for job, piece in zip(jobs, executor.map(write_piece, jobs) if executor else here, strict=True):
-        done += job.rows
-        report(0)
-        yield piece
+    with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
+        for piece in map_in_order(workers, write_piece, jobs):
+            done += piece.rows
+            report(done)
+            yield piece
 
 
 def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
@@ -243,16 +273,15 @@ def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
     chunk_rows = X.chunks[0]
     labels: dict[str, list[Array]] = {label.name: [] for label in job.schema.labels}
     piece, row = Piece(rows=job.rows), job.start
-    with _ChunkWriter(X, piece.chunks) as writer:
-        for rows in rechunk(_encoded(job, labels), chunk_rows, chunk_rows - row % chunk_rows):
-            if row + len(rows) > job.start + job.rows:
-                raise _changed(job)
-            if len(rows) == chunk_rows and row % chunk_rows == 0:
-                writer.write(row, rows)
-            else:
-                piece.ends.append((row, rows))
-            row += len(rows)
-            on_rows(row - job.start)
+    for rows in rechunk(_encoded(job, labels), chunk_rows, chunk_rows - row % chunk_rows):
+        if row + len(rows) > job.start + job.rows:
+            raise _changed(job)
+        if len(rows) == chunk_rows and row % chunk_rows == 0:
+            piece.chunks[row // chunk_rows] = _write_chunk(X, job.folder, row, rows)
+        else:
+            piece.ends.append((row, rows))
+        row += len(rows)
+        on_rows(row - job.start)
     if row != job.start + job.rows:
         raise _changed(job)
     if job.rows:
@@ -269,66 +298,18 @@ def _encoded(job: Job, labels: dict[str, list[Array]]) -> Iterator[Array]:
         yield encoded.X
 
 
-class _ChunkWriter:
-    """Threads that compress and write chunks while the next ones are encoded.
-
-    Parameters
-    ----------
-    X : zarr.Array
-    chunks : dict of int to Chunk
-        Takes what is known of each chunk, by its number.
-    """
-
-    def __init__(self, X: zarr.Array[Any], chunks: dict[int, Chunk]) -> None:
-        self._X, self._chunks = X, chunks
-        self._pool = ThreadPoolExecutor(_WRITERS)
-        self._pending: deque[tuple[int, Future[Chunk]]] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._collect(0)
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-
-    def write(self, start: int, rows: Array) -> None:
-        """Write a chunk in a thread; wait for others if too many are not done."""
-        number = start // len(rows)
-        self._pending.append((number, self._pool.submit(_write_chunk, self._X, start, rows)))
-        self._collect(_WRITERS)
-
-    def _collect(self, most: int) -> None:
-        while len(self._pending) > most:
-            number, written = self._pending.popleft()
-            self._chunks[number] = written.result()
-
-
-def _write_chunk(X: zarr.Array[Any], start: int, rows: Array) -> Chunk:
-    """Write a chunk, and return its moments and digest."""
+def _write_chunk(X: zarr.Array[Any], folder: Path, start: int, rows: Array) -> Chunk:
+    """Write a chunk, sync it to the disk, and return what is known of it."""
     X[start : start + len(rows)] = rows
-    return Chunk(Moments.of(rows), chunk_digest(rows))
+    # The digest of the file is computed while its bytes are in the cache of the processor.
+    file = synced_entry(folder / _chunk_file(start // X.chunks[0]))
+    return Chunk(Moments.of(rows), chunk_digest(rows), file)
 
 
-def _joined(X: zarr.Array[Any], ends: Iterable[tuple[int, Array]]) -> dict[int, Chunk]:
-    """Join the ends of pieces to chunks, and write them."""
-    chunk_rows = X.chunks[0]
-    parts: dict[int, list[Array]] = defaultdict(list)
-    for start, rows in ends:
-        parts[start // chunk_rows].append(rows)
-    return {
-        number: _write_chunk(X, number * chunk_rows, np.concatenate(rows))
-        for number, rows in parts.items()
-    }
-
-
-def _labels(schema: TableSchema, pieces: list[Piece]) -> dict[str, Array]:
+def _joined_labels(schema: TableSchema, parts: list[dict[str, Array]]) -> dict[str, Array]:
     """Return the labels of all pieces together, by their names in the data set."""
-    filled = [piece for piece in pieces if piece.rows]
     return {
-        label.key: np.concatenate([piece.labels[label.name] for piece in filled])
+        label.key: np.concatenate([part[label.name] for part in parts if part])
         for label in schema.labels
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial, reduce
+from pathlib import Path
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
@@ -29,7 +31,9 @@ from storage.tables.schema import (
     is_number,
     with_levels,
 )
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import TableSource
+from storage.tables.staging import copied_pieces
 
 OnRows = Callable[[int], None]
 
@@ -89,6 +93,7 @@ def plan_table(
     on_rows: OnRows | None = None,
     *,
     source: TableSource | None = None,
+    folder: Path | None = None,
     earlier: EarlierScan | None = None,
     executor: Executor | None = None,
 ) -> TablePlan:
@@ -101,12 +106,14 @@ def plan_table(
     on_rows : callable, optional
         Called with the number of rows scanned so far.
     source : TableSource, optional
-        What to read the rows from. Default: the table itself.
+        The files to read. Default: the table itself.
+    folder : Path, optional
+        Where a copy of the rows may lie while they are ingested.
     earlier : EarlierScan, optional
         Of the files whose rows come before those of `source`. The plan has only the rows of
         `source` if the earlier ones can stay as they are stored; else it has all.
     executor : Executor, optional
-        Where the pieces of the table are scanned. Default: here, one after the other.
+        Where the pieces of the table are scanned. Default: in threads of this process.
     """
     files = table.versions()
     features = _feature_names(table, options)
@@ -119,15 +126,15 @@ def plan_table(
         most=options.max_levels,
     )
     read = source or table
-    pieces = tuple(read.pieces()) if executor is not None else (read,)
-    scans = _scans(pieces, work, on_rows, executor)
+    parts = list(read.pieces()) if folder is None else copied_pieces(read, list(kinds), folder)
+    pieces, scans = _scans(parts, work, on_rows, executor)
     rows = [_stored_rows(scan, options) for scan in scans]
     scan = reduce(TableScan.merge, [*([earlier.scan] if earlier else []), *scans])
     schema = _decided(table, scan, features, options)
     if earlier is not None and not keeps_encoding(earlier.schema, schema):
-        pieces = (earlier.source, *pieces)
+        pieces = [earlier.source, *pieces]
         rows = [_stored_rows(earlier.scan, options), *rows]
-    return TablePlan(table, schema, options, files, scan, pieces, tuple(rows))
+    return TablePlan(table, schema, options, files, scan, tuple(pieces), tuple(rows))
 
 
 def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
@@ -146,20 +153,28 @@ def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
 
 
 def _scans(
-    pieces: Sequence[TableSource],
+    parts: list[TableSource] | Iterator[TableSource],
     work: Callable[..., TableScan],
     on_rows: OnRows | None,
     executor: Executor | None,
-) -> list[TableScan]:
-    """Return the scans of pieces of a table."""
-    if executor is None or len(pieces) == 1:
-        return [work(piece, on_rows=on_rows) for piece in pieces]
-    scans = []
-    for scan in executor.map(work, pieces):
-        scans.append(scan)
-        if on_rows is not None:
-            on_rows(sum(each.rows for each in scans))
-    return scans
+) -> tuple[list[TableSource], list[TableScan]]:
+    """Return the pieces of a table, and the scan of each."""
+    if isinstance(parts, list) and len(parts) == 1:
+        return parts, [work(parts[0], on_rows=on_rows)]
+    pieces: list[TableSource] = []
+    scans: list[TableScan] = []
+
+    def taken() -> Iterator[TableSource]:
+        for piece in parts:
+            pieces.append(piece)
+            yield piece
+
+    with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
+        for scan in map_in_order(workers, work, taken()):
+            scans.append(scan)
+            if on_rows is not None:
+                on_rows(sum(each.rows for each in scans))
+    return pieces, scans
 
 
 def _stored_rows(scan: TableScan, options: TableOptions) -> int:

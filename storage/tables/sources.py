@@ -22,7 +22,7 @@ from storage.tables.files import SourceFile, TableFiles
 TEXT_SUFFIXES, PARQUET = (".csv", ".tsv"), ".parquet"
 # Bytes that are read ahead for each column of a Parquet file.
 _BUFFER_BYTES = 2**18
-# Row groups of a Parquet file with so many rows, or more, are a piece.
+# A piece of a table has so many rows, or a few more: row groups of Parquet, or batches of texts.
 _PIECE_ROWS = 2**16
 # The most text of a column in a batch, which would be levels of 8,000 letters in each row.
 _MOST_TEXT_BYTES = 2**30
@@ -56,7 +56,10 @@ class TableSource(Protocol):
         """Return the files with their versions; none for a frame in memory."""
 
     def pieces(self) -> Sequence[TableSource]:
-        """Return tables whose rows, one after the other, are its rows; each can be pickled."""
+        """Return tables whose rows, one after the other, are its rows.
+
+        Those of files can be pickled.
+        """
 
 
 @contextmanager
@@ -143,7 +146,11 @@ class FileSource(_InFiles):
                 file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
             )
             for batch in parquet.iter_batches(
-                batch_rows(len(columns)), columns=stored, row_groups=self.row_groups
+                batch_rows(len(columns)),
+                columns=stored,
+                row_groups=self.row_groups,
+                # Groups of rows are read side by side, each by one thread.
+                use_threads=self.row_groups is None,
             ):
                 for name in texts:
                     _check_decoded_bytes(name, batch.column(name), fragment.path)
@@ -180,7 +187,8 @@ class FileSource(_InFiles):
         if self.files.suffix != PARQUET:
             return files
         with explain_arrow_errors(self.description):
-            return [piece for file in files for piece in file.groups_of_rows()]
+            pieces = [piece for file in files for piece in file.groups_of_rows()]
+        return pieces if len(pieces) > 1 else [self]
 
     def groups_of_rows(self) -> Iterator[FileSource]:
         """Yield a Parquet file in pieces of a few row groups."""
@@ -189,7 +197,7 @@ class FileSource(_InFiles):
         for group in fragment.row_groups:
             groups.append(group.id)
             rows += group.num_rows
-            if rows >= _PIECE_ROWS:
+            if is_piece(rows):
                 yield replace(self, row_groups=tuple(groups))
                 groups, rows = [], 0
         if groups:
@@ -205,13 +213,17 @@ class ArraySource(_InFiles):
     files : TableFiles
     arrays : tuple of arrays, each of shape (rows, d)
         Objects whose slices are read from disk when they are taken.
+    span : tuple of int, optional
+        The first row of a single array that is in the table, and the one after the last. Default:
+        all rows.
     """
 
     arrays: tuple[Any, ...]
+    span: tuple[int, int] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process open the files: pickled, some arrays are their rows, others fail."""
-        return _opened_again, (self.files,)
+        return _opened_again, (self.files, self.span)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -227,8 +239,9 @@ class ArraySource(_InFiles):
         fields = pa.schema([schema.field(j) for j in wanted])
         for array in self.arrays:
             step = batch_rows(array.shape[1])
-            for start in range(0, array.shape[0], step):
-                rows = np.asarray(array[start : start + step])
+            first, stop = self.span or (0, array.shape[0])
+            for start in range(first, stop, step):
+                rows = np.asarray(array[start : min(start + step, stop)])
                 yield pa.record_batch([pa.array(rows[:, j]) for j in wanted], schema=fields)
 
     def parts(self) -> Iterator[tuple[str, ArraySource]]:
@@ -242,14 +255,36 @@ class ArraySource(_InFiles):
         return ArraySource(files, self.arrays[start:stop])
 
     def pieces(self) -> list[ArraySource]:
-        """Return the files as tables of their own."""
-        return [self.between(k, k + 1) for k in range(len(self.arrays))]
+        """Return the files, and rows of large files, as tables of their own."""
+        files = [self.between(k, k + 1) for k in range(len(self.arrays))]
+        return [piece for file in files for piece in file.groups_of_rows()]
+
+    def groups_of_rows(self) -> Iterator[ArraySource]:
+        """Yield a single array in pieces, unless another process would have to read all of it."""
+        (array,) = self.arrays
+        if type(array) is np.ndarray:
+            yield self
+            return
+        for span in _spans(array.shape[0]):
+            yield replace(self, span=span)
 
 
-def _opened_again(files: TableFiles) -> TableSource:
+def _opened_again(files: TableFiles, span: tuple[int, int] | None) -> TableSource:
     from storage.tables.formats import FORMATS  # noqa: PLC0415 - it imports this module
 
-    return FORMATS[files.suffix](files, {})
+    source = FORMATS[files.suffix](files, {})
+    return replace(source, span=span) if isinstance(source, ArraySource) else source
+
+
+def is_piece(rows: int) -> bool:
+    """Return whether so many rows are enough for a piece of a table."""
+    return rows >= _PIECE_ROWS
+
+
+def _spans(rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each piece of a table, and the one after its last."""
+    for start in range(0, rows, _PIECE_ROWS):
+        yield start, min(start + _PIECE_ROWS, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,9 +340,16 @@ class FrameSource:
         """Return nothing: a frame in memory has no files."""
         return ()
 
-    def pieces(self) -> list[TableSource]:
-        """Return the table itself: it is in the memory of this process."""
-        return [self]
+    def pieces(self) -> list[FrameSource]:
+        """Return rows of a frame in memory, as frames of their own; they cannot be pickled."""
+        if self.is_slow:
+            return [self]
+        (part,) = self.parts
+        frame = part()
+        return [
+            replace(self, parts=[partial(frame.slice, start, stop - start)])
+            for start, stop in _spans(frame.num_rows)
+        ] or [self]
 
 
 def _is_text(kind: pa.DataType) -> bool:

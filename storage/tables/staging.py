@@ -1,93 +1,86 @@
-"""Read a table that is slow to read only once: keep a copy of its rows on disk meanwhile."""
+"""Copy a table that is slow to read to disk, so that it is read only once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 
-from storage.atomic import explain_os_errors, workspace
+from storage.atomic import explain_os_errors
 from storage.tables.files import SourceFile
-from storage.tables.sources import TableSource, explain_arrow_errors
+from storage.tables.sources import TableSource, explain_arrow_errors, is_piece
 
 
-@contextmanager
-def staged(source: TableSource, target: Path) -> Iterator[TableSource]:
-    """Give a table that the block may read again fast, whatever it is read from.
+def copied_pieces(
+    source: TableSource, columns: Sequence[str], folder: Path
+) -> Iterator[TableSource]:
+    """Copy these columns of a table to files in `folder`, and yield each as a piece of the table.
 
-    A copy of a table that is slow to read lies in a workspace of `target`, which goes with the
-    block, and with the process.
+    A piece can be read while the next ones are copied.
     """
-    if not source.is_slow:
-        yield source
-        return
-    with workspace(target) as work:
-        yield StagedSource(source, work.folder / "rows.arrow")
+    schema = pa.schema([source.schema.field(name) for name in columns])
+    batches = source.batches(columns)
+    first = next(batches, None)
+    for number in count():
+        if first is None:
+            return
+        path = folder / f"rows-{number}.arrow"
+        first = _copy(path, first, batches, schema)
+        yield CopiedRows(path, schema, source.description)
 
 
-class StagedSource:
-    """A table whose first pass writes a copy to disk, which later passes read.
+def _copy(
+    path: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> pa.RecordBatch | None:
+    """Write the rows of a piece to a file; return the first batch after them, None at the end."""
+    batch: pa.RecordBatch | None = first
+    rows = 0
+    with explain_os_errors(path):
+        sink = pa.OSFile(str(path), "wb")
+    with sink:
+        writer = pa.ipc.new_stream(sink, schema)
+        while batch is not None and not is_piece(rows):
+            with explain_os_errors(path):
+                writer.write_batch(batch)
+            rows += batch.num_rows
+            batch = next(others, None)
+        with explain_os_errors(path):
+            writer.close()
+    return batch
 
-    Parameters
+
+@dataclass(frozen=True, eq=False)
+class CopiedRows:
+    """A piece of a table, copied to a file in the stream format of Arrow.
+
+    Attributes
     ----------
-    source : TableSource
     path : Path
-        The copy, in the stream format of Arrow.
+    schema : pyarrow.Schema
+    description : str
+        Of the table.
     """
 
+    path: Path
+    schema: pa.Schema
+    description: str
     is_slow = False
-
-    def __init__(self, source: TableSource, path: Path) -> None:
-        self._source = source
-        self._path = path
-        self._columns: frozenset[str] = frozenset()
-
-    @property
-    def description(self) -> str:
-        """The description of the table."""
-        return self._source.description
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._source.schema
-
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return the files with their versions, as they are now."""
-        return self._source.versions()
-
-    def pieces(self) -> list[TableSource]:
-        """Return the table itself: its copy is on this machine."""
-        return [self]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
-        if columns and self._columns.issuperset(columns):
-            yield from self._copied(columns)
-        else:
-            yield from self._copying(columns)
-
-    def _copying(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the table, and write each."""
-        self._columns = frozenset()
-        schema = pa.schema([self.schema.field(name) for name in columns])
-        with explain_os_errors(self._path):
-            sink = pa.OSFile(str(self._path), "wb")
-        with sink:
-            writer = pa.ipc.new_stream(sink, schema)
-            for batch in self._source.batches(columns):
-                with explain_os_errors(self._path):
-                    writer.write_batch(batch)
-                yield batch
-            with explain_os_errors(self._path):
-                writer.close()
-        self._columns = frozenset(columns)
-
-    def _copied(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         names = list(columns)
         # Not memory-mapped: the pages would count as memory of the process.
-        with explain_arrow_errors(self.description), pa.OSFile(str(self._path)) as file:
+        with explain_arrow_errors(self.description), pa.OSFile(str(self.path)) as file:
             for batch in pa.ipc.open_stream(file):
                 yield batch.select(names)
+
+    def versions(self) -> tuple[SourceFile, ...]:
+        """Return nothing: the copy goes with the ingestion."""
+        return ()
+
+    def pieces(self) -> list[TableSource]:
+        """Return the piece itself."""
+        return [self]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -21,6 +22,7 @@ import storage.dataset_writing
 import storage.tables.sources
 from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import FileSource
 from storage.verify import stored_items_named
 
@@ -225,3 +227,58 @@ def test_processes_open_the_files_of_matrices_themselves(
     assert_array_equal(data.X.read(0, 80), values.reshape(80, 3))
     # The rows themselves do not travel.
     assert len(pickle.dumps(open_table(paths))) < 1000
+
+
+@pytest.mark.parametrize(
+    ("suffix", "save"),
+    [(".npy", _save_npy), (".npz", _save_npz), (".zarr", _save_zarr), (".h5", _save_hdf5)],
+)
+def test_a_matrix_in_pieces_has_the_same_rows(
+    tmp_path: Path,
+    executor: Executor,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    save: Callable[[Path, np.ndarray[Any, Any]], None],
+) -> None:
+    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 200)
+    values = np.random.default_rng(0).normal(size=(40, 3))
+    path = tmp_path / f"a{suffix}"
+    save(path, values)
+    table = open_table(path)
+    assert len(table.pieces()) == (1 if suffix == ".npz" else 6)
+    here, far = ingest_table(path, "here"), ingest_table(path, "far", executor=executor)
+    assert here.data_hash == far.data_hash
+    assert_array_equal(here.X.read(0, 40), values)
+    assert_array_equal(far.X.read(0, 40), values)
+
+
+def test_a_frame_in_pieces_has_the_same_rows(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = _frame(40, 1)
+    whole = ingest_table(frame, "whole", label="y")
+    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
+    assert len(open_table(frame).pieces()) == 6
+    # The rows stay in this process, whatever the executor.
+    parts = ingest_table(frame, "parts", label="y", executor=executor)
+    assert parts.data_hash == whole.data_hash
+    _check_same(parts, whole)
+
+
+def test_results_come_in_order_and_errors_end_the_work() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        time.sleep(0.002 * (number % 3))
+        if number == 40:
+            raise ValueError("the fortieth")
+        return number**2
+
+    with threads_of_this_process() as threads:
+        assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
+        with pytest.raises(ValueError, match="the fortieth"):
+            list(map_in_order(threads, work, range(10_000)))
+    # A caller who takes no results is not run ahead of.
+    assert max(begun) < 1000

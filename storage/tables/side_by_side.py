@@ -1,0 +1,53 @@
+"""Work on the pieces of a table side by side; the results come in the order of the pieces."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+# Each thread has some 80 MB of batches and chunks.
+_MOST_THREADS = 4
+# The most results that may wait for an earlier one.
+_MOST_WAITING = 64
+
+
+@contextmanager
+def threads_of_this_process() -> Iterator[Executor]:
+    """Give a thread for each core; at the end of the block, work that has not begun is dropped.
+
+    NumPy, pyarrow, compression and digests release the lock of the interpreter.
+    """
+    cores = len(os.sched_getaffinity(0))
+    pool = ThreadPoolExecutor(min(cores, _MOST_THREADS), thread_name_prefix="piece")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def map_in_order(
+    executor: Executor, work: Callable[[Piece], Result], pieces: Iterable[Piece]
+) -> Iterator[Result]:
+    """Yield the result of `work` for each piece, in order.
+
+    Unlike `Executor.map`, it takes the next piece while the first ones are at work already, yields
+    a result as soon as it is there, and does not run ahead of a caller that is slow.
+    """
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for piece in pieces:
+            waiting.append(executor.submit(work, piece))
+            while waiting and (waiting[0].done() or len(waiting) >= _MOST_WAITING):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for each in waiting:
+            each.cancel()
