@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from flows.compute.session import joined_cluster
+from storage.tables.side_by_side import map_in_order
 
 if TYPE_CHECKING:
     from flows.compute.endable_client import EndableClient
@@ -43,19 +43,13 @@ class Workers:
         Few results wait here at one time, however slowly they are taken. A piece whose worker dies
         is computed again.
         """
-        pending: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                pending.append(self.executor.submit(work, item))
-                # Workers may come and go on the way.
-                threads = sum(self.client.nthreads().values())
-                while len(pending) > _PIECES_PER_THREAD * max(threads, 1):
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+
+        def most_waiting() -> int:
+            """Return how many pieces may be at work; workers may come and go on the way."""
+            threads = sum(self.client.nthreads().values())
+            return _PIECES_PER_THREAD * max(int(threads), 1)
+
+        return map_in_order(self.executor, work, items, most_waiting)
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -19,9 +19,14 @@ from storage import Model
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import ArraySource, FileSource, TableSource
 
 _PART_SUFFIX = ".parquet"
+# Pieces that threads of this process project at a time, or whose new features wait to be written.
+_PIECES_AT_WORK = 8
+
+Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
 def transform_table(
@@ -45,8 +50,8 @@ def transform_table(
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
     workers : Workers, optional
-        They project the pieces of the table, and write the parts of a folder. Default: this
-        process does, piece by piece, with the same result.
+        They project the pieces of the table, and write the parts of a folder. Default: threads of
+        this process project them, with the same result.
     """
     schema = schema_of(model)
     table = open_new_rows(source, schema)
@@ -87,15 +92,23 @@ def _projected(
     After the last batch, raise an error that lists all rows that do not fit.
     """
     pieces = table.pieces()
-    if workers is not None and len(pieces) > 1:
-        for batches, piece_rows in workers.map_in_order(projector.project, pieces):
+    if len(pieces) == 1:
+        yield from _project_here(pieces[0], projector, rows)
+    else:
+        map_pieces = _map_in_threads if workers is None else workers.map_in_order
+        for batches, piece_rows in map_pieces(projector.project, pieces):
             rows.merge(piece_rows)
             _report(rows.rows)
             yield from batches
-    else:
-        for piece in pieces:
-            yield from _project_here(piece, projector, rows)
     rows.check(table.description)
+
+
+def _map_in_threads(
+    project: Callable[[TableSource], Projected], pieces: Sequence[TableSource]
+) -> Iterator[Projected]:
+    """Yield what `project` returns for each piece, in order, computed by threads."""
+    with threads_of_this_process() as threads:
+        yield from map_in_order(threads, project, pieces, lambda: _PIECES_AT_WORK)
 
 
 def _write_parts(

@@ -12,15 +12,16 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-# Each thread has some 80 MB of batches and chunks.
-_MOST_THREADS = 4
-# The most results that may wait for an earlier one.
-_MOST_WAITING = 64
+# Each takes some 200 MB for pages, batches and chunks of a table with 100 columns, and an ingestion
+# is to need less than 1 GB. More cores are for a cluster.
+_MOST_THREADS = 2
+# The most results that may wait for an earlier one, if they are small.
+_MOST_WAITING = 1000
 
 
 @contextmanager
 def threads_of_this_process() -> Iterator[Executor]:
-    """Give a thread for each core; at the end of the block, work that has not begun is dropped.
+    """Give threads for the cores; at the end of the block, work that has not begun is dropped.
 
     NumPy, pyarrow, compression and digests release the lock of the interpreter.
     """
@@ -33,18 +34,22 @@ def threads_of_this_process() -> Iterator[Executor]:
 
 
 def map_in_order(
-    executor: Executor, work: Callable[[Piece], Result], pieces: Iterable[Piece]
+    executor: Executor,
+    work: Callable[[Piece], Result],
+    pieces: Iterable[Piece],
+    most_waiting: Callable[[], int] = lambda: _MOST_WAITING,
 ) -> Iterator[Result]:
     """Yield the result of `work` for each piece, in order.
 
     Unlike `Executor.map`, it takes the next piece while the first ones are at work already, yields
-    a result as soon as it is there, and does not run ahead of a caller that is slow.
+    a result as soon as it is there, and does not run ahead of a caller that is slow: at most
+    `most_waiting()` pieces are at work or have results that wait.
     """
     waiting: deque[Future[Result]] = deque()
     try:
         for piece in pieces:
             waiting.append(executor.submit(work, piece))
-            while waiting and (waiting[0].done() or len(waiting) >= _MOST_WAITING):
+            while waiting and (waiting[0].done() or len(waiting) >= most_waiting()):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

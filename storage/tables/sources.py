@@ -117,10 +117,14 @@ class FileSource(_InFiles):
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns; few are read ahead."""
-        with explain_arrow_errors(self.description, self.dataset.schema.names):
-            for fragment in self.dataset.get_fragments():
-                folders = pa_dataset.get_partition_keys(fragment.partition_expression)
-                stored = [name for name in columns if name not in folders]
+        names = self.dataset.schema.names
+        for fragment in self.dataset.get_fragments():
+            folders = pa_dataset.get_partition_keys(fragment.partition_expression)
+            stored = [name for name in columns if name not in folders]
+            # An error names the file, not its folder.
+            is_alone = self.files.folder is None and len(self.files.paths) == 1
+            where = self.description if is_alone else fragment.path
+            with explain_arrow_errors(where, names):
                 if self.files.suffix == PARQUET and stored:
                     yield from self._parquet_batches(fragment, columns, stored, folders)
                 else:
