@@ -25,7 +25,7 @@ from storage.dataset_info import DatasetInfo, check_labels
 from storage.dataset_writing import Moments, default_chunk_rows, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import TableError
-from storage.manifest import FileEntry, read_manifest, synced_entry
+from storage.manifest import FileEntry, synced_entry
 from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
 from storage.tables.encoding import encode_batch
 from storage.tables.planning import TablePlan
@@ -106,8 +106,9 @@ class EarlierRows:
     data : Dataset
     chunk_rows : int
         Of all rows together.
-    whole : int
-        Number of whole chunks, which are linked, not copied.
+    links : dict of str to FileEntry
+        The files of its whole chunks, which are linked, not copied, and their entries in the
+        manifest.
     digests : list of bytes
         Of these chunks.
     moments : Moments
@@ -116,30 +117,26 @@ class EarlierRows:
 
     data: Dataset
     chunk_rows: int
-    whole: int
+    links: dict[str, FileEntry]
     digests: list[bytes]
     moments: Moments
 
     @classmethod
     def of(cls, data: Dataset, more: int) -> EarlierRows:
         """Return the rows of a data set that `write_table` wrote, onto which `more` come."""
-        _, group = open_checked(data.path)
+        manifest, group = open_checked(data.path)
         X = data.X
         chunk_rows = _chunk_rows(len(X) + more, X.shape[1], X.dtype)
         # A short table is one short chunk.
         whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
         digests = [bytes(each) for each in get_array(group, "chunk_digests")[:whole]]
         moments = get_array(group, "chunk_moments")
-        return cls(data, chunk_rows, whole, digests, Moments(whole * chunk_rows, *moments))
-
-    def links(self) -> dict[str, FileEntry]:
-        """Return the files of its whole chunks, with their entries in the manifest."""
-        files = read_manifest(self.data.path).files
-        return {name: files[name] for name in map(_chunk_file, range(self.whole))}
+        links = {name: manifest.files[name] for name in map(_chunk_file, range(whole))}
+        return cls(data, chunk_rows, links, digests, Moments(whole * chunk_rows, *moments))
 
     def link(self, folder: Path) -> None:
         """Link its whole chunks into another group."""
-        for name in self.links():
+        for name in self.links:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.link(self.data.path / name, folder / name)
 
@@ -148,7 +145,7 @@ class EarlierRows:
         X, step = self.data.X, self.chunk_rows
         schema = TableSchema.from_json((self.data.info.table or {})["schema"])
         labels = {label.name: self.data.labels[label.key] for label in schema.labels}
-        starts = range(self.whole * step, len(X), step)
+        starts = range(len(self.links) * step, len(X), step)
         ends = [(start, X.read(start, min(start + step, len(X)))) for start in starts]
         return Piece(ends=ends, labels=labels, rows=len(X))
 
@@ -177,7 +174,7 @@ def write_table(
     on_rows : callable, optional
         Called with the number of rows of the plan that are written.
     """
-    known = {} if earlier is None else earlier.links()
+    known = {} if earlier is None else dict(earlier.links)
 
     def fill(group: zarr.Group) -> str:
         X = _create_rows(group, plan, earlier)
@@ -327,7 +324,7 @@ def _finish(
         put_array(folder, name, codes)
     digests = [*(earlier.digests if earlier else []), *(each.digest for each in chunks)]
     moments = [each.moments for each in chunks]
-    if earlier is not None and earlier.whole:
+    if earlier is not None and earlier.links:
         moments = [earlier.moments, *moments]
     # The last chunk may be short, and then grows with the next rows.
     is_whole = X.shape[0] % X.chunks[0] == 0
