@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.ingest import ingest_step
 from flows.reports.markdown import run_page
-from flows.reports.summary import in_a_line
+from flows.reports.summary import card_line
 from flows.results.runs import ClusterResult
 from flows.runs.clustering import cluster_and_save, count_clusters, run_name
 from flows.settings.runs import ClusterSettings
@@ -38,7 +38,7 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
         result: ClusterResult = cluster_step(settings)
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), in_a_line(result))
+            result, run.page(run_page(result.run, run.links(result)), card_line(result))
         )
 
 

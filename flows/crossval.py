@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
-from flows.reports.summary import in_a_line
+from flows.reports.summary import card_line
 from flows.results.runs import CrossvalResult, FoldResult
 from flows.runs.crossval import current_crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
@@ -52,7 +52,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             result,
-            run.page(run_page(result.run, run.links(result)), in_a_line(result)),
+            run.page(run_page(result.run, run.links(result)), card_line(result)),
             run.table("folds", table_rows(result), about),
         )
 

@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
-from flows.reports.summary import in_a_line
+from flows.reports.summary import card_line
 from flows.results.runs import FitResult
 from flows.runs.fit import fit_and_save, run_name
 from flows.settings.runs import FitSettings
@@ -31,7 +31,7 @@ def fit(settings: FitSettings) -> dict[str, Any]:
         settings, _ = ingest_and_name_run(settings, run, run_name)
         result: FitResult = fit_step(settings)
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), in_a_line(result))
+            result, run.page(run_page(result.run, run.links(result)), card_line(result))
         )
 
 

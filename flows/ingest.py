@@ -39,7 +39,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     with track_run("ingest", settings) as run:
         with block_credentials(settings.credentials):
             result: IngestResult = store_step(settings)
-        return run.finished(result, run.page(ingest_page(result), _in_a_line(result)))
+        return run.finished(result, run.page(ingest_page(result), _card_line(result)))
 
 
 def run_ingest(settings: IngestSettings) -> IngestResult:
@@ -74,5 +74,5 @@ def ingest_and_name_run(
     return named, data
 
 
-def _in_a_line(result: IngestResult) -> str:
+def _card_line(result: IngestResult) -> str:
     return f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"

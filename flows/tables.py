@@ -12,7 +12,7 @@ from flows.paper.measure import plan, resumable_tables, save, with_date
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import run_page
-from flows.reports.summary import in_a_line
+from flows.reports.summary import card_line
 from flows.results.paper import SeriesResult, TablesResult
 from flows.tracking.flow_run import run_flow, track_run
 
@@ -38,7 +38,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
                 lease.check()
             result = save(settings, results)
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), in_a_line(result))
+            result, run.page(run_page(result.run, run.links(result)), card_line(result))
         )
 
 

@@ -35,13 +35,13 @@ class Recorder:
 
     Attributes
     ----------
-    told : list of (float, float, float or None)
-        Time, share and seconds left, None where nothing was told.
+    shown : list of (float, float, float or None)
+        Time, share and seconds left, None where the display showed none.
     second : float or None
         The time at which the second iteration had ended.
     """
 
-    told: list[tuple[float, float, float | None]] = field(default_factory=list)
+    shown: list[tuple[float, float, float | None]] = field(default_factory=list)
     second: float | None = None
     _left: TimeLeft = field(default_factory=TimeLeft)
 
@@ -52,7 +52,7 @@ class Recorder:
         if self.second is None and re.search(r"iteration 2, objective", text):
             self.second = now
         end = self._left.end
-        self.told.append((now, share, None if end is None else max(end - now, 1.0)))
+        self.shown.append((now, share, None if end is None else max(end - now, 1.0)))
 
     def linked(self, url: str) -> None:
         """Do nothing."""
@@ -65,10 +65,10 @@ class Recorder:
 
 
 def time_left() -> Figure:
-    """Made rows with ten classes: the time left that is told from the second iteration on.
+    """Made rows with ten classes: the time left on the display from the second iteration on.
 
-    `told` is the share of that time with a time left on the display. `right` is the share of the
-    told ones that are right within a factor of 1.5, of those with more than 2 s to go; `largest`
+    `shown` is the share of that time with a time left on the display. `right` is the share of
+    these that are right within a factor of 1.5, of those with more than 2 s to go; `largest`
     and `smallest` are their extreme ratios to the truth. `share_error` is the largest difference
     between the share that is shown and the share of the time.
     """
@@ -78,11 +78,11 @@ def time_left() -> Figure:
         _store("small", 3000)
         _store("large", 6000)
         lines = [_measured(name, run) for name, run in _runs(str(cluster)).items()]
-    told = [line for line in lines if line["told"] > 0]
+    shown = [line for line in lines if line["shown"] > 0]
     return {
         "table": lines,
-        "must": "nine of ten times left that are told right within a factor of 1.5",
-        "met": all(line["right"] >= 0.9 for line in told),
+        "must": "nine of ten times left on the display right within a factor of 1.5",
+        "met": all(line["right"] >= 0.9 for line in shown),
     }
 
 
@@ -110,14 +110,14 @@ def _measured(name: str, run: Callable[[], Any]) -> Figure:
     with watch_progress(recorder):
         run()
     end = time.monotonic()
-    since = [each for each in recorder.told if each[0] >= (recorder.second or end)]
+    since = [each for each in recorder.shown if each[0] >= (recorder.second or end)]
     ratios = np.array([left / (end - now) for now, _, left in since if left and end - now > _SHORT])
     right = (ratios <= _FACTOR) & (ratios >= 1 / _FACTOR)
-    errors = [abs(share - (now - began) / (end - began)) for now, share, _ in recorder.told]
+    errors = [abs(share - (now - began) / (end - began)) for now, share, _ in recorder.shown]
     line = {
         "run": name,
         "seconds": end - began,
-        "told": _share_told(since, end),
+        "shown": _share_shown(since, end),
         "right": float(right.mean()) if len(ratios) else float("nan"),
         "smallest": float(ratios.min()) if len(ratios) else float("nan"),
         "largest": float(ratios.max()) if len(ratios) else float("nan"),
@@ -127,7 +127,7 @@ def _measured(name: str, run: Callable[[], Any]) -> Figure:
     return line
 
 
-def _share_told(since: list[tuple[float, float, float | None]], end: float) -> float:
+def _share_shown(since: list[tuple[float, float, float | None]], end: float) -> float:
     """Return the share of the time up to `end` in which a time left was on the display."""
     if not since:
         return 0.0

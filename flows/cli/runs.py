@@ -67,8 +67,8 @@ def rm(
     from flows.runs.inventory import remove_saved_run  # noqa: PLC0415
 
     def confirm(reason: str) -> bool:
-        asked = sys.stdin.isatty() and not output.silent
-        return yes or (asked and typer.confirm(f"{reason}. Remove it?", err=True))
+        may_ask = sys.stdin.isatty() and not output.silent
+        return yes or (may_ask and typer.confirm(f"{reason}. Remove it?", err=True))
 
     path = remove_saved_run(name, confirm=confirm)
     output.say(f"removed {path}")

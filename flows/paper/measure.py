@@ -94,7 +94,7 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
 
 
 def with_date(settings: TablesSettings) -> TablesSettings:
-    """Return the settings with the date in the name of the run, if earlier ones are kept."""
+    """Return the settings with the date in the name of the run, if earlier runs stay."""
     if settings.keep_runs is None:
         return settings
     return replace(settings, run=dated_name(settings.run, force=settings.force))

@@ -121,13 +121,13 @@ def _objective(view: View) -> Figure | None:
         f"Objective by {unit}: {summary}",
         partial(drawing.draw_objective, numbers=numbers, values=heights, unit=unit),
     )
-    kept = (
+    best = (
         "Each round has another Gamma, so that J may fall. The W that is kept has J = "
         f"{text.number(float(view.metrics['objective']))}."
         if rounds
         else "The best W is saved."
     )
-    return Figure("Convergence", f"The objective by {unit}, {summary}. {kept}", drawn)
+    return Figure("Convergence", f"The objective by {unit}, {summary}. {best}", drawn)
 
 
 def _round_changes(view: View) -> Figure | None:

@@ -19,7 +19,7 @@ from ism_dask.pictures import drawing
 from storage import Run
 from storage.runs import shared_name
 
-COLUMNS = ("name", "kind", "data, kernel", "J", "accuracy", "seconds", "kept (UTC)", "size")
+COLUMNS = ("name", "kind", "data, kernel", "J", "accuracy", "seconds", "saved (UTC)", "size")
 _FORMATS = {"J": ".6g", "accuracy": ".4f", "seconds": ",.2f"}
 _SECONDS_PER_DAY = 86_400
 

@@ -74,15 +74,15 @@ def in_short(result: RunResult) -> tuple[str, str]:
     return kind.short(result), kind.headline(result)
 
 
-def result_line(result: RunResult) -> str:
-    """Return a result in one line: its run, data, settings and main figures."""
+def log_line(result: RunResult) -> str:
+    """Return what the log says of a result: its run, data, settings and all main figures."""
     kind = _KINDS[type(result)]
     facts = ", ".join(f"{fact.name} {fact.value}" for fact in kind.facts(result))
     return f"{result.run}: {kind.subject(result)}: {facts}"
 
 
-def in_a_line(result: RunResult) -> str:
-    """Return the name, the data and the main figure of a run, with its number of warnings."""
+def card_line(result: RunResult) -> str:
+    """Return what the card of a run says: its name, data, main figure and number of warnings."""
     warnings = len(summarise(result).warnings)
     words = (
         result.run,
@@ -122,7 +122,7 @@ def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:
     return (
         *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
         Fact("Clusters", f"{result.n_clusters:,}"),
-        Fact("Objective J", text.number(result.fitted.objective), "Of the W that is kept."),
+        Fact("Objective J", text.number(result.fitted.objective), "Of the best W."),
         Fact("Rounds", f"{len(result.rounds):,}"),
         Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
     )
@@ -156,10 +156,10 @@ def _clusters(result: ClusterResult, view: View | None) -> Block:
 
 def _rounds(result: ClusterResult) -> Block:
     columns = ("round", "objective", "affinity", "change", "iterations")
-    kept = [each.objective == result.fitted.objective for each in result.rounds]
+    are_best = [each.objective == result.fitted.objective for each in result.rounds]
     rows = tuple(
-        _round_cells(f"{k} (kept)" if is_kept else str(k), each)
-        for k, (each, is_kept) in enumerate(zip(result.rounds, kept, strict=True), start=1)
+        _round_cells(f"{k} (kept)" if is_best else str(k), each)
+        for k, (each, is_best) in enumerate(zip(result.rounds, are_best, strict=True), start=1)
     )
     table = Table("W and the embedding in turns.", columns, rows)
     return Block("Rounds", tables=(table,), detail=True)

@@ -197,7 +197,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """Store the data set of a run unless it is stored already, and return it opened.
 
     The settings are returned as well, with the name of the data set if they have the path of a
-    table, and with the date in the name of the run if earlier ones are kept.
+    table, and with the date in the name of the run if earlier runs stay.
     """
     if settings.run is not None and settings.keep_runs is not None:
         settings = replace(settings, run=dated_name(settings.run, force=settings.force))

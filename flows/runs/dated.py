@@ -1,4 +1,4 @@
-"""Dated runs: one kept for each day, and a copy of the newest under the name that they share.
+"""Dated runs: one for each day, and a copy of the newest under the name that they share.
 
 With `keep_runs`, the run `nightly` of 24 November 2026 is saved as `nightly-2026-11-24`, and then
 copied to `nightly`, which every command and the report server take like any other run.
@@ -52,7 +52,7 @@ def publish_newest(run: str, keep: int | None) -> None:
     """Copy the newest run of the dated ones that `run` is one of, and remove all but `keep`.
 
     Without `keep`, and for a run without a date, there is nothing to do. Unfinished runs older than
-    the oldest one that is kept go, too.
+    the oldest one that stays are removed, too.
     """
     name = shared_name(run)
     if keep is None or not name:

@@ -121,8 +121,8 @@ def remove_saved_run(name: str, *, confirm: Callable[[str], bool]) -> Path:
     ----------
     name : str
     confirm : callable
-        Asked about a run that is published or belongs to a refresh: it is given the reason, and
-        returns whether to remove the run all the same.
+        Called for a run that is published or belongs to a refresh, with the reason not to remove
+        it. Returns whether to remove the run all the same.
 
     Raises
     ------

@@ -33,10 +33,10 @@ class Matrix:
     def without(self, names: Collection[str]) -> Matrix:
         """Return the matrix without the columns of these names."""
         columns = self.columns or ()
-        kept = [j for j, name in enumerate(columns) if name not in names]
-        if len(kept) == len(columns):
+        others = [j for j, name in enumerate(columns) if name not in names]
+        if len(others) == len(columns):
             return self
-        return Matrix(self.values[:, kept], tuple(columns[j] for j in kept))
+        return Matrix(self.values[:, others], tuple(columns[j] for j in others))
 
 
 def fitted_labels(model: Model) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def external_api_address() -> str | None:
     """Return the API address of the server that `PREFECT_API_URL` names, or None.
 
     No other server than that is used unless we started it: deployments and runs do not go into the
-    database of whoever answers on the port.
+    database of another program that answers on the port.
     """
     configured = _configured_api()
     if configured and not _is_healthy(configured):

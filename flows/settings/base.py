@@ -81,7 +81,7 @@ def scheduler_setting() -> Any:
 
 
 def keep_runs_setting() -> Any:
-    """Return the setting that says how many runs of one name are kept."""
+    """Return the setting that says how many runs of one name stay."""
     return run_setting(
         None,
         about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.",

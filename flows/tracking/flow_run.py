@@ -34,7 +34,7 @@ from flows.interface.progress import (
     shown_at,
     watch_progress,
 )
-from flows.reports.summary import result_line
+from flows.reports.summary import log_line
 from flows.results.base import FlowResult, RunResult
 from flows.services.prefect import without_password
 from flows.services.status import report_url
@@ -133,7 +133,7 @@ class TrackedRun:
 
     def finished(self, result: FlowResult, *pages: ArtifactPage) -> dict[str, Any]:
         """Send the artifacts to the server; return the result with the id and page of the run."""
-        line = result_line(result) if isinstance(result, RunResult) else result.line
+        line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
         self._outcome.summary = replace(result, flow_run=current_flow_run()).to_json()
         self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)

@@ -38,7 +38,7 @@ class FitWatcher:
 
     Attributes
     ----------
-    tells_endings : bool
+    reports_endings : bool
         Whether the watcher itself reports how fits end and what their features are worth, so that
         fits issue no warnings.
     """

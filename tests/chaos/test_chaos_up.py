@@ -99,8 +99,8 @@ def _catch_up(up: RunningUp, run: str) -> bool:
         for each in late:
             wait(lambda run=each: _end(up, run), 180)
     ends = {run: up.request("GET", f"flow_runs/{run}").json()["state"] for run in late}
-    told = all("a later run" in str(ends[run]["message"]) for run in missed)
-    return len(missed) > 0 and told and "COMPLETED" in {ends[run]["type"] for run in late}
+    explained = all("a later run" in str(ends[run]["message"]) for run in missed)
+    return len(missed) > 0 and explained and "COMPLETED" in {ends[run]["type"] for run in late}
 
 
 def _due(up: RunningUp, deployment: str) -> list[Any]:

@@ -132,10 +132,10 @@ def test_compose_wants_secrets() -> None:
     done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="", REPORTS_AUTH="")
     assert done.returncode != 0
     assert "copy example.env to .env and fill it in" in done.stderr
-    asked = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
-    assert asked == {"POSTGRES_PASSWORD", "PREFECT_AUTH", "REPORTS_AUTH"}
+    required = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
+    assert required == {"POSTGRES_PASSWORD", "PREFECT_AUTH", "REPORTS_AUTH"}
     given = re.findall(r"^(\w+)=$", (DEPLOY / "compose/example.env").read_text(), re.MULTILINE)
-    assert set(given) == asked
+    assert set(given) == required
 
 
 def test_the_image_is_made_of_what_there_is() -> None:

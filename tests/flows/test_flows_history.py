@@ -140,7 +140,7 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
 
 
 def _night(here: Command, *options: object) -> str:
-    """Fit W quickly as the run of a night, of which two are kept; return its name."""
+    """Fit W quickly as the run of a night, of which two stay; return its name."""
     words = ("fit", "wine", "-q", 1, "--sigma", "median", "--max-iter", 1, "--plain", "--json")
     answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer
     assert "error" not in answer, answer
@@ -153,7 +153,7 @@ def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here: Command)
     assert second == f"{first}-2"
     assert open_run("night").copy_of == second
     assert load_model("night").config["seed"] == 1
-    # An unfinished run that is older than those that are kept goes with them.
+    # An unfinished run that is older than those that stay is removed, too.
     run_folder("night-2020-01-01").mkdir()
     third = _night(here)
     assert (open_run("night").copy_of, third) == (third, f"{first}-3")

@@ -156,13 +156,13 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     run = ended.out.splitlines()[0].rpartition("/")[2]
     logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
-    told = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
-    assert told[0].startswith("fit: dataset=own, sigma=median, engine=exact, tol=1e-12, max_iter")
-    assert told[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
-    assert told[1].endswith("label y, 3 classes; new features q: 2")
-    assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in told)
-    assert "checkpoint saved: to go on at iteration 2" in told
-    assert told[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
+    diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
+    assert diary[0].startswith("fit: dataset=own, sigma=median, engine=exact, tol=1e-12, max_iter")
+    assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
+    assert diary[1].endswith("label y, 3 classes; new features q: 2")
+    assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
+    assert "checkpoint saved: to go on at iteration 2" in diary
+    assert diary[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
     assert 10 < len(lines) < 60
 

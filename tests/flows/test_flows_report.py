@@ -453,10 +453,10 @@ def test_the_report_of_a_clustering_names_the_w_that_is_kept(
     results: Results, rendered: dict[str, str]
 ) -> None:
     result, page = results["cluster"], rendered["cluster"]
-    kept = number(result.fitted.objective)
-    assert f"The W that is kept has J = {kept}." in page
+    best = number(result.fitted.objective)
+    assert f"The W that is kept has J = {best}." in page
     (row,) = re.findall(r'<th scope="row">(\d+) \(kept\)</th><td>([^<]*)</td>', page)
-    assert row == (str(len(result.rounds)), kept)
+    assert row == (str(len(result.rounds)), best)
 
 
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:

@@ -303,7 +303,7 @@ def test_metrics_of_a_finished_run(server: str, fitted_wine: str) -> None:
 
 
 def test_metrics_of_leases_are_few_and_escaped(server: str) -> None:
-    """What ended by itself says how, whatever is in its lease; the newest are told of."""
+    """What ended by itself says how, whatever is in its lease; the newest are listed."""
     now = time.time()
     odd = Lease("a", 'fit"}\n\\ 1', {}, "elsewhere", 1, 1.0, now - 9, now)
     numbers = LiveNumbers(7, 3, -0.5, None, 2, 1)

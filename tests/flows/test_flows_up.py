@@ -163,8 +163,8 @@ def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> No
         page.get_by_text("nightly-mnist").first.wait_for(timeout=60_000)
 
     visit = browser.visit(f"{up.answer['ui']}/deployments", look)
-    asked = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
-    assert asked == {address.netloc}
+    hosts = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
+    assert hosts == {address.netloc}
 
 
 def test_what_dies_is_started_again(up: RunningUp) -> None:

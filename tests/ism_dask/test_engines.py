@@ -100,7 +100,7 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
     np.testing.assert_allclose(analytic, numerical, rtol=1e-6, atol=1e-6 * np.abs(analytic).max())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, N + 5),
     kernel=st.sampled_from(sorted(ALL)),

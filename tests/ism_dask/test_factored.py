@@ -62,7 +62,7 @@ def _apart(A, B):
     return np.linalg.norm(A - B) / np.linalg.norm(B)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(2, 80),
     d=st.integers(2, 7),

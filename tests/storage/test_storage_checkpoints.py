@@ -94,7 +94,7 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     assert checkpoints.numbers == [1]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -166,7 +166,7 @@ def test_empty_missing_and_unreadable_files(tmp_path: Path, load: Callable[[Path
             load(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cut=st.integers(0, 2000), flip=st.integers(0, 2000), bit=st.integers(0, 7))
 def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(
     tmp_path: Path, cut: int, flip: int, bit: int

@@ -190,7 +190,7 @@ def test_gaps_by_their_definition(missing: str) -> None:
     assert len(data.y) == len(expected)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_the_size_of_batches_changes_nothing(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 400))
