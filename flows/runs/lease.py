@@ -7,7 +7,6 @@ renews it every few seconds, so that other machines can see that the process liv
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import threading
 import time
@@ -16,11 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
 from flows.errors import FlowError, RunHeldError
 from flows.services.leases import FAILED, Lease, find_lease
-from flows.services.records import process_start
+from flows.services.records import ProcessIdentity
 from flows.text import count_noun
 from storage import Checkpoints, StorageError, lease_path, run_folder
 from storage.atomic import explain_os_errors, lock_file, make_folder
@@ -168,14 +165,14 @@ def _locked(run: str) -> Iterator[bool]:
 
 
 def _acquire(run: str, kind: str, settings: Mapping[str, Any]) -> HeldLease:
-    folder, now = run_folder(run), time.time()
+    folder, now, own = run_folder(run), time.time(), ProcessIdentity.of_this_process()
     lease = Lease(
         run=run,
         kind=kind,
         settings=settings,
-        host=platform.node(),
-        pid=os.getpid(),
-        created=process_start(psutil.Process()),
+        host=own.host,
+        pid=own.pid,
+        created=own.created,
         taken=now,
         renewed=now,
     )

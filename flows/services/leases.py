@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.errors import FlowError
-from flows.services.records import find_process
+from flows.services.records import ProcessIdentity
 from storage import DamagedStore, StorageError, lease_path, runs_folder
 from storage.atomic import replace_synced
 from storage.records import check_field_types, read_sealed, to_sealed_json
@@ -93,9 +92,9 @@ class Lease:
             raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
 
     @property
-    def holder(self) -> tuple[str, int, float]:
-        """Host, process id and start time, which together identify the process."""
-        return self.host, self.pid, self.created
+    def holder(self) -> ProcessIdentity:
+        """The process."""
+        return ProcessIdentity(self.host, self.pid, self.created)
 
     @property
     def held(self) -> bool:
@@ -106,8 +105,8 @@ class Lease:
         """
         if self.ended:
             return False
-        if self.host == platform.node():
-            return find_process(self.pid, self.created) is not None
+        if self.holder.is_of_this_machine:
+            return self.holder.lives
         return time.time() - self.renewed < _EXPIRES_AFTER
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from flows.services.prefect import prefect_environment, without_password
-from flows.services.records import MARK, find_process, service_mark
+from flows.services.records import MARK, ProcessIdentity, service_mark
 from flows.services.service import launch_process
 from storage import DamagedStore, home
 from storage.records import read_sealed
@@ -79,9 +78,7 @@ class LostRuns:
     def _is_lost(self, path: Path) -> bool:
         with suppress(OSError, DamagedStore, ValueError, TypeError, KeyError):
             receipt = read_sealed(path, RECEIPT)
-            here = (receipt["host"], receipt["api"]) == (
-                platform.node(),
-                without_password(self.api),
-            )
-            return here and find_process(receipt["pid"], receipt["created"]) is None
+            process = ProcessIdentity(receipt["host"], receipt["pid"], receipt["created"])
+            is_ours = process.is_of_this_machine and receipt["api"] == without_password(self.api)
+            return is_ours and not process.lives
         return False

@@ -7,6 +7,7 @@ import.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,41 @@ from storage.records import check_field_types, read_sealed, to_sealed_json
 MARK = "ISM_DASK_SERVICE"
 # Mode of folders with logs, links and keys: only their owner may read them.
 PRIVATE = 0o700
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """What identifies a process on any machine, also after it has ended.
+
+    Attributes
+    ----------
+    host : str
+        Name of its machine.
+    pid : int
+    created : float
+        Start of the process, in seconds since the boot. It tells the process from a later one
+        with the same pid.
+    """
+
+    host: str
+    pid: int
+    created: float
+
+    @classmethod
+    def of_this_process(cls) -> ProcessIdentity:
+        """Return the identity of the process that calls."""
+        own = psutil.Process()
+        return cls(platform.node(), own.pid, process_start(own))
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether this machine can look the process up."""
+        return self.host == platform.node()
+
+    @property
+    def lives(self) -> bool:
+        """Whether a process of this machine lives."""
+        return find_process(self.pid, self.created) is not None
 
 
 @dataclass(frozen=True)

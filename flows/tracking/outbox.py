@@ -8,7 +8,6 @@ without reporting its end, the crash is reported.
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-import psutil
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
@@ -24,7 +22,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 
 from flows.services.lost_runs import RECEIPT, receipts_folder
-from flows.services.records import PRIVATE, find_process, process_start
+from flows.services.records import PRIVATE, ProcessIdentity
 from flows.tracking.client import ServerUnreachable, prefect_client, server_address
 from storage import DamagedStore
 from storage.atomic import explain_os_errors, replace_synced
@@ -98,15 +96,8 @@ class RunReceipt:
     @classmethod
     def for_this_process(cls, run: UUID, attempt: int) -> RunReceipt:
         """Return the receipt of the attempt at a run that starts in this process."""
-        own = psutil.Process()
-        return cls(
-            str(run),
-            server_address(),
-            platform.node(),
-            own.pid,
-            process_start(own),
-            attempt=attempt,
-        )
+        own = ProcessIdentity.of_this_process()
+        return cls(str(run), server_address(), own.host, own.pid, own.created, attempt=attempt)
 
     @classmethod
     def read(cls, path: Path) -> RunReceipt:
@@ -205,8 +196,9 @@ class RunReceipt:
 
     @property
     def _is_alive(self) -> bool:
-        if self.host == platform.node():
-            return find_process(self.pid, self.created) is not None
+        process = ProcessIdentity(self.host, self.pid, self.created)
+        if process.is_of_this_machine:
+            return process.lives
         return self._age < _DEAD_AFTER_SECONDS
 
     @property
