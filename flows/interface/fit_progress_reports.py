@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flows.interface.progress import ProgressShare, repeat_report
 from flows.interface.run_log import ThinnedLog, iteration_line, round_line
 from flows.text import number
+from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
@@ -33,6 +35,8 @@ class FitReports(FitWatcher):
         The rules that end the rounds; None for a fit without rounds.
     spectral : bool
         Whether all iterations are spectral steps, as for `FitProgress`.
+    earlier : EarlierCourse, optional
+        Of a fit with the same settings.
     """
 
     # The result of a run has how its fits ended.
@@ -45,9 +49,11 @@ class FitReports(FitWatcher):
         rounds: Stopping | None = None,
         *,
         spectral: bool = False,
+        earlier: EarlierCourse | None = None,
     ) -> None:
         self._part = part
-        self._progress = FitProgress(iterations, rounds, spectral=spectral)
+        self._progress = FitProgress(iterations, rounds, spectral=spectral, earlier=earlier)
+        self._iterated: float | None = None
         self._iterations, self._rounds = iterations, rounds
         # A fold of a cross-validation has its share of the lines.
         lines = max(_FEWEST_LINES, round(_LINES * (part.stop - part.start)))
@@ -68,12 +74,18 @@ class FitReports(FitWatcher):
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:
+            self._iterated = time.monotonic()
             self._objective = f"objective {number(state.current.objective)}"
             name = self._progress.on_iteration(state)
             if self._rounds is None:
                 line = iteration_line(name, state.history[-1], self._iterations)
                 self.log.add(self._part.named_line(line))
             self._report(name, self._objective)
+
+    @property
+    def seconds_since_iteration(self) -> float | None:
+        """Seconds since the last iteration ended; None before the first."""
+        return None if self._iterated is None else time.monotonic() - self._iterated
 
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
@@ -105,9 +117,10 @@ def watched_fit(
     rounds: Stopping | None = None,
     *,
     spectral: bool = False,
+    earlier: EarlierCourse | None = None,
 ) -> Iterator[FitReports]:
     """Report the progress of the fit in the block; yield the watcher for it."""
-    reports = FitReports(part, iterations, rounds, spectral=spectral)
+    reports = FitReports(part, iterations, rounds, spectral=spectral, earlier=earlier)
     with watching_passes(reports.on_task), repeat_report(reports.report_pass):
         try:
             yield reports

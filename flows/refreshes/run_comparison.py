@@ -12,12 +12,11 @@ from flows.reports.files import view_of
 from flows.reports.view import View
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
+from flows.settings.base import HOW_SAVED
 from storage import Model
 
 # Weights whose difference is below the digits that are shown are not listed.
 _LEAST_MOVE = 5e-4
-# Settings of how a run is saved, which two runs need not share.
-_HOW_SAVED = ("run", "force", "afresh", "keep_runs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +121,7 @@ def _settings(view: View) -> dict[str, Any]:
     fitted = run.metrics.get("fitted_kernel", {})
     return {
         "kind": run.kind,
-        **{key: value for key, value in run.config.items() if key not in _HOW_SAVED},
+        **{key: value for key, value in run.config.items() if key not in HOW_SAVED},
         **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
         "data": run.metrics.get("data_hash", "")[:8],
         **{f"version of {name}": value for name, value in run.versions.items()},

@@ -43,6 +43,8 @@ class FitEnding(JsonRecord):
         What it limits: "residual", or "change" of the eigenvalues.
     angle : float or None
         Sine of the angle by which the last iteration turned W.
+    check_seconds : float or None
+        The part of `seconds` after the last iteration, in which W was checked.
     """
 
     seconds: float
@@ -57,6 +59,7 @@ class FitEnding(JsonRecord):
     tolerance: float | None = field(default=None, metadata=NEWER)
     measure: str | None = field(default=None, metadata=NEWER)
     angle: float | None = field(default=None, metadata=NEWER)
+    check_seconds: float | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import FitResult, FittedW, column_names, top_loadings
 from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
+from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
@@ -24,12 +25,13 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
+    earlier = earlier_course(settings, run)
 
     def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)
         start, weights = _start(settings, labelled), labelled.data.weights
         part = ProgressShare(stop=0.95)
-        return fit(settings, rows, labelled.y, part, start=start, weights=weights)
+        return fit(settings, rows, labelled.y, part, start=start, weights=weights, earlier=earlier)
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work, len(labelled.y))

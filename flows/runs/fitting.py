@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.interface.fit_progress_reports import watched_fit
@@ -14,6 +14,7 @@ from flows.settings.kernels import fitted_kernel
 from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
+from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers import ISM, as_solver
@@ -23,10 +24,20 @@ from storage import Model
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A fitted W and the seconds that the fit took."""
+    """A fitted W.
+
+    Attributes
+    ----------
+    model : IKDR
+    seconds : float
+        What the fit took.
+    check_seconds : float or None
+        The part of it after the last iteration; None if nobody measured it.
+    """
 
     model: IKDR
     seconds: float
+    check_seconds: float | None = None
 
     @property
     def ending(self) -> FitEnding:
@@ -47,6 +58,7 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
+            check_seconds=self.check_seconds,
         )
 
 
@@ -102,10 +114,12 @@ def fit(
     *,
     start: Model | None = None,
     weights: Array | None = None,
+    earlier: EarlierCourse | None = None,
 ) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
-    Rows count by their weights (n,), if there are some.
+    Rows count by their weights (n,), if there are some. The course of an earlier fit tells the
+    time left.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
     selection = None if settings.selection == NO_SELECTION else settings.selection
@@ -114,7 +128,7 @@ def fit(
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
     # After a selection, other steps than spectral ones come first.
     spectral = isinstance(as_solver(settings.solver), ISM) and selection is None
-    with watched_fit(part, stopping_of(settings), spectral=spectral) as reports:
+    with watched_fit(part, stopping_of(settings), spectral=spectral, earlier=earlier) as reports:
         model = SupervisedIKDR(
             settings.n_components,
             target=target_of(y, settings.target),
@@ -128,4 +142,5 @@ def fit(
         )
         if start is not None:
             model.components_ = start.components
-        return timed_fit(model, X, y, weights, reports)
+        fitted = timed_fit(model, X, y, weights, reports)
+        return replace(fitted, check_seconds=reports.seconds_since_iteration)

@@ -80,6 +80,10 @@ def scheduler_setting() -> Any:
     )
 
 
+# Settings of how a run is saved, which do not change its result.
+HOW_SAVED = ("run", "force", "afresh", "keep_runs")
+
+
 def keep_runs_setting() -> Any:
     """Return the setting that says how many runs of one name stay."""
     return run_setting(

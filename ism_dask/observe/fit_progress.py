@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.steps_left import StepsLeft
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.checkpoint import Round
-    from ism_dask.records.iteration import State
+    from ism_dask.records.iteration import Record, State
     from ism_dask.records.stopping_rule import Stopping
 
 # Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
@@ -98,6 +99,8 @@ class FitProgress:
         The rules that end the rounds; None for a fit without rounds.
     spectral : bool
         Whether all iterations are spectral steps, up to those of a solver that takes over.
+    earlier : EarlierCourse, optional
+        Of a fit with the same settings.
 
     Attributes
     ----------
@@ -108,10 +111,15 @@ class FitProgress:
     """
 
     def __init__(
-        self, iterations: Stopping, rounds: Stopping | None = None, *, spectral: bool = False
+        self,
+        iterations: Stopping,
+        rounds: Stopping | None = None,
+        *,
+        spectral: bool = False,
+        earlier: EarlierCourse | None = None,
     ) -> None:
         self._iterations, self._rounds = iterations, rounds
-        self._course = _Course(iterations, spectral=spectral)
+        self._course = _Course(iterations, spectral=spectral, earlier=earlier)
         self._began = time.monotonic()
         self._changes: list[float] = []
         self._pass: Pass | None = None
@@ -153,7 +161,7 @@ class FitProgress:
         if self._rounds is None:
             self._course.follow(state)
         reached = self._iterations.reached(state.history[-1])
-        self._iterating = not reached
+        self._iterating = not reached or self._course.goes_as_before
         spent, left = self.spent, self.left
         if left < math.inf:
             self.share = max(self.share, min(spent / (spent + left), _MOST_BY_TIME))
@@ -220,10 +228,20 @@ class _Course:
         The rules that end the iterations.
     spectral : bool
         Whether all of them are spectral steps, up to those of a solver that takes over.
+    earlier : EarlierCourse, optional
+        Of a fit with the same settings.
+
+    Attributes
+    ----------
+    goes_as_before : bool
+        Whether the fit goes the way of the earlier one, which tells the time left.
     """
 
-    def __init__(self, stopping: Stopping, *, spectral: bool) -> None:
-        self._stopping = stopping
+    def __init__(
+        self, stopping: Stopping, *, spectral: bool, earlier: EarlierCourse | None
+    ) -> None:
+        self._stopping, self._earlier = stopping, earlier
+        self.goes_as_before = False
         most, change = stopping.max_iter, stopping.handover
         self._angles = StepsLeft(stopping.angle_tol or 1.0, most)
         if spectral and change is not None:
@@ -247,7 +265,15 @@ class _Course:
             self._angles.add(record.angle)
         self._followed = len(state.history)
         self._ends.append(time.monotonic())
-        self._end = self._ends[-1] + self._seconds_left()
+        left = self._seconds_left_as_before(state.history)
+        self.goes_as_before = left < math.inf
+        self._end = self._ends[-1] + (left if self.goes_as_before else self._seconds_left())
+
+    def _seconds_left_as_before(self, history: Sequence[Record]) -> float:
+        if self._earlier is None:
+            return math.inf
+        measured = [self._stopping.measured(record) for record in history]
+        return self._earlier.seconds_left([record.seconds for record in history], measured)
 
     def _seconds_left(self) -> float:
         needed = [self._values.steps]

@@ -24,6 +24,7 @@ from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask.observe import fit_progress
+from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_progress import FitProgress, Pass, converged_share
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.observe.steps_left import StepsLeft
@@ -182,6 +183,51 @@ def test_the_time_left_of_a_fit_follows_from_its_course(monkeypatch: pytest.Monk
     assert progress.share == pytest.approx(21 / 22, abs=0.1)
     progress.on_iteration(state(*(0.8**step for step in range(22))))
     assert progress.left == math.inf  # it has ended
+
+
+@pytest.mark.parametrize("pace", [0.5, 1.0, 3.0])
+def test_the_time_left_follows_from_an_earlier_fit(pace: float) -> None:
+    ends = np.cumsum(np.random.default_rng(0).uniform(0.5, 2.0, 30))
+    measured = 0.8 ** np.arange(30)
+    earlier = EarlierCourse(tuple(ends), tuple(measured), 7.0)
+    truth = pace * (ends[-1] + 7.0 - ends)
+    left = [earlier.seconds_left(pace * ends[:done], measured[:done]) for done in range(1, 31)]
+    assert left[0] == math.inf
+    # The pace of the other fit is known once both have done more than a few iterations.
+    known = slice(1, 30) if pace == 1.0 else slice(12, 30)
+    ratios = np.divide(left[known], truth[known])
+    assert ((ratios >= 1 / 1.5) & (ratios <= 1.5)).all()
+    assert left[29] == pytest.approx(7.0 * pace, rel=0.2)
+    # It goes on beyond the end of the earlier one, or is elsewhere than that was.
+    assert earlier.seconds_left(np.arange(31.0), np.ones(31)) == math.inf
+    assert earlier.seconds_left(pace * ends[:9], 50.0 * measured[:9]) == math.inf
+
+
+def test_a_fit_that_is_repeated_knows_its_time_from_the_second_iteration_on() -> None:
+    store_own(3000)
+    settings = FitSettings(dataset="own", sigma="median", engine="exact", max_iter=12, run="own")
+    given: list[tuple[str, float | None]] = []
+    watcher = SimpleNamespace(
+        tick=lambda _share, text, left=None: given.append((text, left)),
+        linked=print, noted=print, logged=print,
+    )  # fmt: skip
+
+    def known(**changes: object) -> list[int]:
+        """Return the numbers of the iterations whose ends had a time left."""
+        given.clear()
+        with watch_progress(watcher):
+            fit_plain(replace(settings, **changes))
+        ends = [re.search(r"iteration (\d+), obj", text) for text, _ in given]
+        pairs = zip(ends, given, strict=True)
+        return [int(end[1]) for end, (_, left) in pairs if end and left and math.isfinite(left)]
+
+    first = known()
+    assert 2 not in first
+    assert {2, 3, 4, 5} <= set(known(force=True))
+    # Under another name, of the day before, and with another place or name it is the same fit.
+    assert 2 in known(run="night", keep_runs=2)
+    # Another kernel is another fit.
+    assert 2 not in known(run="other", sigma="3.5")
 
 
 def test_a_fold_takes_as_long_as_those_before_it() -> None:
