@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ism_dask.estimators.spectral_clusters import spectral_clusters
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
+    from ism_dask.inference.dependence import (
+        DependenceTest,
+        dependence_test,
+        fitted_dependence_test,
+    )
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
     from ism_dask.status import ComponentsWarning
@@ -28,11 +33,14 @@ __all__ = [
     "AlternativeIKDR",
     "CheckpointedFit",
     "ComponentsWarning",
+    "DependenceTest",
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
     "UnsupervisedIKDR",
     "__version__",
     "aligned_sum",
+    "dependence_test",
+    "fitted_dependence_test",
     "hsic",
     "kernels",
     "progress_bar",
@@ -44,10 +52,13 @@ _MODULES = {
     "AlternativeIKDR": "estimators.alternative",
     "CheckpointedFit": "records.checkpoint",
     "ComponentsWarning": "status",
+    "DependenceTest": "inference.dependence",
     "SemiSupervisedIKDR": "estimators.semisupervised",
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.unsupervised",
     "aligned_sum": "estimators.alignment",
+    "dependence_test": "inference.dependence",
+    "fitted_dependence_test": "inference.dependence",
     "hsic": "estimators.hsic",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",

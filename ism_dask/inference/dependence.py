@@ -1,0 +1,321 @@
+"""Tests of whether X and y are independent."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_X_y
+
+from ism_dask._types import Array
+from ism_dask._validation import check_choice
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.gamma.targets import standardise_target, target_dependence
+from ism_dask.inference.thin_factors import KERNELS, thin_factor
+from ism_dask.status import ComponentsWarning
+
+# Multiplications that permutations may take by default, some seconds, and how many there are then.
+_AFFORDED, _PERMUTATIONS = 2e10, 999
+# Permutations are multiplied in batches with so many columns.
+_BATCH_COLUMNS = 256
+# The moments of so few rows say too little.
+_FEWEST_ROWS = 6
+# Statistics of permutations that differ by less than this share are ties.
+_TIE = 1e-10
+
+
+@dataclass(frozen=True)
+class DependenceTest:
+    """The result of `dependence_test`.
+
+    Attributes
+    ----------
+    pvalue : float
+        The probability of at least this dependence if X and y were independent.
+    statistic : float
+        HSIC, or with distances half of the squared distance covariance in units of the medians.
+    correlation : float
+        The same as a share of the most that it could be, from 0 to 1.
+    expected, deviation : float
+        Mean and standard deviation of the statistic over all permutations of y.
+    method : str
+        "permutations", "moments" or "refits": where the p-value is from.
+    n_permutations : int
+        0 for moments.
+    """
+
+    pvalue: float
+    statistic: float
+    correlation: float
+    expected: float
+    deviation: float
+    method: str
+    n_permutations: int
+
+
+def dependence_test(
+    X: Any,
+    y: Any,
+    *,
+    kernel: str = "gaussian",
+    target: str = "auto",
+    n_permutations: int | None = None,
+    standardize: bool = True,
+    random_state: int | None = None,
+) -> DependenceTest:
+    """Test whether X and y are independent, whatever the form of a dependence.
+
+    To test the new features of a fitted estimator give rows that it was not fitted to, or call
+    `fitted_dependence_test`: on the rows of the fit, X W depends on any y, also on noise.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    y : (n,) labels, or (n,) or (n, t) numbers
+    kernel : {"gaussian", "distance"}, default "gaussian"
+        "gaussian": HSIC with the mean of three gaussian kernels, of the median distance, a half
+        and a quarter of it. "distance": distance covariance.
+    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
+        Kernel of y, as in `SupervisedIKDR`. With kernel="distance", numbers have distances, too.
+    n_permutations : int, optional
+        Number of random permutations of y. With 0 the p-value follows from a shifted gamma
+        distribution with the mean and variance of all permutations, and their skewness for many
+        rows. Default: 999 where they take some seconds at most, else 0.
+    standardize : bool, default True
+        Whether to scale the columns of X to standard deviation 1 first.
+    random_state : int, optional
+        Of landmarks (above 1,000 rows) and permutations.
+
+    Returns
+    -------
+    DependenceTest
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import dependence_test
+    >>> X, y = load_wine(return_X_y=True)
+    >>> dependence_test(X, y, random_state=0).pvalue
+    0.001
+    """
+    check_choice("`kernel`", kernel, [*KERNELS])
+    _check_permutations(n_permutations)
+    X, y = check_X_y(
+        X,
+        y,
+        dtype="numeric",
+        multi_output=len(getattr(y, "shape", ())) == 2,
+        ensure_min_samples=_FEWEST_ROWS,
+    )
+    rng = np.random.default_rng(random_state)
+    with single_threaded_blas():
+        factor_x = thin_factor(_points(X, standardize=standardize), kernel, rng)
+        factor_y = _factor_of_target(y, target, kernel, rng)
+        null = _Null.of(factor_x, factor_y)
+        statistic = _statistic(factor_x, factor_y)
+        count = n_permutations
+        if count is None:
+            work = _PERMUTATIONS * len(X) * factor_x.shape[1] * factor_y.shape[1]
+            count = _PERMUTATIONS if work <= _AFFORDED else 0
+        pvalue = (
+            _permutation_pvalue(factor_x, factor_y, statistic, count, rng)
+            if count
+            else null.pvalue(statistic)
+        )
+    scale = (len(X) - 1.0) ** 2
+    return DependenceTest(
+        pvalue=pvalue,
+        statistic=statistic / scale,
+        correlation=float(np.sqrt(min(statistic / null.most, 1.0))),
+        expected=null.mean / scale,
+        deviation=null.deviation / scale,
+        method="permutations" if count else "moments",
+        n_permutations=count,
+    )
+
+
+def fitted_dependence_test(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    n_refits: int = 0,
+    random_state: int | None = None,
+    **options: Any,
+) -> DependenceTest:
+    """Test whether the new features of an estimator depend on y, not only on the rows of the fit.
+
+    W maximises the dependence on the y that it was fitted to. A test on the same rows therefore
+    finds a dependence on noise as well.
+
+    Parameters
+    ----------
+    estimator : SupervisedIKDR or another transformer
+        It is cloned and fitted again.
+    X : (n, d) array
+    y : (n,) labels, or (n,) or (n, t) numbers
+    n_refits : int, default 0
+        0 fits W to one half of the rows and tests the other half. A number above fits W to all rows
+        and that many times to permuted y, and compares `objective_`: it has more power, and takes
+        as many fits.
+    random_state : int, optional
+    **options : Any
+        Of `dependence_test`, without refits.
+
+    Returns
+    -------
+    DependenceTest
+    """
+    _check_permutations(n_refits, "`n_refits`")
+    if n_refits:
+        if options:
+            raise TypeError(f"`{next(iter(options))}` belongs to the test without refits")
+        return _test_by_refits(estimator, X, y, n_refits, random_state)
+    X, y = np.asarray(X), np.asarray(y)
+    classes = y if y.ndim == 1 and y.dtype.kind in "biuUSO" else None
+    ours, others = train_test_split(
+        np.arange(len(X)), test_size=0.5, random_state=random_state, stratify=classes
+    )
+    fitted = clone(estimator).fit(X[ours], y[ours])
+    options = {"standardize": False, **options}
+    Z = fitted.transform(X[others])
+    return dependence_test(Z, y[others], random_state=random_state, **options)
+
+
+def _test_by_refits(
+    estimator: Any, X: Any, y: Any, n_refits: int, random_state: int | None
+) -> DependenceTest:
+    rng = np.random.default_rng(random_state)
+    y, n = np.asarray(y), len(y)
+    found = float(clone(estimator).fit(X, y).objective_)
+    with warnings.catch_warnings():
+        # Fits to noise often have no clear maximum; the fit to y above has said so of itself.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
+        null = np.array(
+            [clone(estimator).fit(X, y[rng.permutation(n)]).objective_ for _ in range(n_refits)]
+        )
+    scale = (n - 1.0) ** 2
+    return DependenceTest(
+        pvalue=float(1 + np.count_nonzero(null >= found * (1 - _TIE))) / (1 + n_refits),
+        statistic=found / scale,
+        correlation=float("nan"),
+        expected=float(null.mean()) / scale,
+        deviation=float(null.std()) / scale,
+        method="refits",
+        n_permutations=n_refits,
+    )
+
+
+@dataclass(frozen=True)
+class _Null:
+    """The distribution of `|F^T U|^2` over all permutations of the rows of U.
+
+    Attributes
+    ----------
+    mean, deviation, skewness : float
+        The first two are exact, the third is that of many rows.
+    most : float
+        The largest value by the Cauchy-Schwarz inequality.
+    """
+
+    mean: float
+    deviation: float
+    skewness: float
+    most: float
+
+    @classmethod
+    def of(cls, F: Array, U: Array) -> _Null:
+        """Return the moments (Kazi-Aoual et al. 1995) for factors (n, m) and (n, r)."""
+        n = len(F)
+        first, second = _Traces.of(F), _Traces.of(U)
+        mean = first.one * second.one / (n - 1)
+        spread = 2.0 * first.spread(n) * second.spread(n)
+        spread /= (n - 1.0) ** 2 * (n + 1) * (n - 2)
+        diagonal = first.diagonal(n) * second.diagonal(n)
+        diagonal /= (n + 1.0) * n * (n - 1) * (n - 2) * (n - 3)
+        deviation = np.sqrt(max(spread + diagonal, 0.0))
+        skewness = np.sqrt(8.0) * first.three * second.three / (first.two * second.two) ** 1.5
+        most = np.sqrt(first.two * second.two)
+        return cls(mean, float(deviation), float(skewness), float(most))
+
+    def pvalue(self, statistic: float) -> float:
+        """Return the probability of at least this value under a shifted gamma distribution."""
+        if self.deviation == 0.0:
+            return 1.0
+        return float(
+            stats.pearson3.sf(statistic, self.skewness, loc=self.mean, scale=self.deviation)
+        )
+
+
+@dataclass(frozen=True)
+class _Traces:
+    """Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A."""
+
+    one: float
+    two: float
+    three: float
+    squares: float
+
+    @classmethod
+    def of(cls, F: Array) -> _Traces:
+        values = np.linalg.eigvalsh(F.T @ F)
+        lengths = np.einsum("ij,ij->i", F, F)
+        one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
+        return cls(one, two, three, float(lengths @ lengths))
+
+    def spread(self, n: int) -> float:
+        return (n - 1) * self.two - self.one**2
+
+    def diagonal(self, n: int) -> float:
+        return n * (n + 1) * self.squares - (n - 1) * (self.one**2 + 2 * self.two)
+
+
+def _points(X: Array, *, standardize: bool) -> Array:
+    """Return the columns of X that vary, centred, and scaled with `standardize`."""
+    X = np.asarray(X, dtype=np.float64)
+    varying = np.ptp(X, axis=0) > 0
+    if not varying.any():
+        raise ValueError("all columns of X are constant; nothing can depend on them")
+    X = X[:, varying]
+    return standardise_target(X) if standardize else X - X.mean(axis=0)
+
+
+def _factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
+    """Return a factor (n, r) with centred columns of the kernel of y."""
+    dependence = target_dependence(y, target)
+    if kernel == "distance" and dependence.classes is None:
+        return thin_factor(standardise_target(y), kernel, rng)
+    factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
+    return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
+
+
+def _statistic(F: Array, U: Array) -> float:
+    return float(((F.T @ U) ** 2).sum())
+
+
+def _permutation_pvalue(
+    F: Array, U: Array, statistic: float, count: int, rng: np.random.Generator
+) -> float:
+    """Return the share of random permutations with at least this statistic, itself among them."""
+    r = U.shape[1]
+    at_once = max(1, _BATCH_COLUMNS // r)
+    at_least, done = 1, 0
+    while done < count:
+        batch = min(at_once, count - done)
+        shuffled = np.concatenate([U[rng.permutation(len(U))] for _ in range(batch)], axis=1)
+        sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(batch, r).sum(axis=1)
+        at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
+        done += batch
+    return at_least / (count + 1)
+
+
+def _check_permutations(number: int | None, name: str = "`n_permutations`") -> None:
+    if number is not None and (isinstance(number, bool) or number != int(number) or number < 0):
+        raise ValueError(f"{name} is {number!r}; expected a whole number from 0 up")

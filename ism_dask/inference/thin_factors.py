@@ -1,0 +1,80 @@
+"""Thin factors of kernels of given rows, for statistics that need many products with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import euclidean_distances
+
+from ism_dask._types import Array
+from ism_dask.kernels.widths import median_distance
+
+# Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
+_WHOLE, _LANDMARKS = 1000, 300
+# Rows from which the median distance is computed.
+_MEDIAN_ROWS = 2000
+# Widths of the gaussian kernels, as multiples of the median distance. The wide one detects trends,
+# the narrow ones what swings up and down.
+_WIDTHS = (1.0, 0.5, 0.25)
+# Directions with less than this share of the trace are left out.
+_NEGLIGIBLE = 1e-7
+# Differences of rows lose no digits, but take long with many columns.
+_FEW_COLUMNS = 16
+
+
+def _gaussian(squared: Array, median: float) -> Array:
+    scaled = squared / (-2.0 * median**2)
+    return np.asarray(np.mean([np.exp(scaled / width**2) for width in _WIDTHS], axis=0))
+
+
+def _distance(squared: Array, median: float) -> Array:
+    # Centred, this is the kernel of distance covariance.
+    return -np.sqrt(squared) / median
+
+
+# From squared distances (n, m) and the median distance to a kernel, positive definite once centred.
+KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
+    "gaussian": _gaussian,
+    "distance": _distance,
+}
+
+
+def thin_factor(points: Array, kernel: str, rng: np.random.Generator) -> Array:
+    """Return F (n, m) whose columns have mean 0, with `F F^T` near the centred kernel of points.
+
+    Parameters
+    ----------
+    points : (n, t) array
+    kernel : str
+        A name in `KERNELS`.
+    rng : numpy.random.Generator
+        Draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the space that the
+        landmarks span, which no permutation of the rows of another factor changes.
+    """
+    n = len(points)
+    median = median_distance(points[:: -(-n // _MEDIAN_ROWS)], "the median distance of the rows")
+    landmarks = points if n <= _WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
+    among = KERNELS[kernel](_squared_distances(landmarks, landmarks), median)
+    to_landmarks = KERNELS[kernel](_squared_distances(points, landmarks), median)
+    # Centred at the landmarks, as the kernel of distances is positive definite only then.
+    means = among.mean(axis=0)
+    to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()
+    among -= means + means[:, None] - means.mean()
+    values, vectors = np.linalg.eigh((among + among.T) / 2)
+    used = values > _NEGLIGIBLE * values[-1]
+    return _compressed(to_landmarks @ (vectors[:, used] / np.sqrt(values[used])))
+
+
+def _compressed(factor: Array) -> Array:
+    """Return a factor with centred columns (n, m), without directions that hold nearly nothing."""
+    factor = factor - factor.mean(axis=0)
+    values, vectors = np.linalg.eigh(factor.T @ factor)
+    return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
+
+
+def _squared_distances(points: Array, others: Array) -> Array:
+    if points.shape[1] <= _FEW_COLUMNS:
+        return np.asarray(cdist(points, others, "sqeuclidean"))
+    return np.asarray(euclidean_distances(points, others, squared=True))

@@ -1,0 +1,160 @@
+"""Tests of independence: the statistic by its definition, the null by all permutations."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from definition import centred
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import binomtest
+from sklearn.datasets import load_wine
+
+import ism_dask.inference.thin_factors as thin_factors
+from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
+from ism_dask.inference.dependence import _Null, _permutation_pvalue, _statistic
+
+KERNELS = ["gaussian", "distance"]
+
+
+def _kernel(points: np.ndarray, name: str) -> np.ndarray:
+    points = np.asarray(points, dtype=float).reshape(len(points), -1)
+    points = (points - points.mean(axis=0)) / points.std(axis=0)
+    distances = squareform(pdist(points)) / np.median(pdist(points))
+    if name == "distance":
+        return -distances
+    return np.mean([np.exp(-((distances / width) ** 2) / 2) for width in (1, 0.5, 0.25)], axis=0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_statistic_is_that_of_the_definition(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)) * [1, 10, 0.1] + 7
+    y = X[:, 0] ** 2 + rng.normal(size=80)
+    K, L = centred(_kernel(X, kernel)), centred(_kernel(y, kernel))
+    found = dependence_test(X, y, kernel=kernel, n_permutations=0)
+    assert found.statistic == pytest.approx((K * L).sum() / 79**2, rel=1e-5)
+    # With distances this is distance correlation.
+    expected = np.sqrt((K * L).sum() / np.sqrt((K**2).sum() * (L**2).sum()))
+    assert found.correlation == pytest.approx(expected, rel=1e-5)
+    classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    same = centred((classes[:, None] == classes).astype(float))
+    found = dependence_test(X, classes, kernel=kernel, n_permutations=0)
+    assert found.statistic == pytest.approx((K * same).sum() / 79**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mean_and_deviation_are_those_of_all_permutations(seed):
+    rng = np.random.default_rng(seed)
+    F, U = rng.standard_t(2, size=(7, 3)), rng.normal(size=(7, 2)) ** 3
+    F, U = F - F.mean(axis=0), U - U.mean(axis=0)
+    every = np.array([_statistic(F, U[list(order)]) for order in permutations(range(7))])
+    null = _Null.of(F, U)
+    assert null.mean == pytest.approx(every.mean())
+    assert null.deviation == pytest.approx(every.std())
+    assert every.max() <= null.most
+    # A random permutation is one of these.
+    statistic = float(np.quantile(every, 0.9))
+    exact = np.mean(every >= statistic)
+    found = _permutation_pvalue(F, U, statistic, 4000, rng)
+    assert binomtest(round(found * 4001) - 1, 4000, exact).pvalue > 1e-4
+
+
+def _clustered(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    centres = 5 * rng.normal(size=(5, 3))
+    return centres[rng.integers(0, 5, n)] + rng.normal(size=(n, 3)), rng.integers(0, 3, n)
+
+
+def _heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    return rng.standard_t(1.5, size=(n, 3)), rng.standard_t(2, size=n)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("n_permutations", [0, 99])
+@pytest.mark.parametrize("design", [_clustered, _heavy])
+def test_independent_rows_are_rejected_as_often_as_the_level_says(design, n_permutations, kernel):
+    rng = np.random.default_rng(3)
+    options = {"kernel": kernel, "n_permutations": n_permutations}
+    pvalues = [
+        dependence_test(*design(rng, 60), random_state=seed, **options).pvalue
+        for seed in range(150)
+    ]
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 150, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 150, 0.5).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_dependence_of_any_form_is_found(kernel):
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 400)
+    circle = np.column_stack([np.cos(angle), rng.normal(size=400)])
+    y = np.sin(angle) + 0.05 * rng.normal(size=400)
+    for count in (0, 499):
+        found = dependence_test(circle, y, kernel=kernel, n_permutations=count, random_state=1)
+        assert found.pvalue < 0.01
+        assert found.method == ("permutations" if count else "moments")
+    # Neither units nor the order of rows matter.
+    order = rng.permutation(400)
+    moved = dependence_test(1e3 * circle[order] - 5, y[order] / 7, kernel=kernel, n_permutations=0)
+    still = dependence_test(circle, y, kernel=kernel, n_permutations=0)
+    assert moved.pvalue == pytest.approx(still.pvalue, rel=1e-4)
+    several = np.column_stack([y, np.abs(y)])
+    assert dependence_test(circle, several, kernel=kernel, n_permutations=0).pvalue < 0.1
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1100, 2))
+    y = np.sin(2 * X[:, 0]) + rng.normal(size=1100)
+    some = dependence_test(X, y, kernel=kernel, n_permutations=0, random_state=0)
+    monkeypatch.setattr(thin_factors, "_WHOLE", 1100)
+    whole = dependence_test(X, y, kernel=kernel, n_permutations=0)
+    assert some.statistic == pytest.approx(whole.statistic, rel=0.05)
+    assert max(some.pvalue, whole.pvalue) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 20)), rng.integers(0, 2, 120)
+    estimator = SupervisedIKDR(1, tol=0.01, selection=None)
+    naive = dependence_test(estimator.fit_transform(X, y), y, random_state=0)
+    split = fitted_dependence_test(estimator, X, y, random_state=0)
+    refits = fitted_dependence_test(estimator, X, y, n_refits=19, random_state=0)
+    # On the rows of the fit, noise looks like a dependence.
+    assert naive.pvalue <= 0.002
+    assert min(split.pvalue, refits.pvalue) > 0.05
+    assert (refits.method, refits.n_permutations) == ("refits", 19)
+    wine = load_wine(return_X_y=True)
+    assert fitted_dependence_test(estimator, *wine, random_state=0).pvalue == 0.001
+    assert fitted_dependence_test(estimator, *wine, n_refits=19, random_state=0).pvalue == 0.05
+
+
+X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "options", "message"),
+    [
+        (X[:5], Y[:5], {}, "minimum of 6"),
+        (np.where(X > 9, np.nan, X), Y, {}, "NaN"),
+        (np.ones((20, 2)), Y, {}, "constant"),
+        (X, np.ones(20), {"target": "linear"}, "constant"),
+        (X, Y[:9], {}, "inconsistent numbers of samples"),
+        (X, Y, {"kernel": "gausian"}, "gaussian"),
+        (X, Y, {"n_permutations": -1}, "whole number from 0 up"),
+        (X, Y, {"n_permutations": 2.5}, "whole number from 0 up"),
+    ],
+)
+def test_bad_input(X, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        dependence_test(X, y, **options)
+
+
+def test_bad_input_of_refits():
+    with pytest.raises(TypeError, match="without refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=9, kernel="distance")
+    with pytest.raises(ValueError, match="n_refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=-1)
