@@ -17,6 +17,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
 from benchmarks.figures.heldout import accuracy, stability
+from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
     ingest_csv,
     ingest_grown,
@@ -72,8 +73,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         ingest_workers,
         ingest_grown,
         newcomer,
+        level,
+        independence60k,
+        power,
         scale,
     )
 }
-# Measured only if they are named: they take many minutes, and space on disk.
-UNASKED = frozenset({"scale", "optima", "blocks1m"})
+# Measured only if they are named: they take many minutes, space on disk, or other packages.
+UNASKED = frozenset({"scale", "optima", "blocks1m", "power"})
