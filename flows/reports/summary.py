@@ -26,6 +26,9 @@ from flows.results.runs import (
     Round,
 )
 
+# Columns in the table of the largest shares.
+_SHARES = 10
+
 
 @dataclass(frozen=True)
 class _Kind:
@@ -198,6 +201,7 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
     table = Table("The largest weights of each new feature.", columns, rows, left=2)
     if view is None or view.model is None:
         return Block("New features", tables=(table,))
+    tables = (table, _importances(view))
     images = view.model.image_shape is not None
     about = (
         "Each new feature is a weighted sum of pixels, which are named by row and column from 0: "
@@ -209,11 +213,20 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
     return Block(
         "New features",
         about=about,
-        tables=(table,),
+        tables=tables,
         draw=lambda: list(_drawing().components(view)),
         style="images" if images else "weights",
         drawable=len(rows),
     )
+
+
+def _importances(view: View) -> Table:
+    rows = tuple((name, f"{100 * share:.1f}%") for name, share in view.largest_shares(_SHARES))
+    caption = (
+        "The columns with the largest shares in the space of all new features, however the single "
+        "new features are rotated in it."
+    )
+    return Table(caption, ("column", "share"), rows)
 
 
 def _data_subject(title: str) -> Callable[[FitResult | ClusterResult | CrossvalResult], str]:

@@ -118,6 +118,16 @@ class View:
         order = np.argsort(-np.abs(weights), kind="stable")[:count]
         return [(self.features[j], float(weights[j])) for j in order]
 
+    def largest_shares(self, count: int) -> list[tuple[str, float]]:
+        """Return the shares of old features in the space of the new ones, the largest first."""
+        from ism_dask.linalg.eigen import subspace_shares  # noqa: PLC0415 - it imports SciPy
+
+        if self.model is None:
+            return []
+        shares = subspace_shares(self.model.components)
+        order = np.argsort(-shares, kind="stable")[:count]
+        return [(self.features[j], float(shares[j])) for j in order]
+
     def stored_pictures(self) -> dict[str, bytes]:
         """Return the content of the pictures stored with the model, by name."""
         stored = read_pictures(self.run.path) if self.run.has_model else {}

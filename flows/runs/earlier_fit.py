@@ -52,7 +52,8 @@ def _candidates(run: str) -> Iterator[str]:
 
 
 def _changed_at(name: str) -> float:
-    with suppress(OSError):  # another process may remove the run now
+    # Another process may remove the run now; a link may lead out of the folder of runs.
+    with suppress(OSError, StorageError):
         return run_folder(name).stat().st_mtime
     return 0.0
 

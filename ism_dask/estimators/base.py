@@ -17,7 +17,7 @@ from ism_dask._validation import check_bool, is_whole
 from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.linalg.eigen import canonical_signs, subspace_shares
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
@@ -115,6 +115,17 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         if is_dask(X):
             return self.fit(X, y, **parameters).transform(X)
         return super().fit_transform(X, y, **parameters)
+
+    @property
+    def feature_importances_(self) -> Array:
+        """The share (d,) of each feature in the space of the new features, all together 1.
+
+        Unlike the weights of one new feature, the shares do not change if W is rotated within its
+        space. They compare features in units of their standard deviation. `SelectFromModel` of
+        scikit-learn selects by them.
+        """
+        check_is_fitted(self)
+        return subspace_shares(self.components_)
 
     @property
     def _n_features_out(self) -> int:

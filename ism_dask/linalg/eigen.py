@@ -258,6 +258,16 @@ def subspace_sine(V: Array, W: Array) -> float:
     return min(1.0, float(np.linalg.svd(W - V @ (V.T @ W), compute_uv=False).max(initial=0.0)))
 
 
+def subspace_shares(components: Array) -> Array:
+    """Return the share of each coordinate in the space that the rows of `components` (q, d) span.
+
+    The shares (d,) are from 0 to 1 / q and sum to 1. They depend on the space alone, not on which
+    rows span it.
+    """
+    Q, _ = np.linalg.qr(components.T)
+    return np.asarray((Q**2).sum(axis=1) / Q.shape[1])
+
+
 def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Array, Array]:
     """Return the k largest eigenvalues of `matrix` (d, d), decreasing, and their vectors (d, k)."""
     d = len(matrix)

@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -391,3 +392,21 @@ def test_anchors_are_rows_of_the_space_of_the_model_without_standardising_too():
     anchors = model.kernel_.anchors
     assert len(anchors) == len(seen)
     np.testing.assert_allclose(np.sort(anchors, axis=0), np.sort(seen, axis=0), atol=1e-9)
+
+
+def test_importances_are_shares_of_the_subspace():
+    X, y = load_wine(return_X_y=True)
+    model = SupervisedIKDR(2, tol=0.01)
+    with pytest.raises(NotFittedError):
+        _ = model.feature_importances_
+    model.fit(X, y)
+    shares = model.feature_importances_
+    projector = model.components_.T @ np.linalg.pinv(model.components_.T)
+    np.testing.assert_allclose(shares, np.diag(projector) / 2, atol=1e-12)
+    assert shares.sum() == pytest.approx(1.0)
+    # Neither a rotation nor other lengths of the new features matter.
+    turn = np.array([[0.6, 0.8], [-0.8, 0.6]]) * [[2.0], [3.0]]
+    model.components_ = turn @ model.components_
+    np.testing.assert_allclose(model.feature_importances_, shares, atol=1e-12)
+    chosen = SelectFromModel(model, prefit=True, max_features=4, threshold=-np.inf)
+    assert set(np.flatnonzero(chosen.get_support())) == set(np.argsort(-shares)[:4])
