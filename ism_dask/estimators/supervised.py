@@ -9,12 +9,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
@@ -22,24 +16,19 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
+from ism_dask.estimators.supervised_input import check_rows_and_target
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.execution import is_dask
-from ism_dask.rows.source import is_row_source
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
 
-# dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
-_UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
 # Maximum number of iterations from a W that a selection chose: gradient steps, which are cheap.
 _MAX_GRADIENT_STEPS = 1000
 
@@ -274,7 +263,7 @@ default "auto"
         The estimator itself.
         """
         self.__dict__.pop("classes_", None)
-        X, y = self._validated(row_source(X), y)
+        X, y = check_rows_and_target(self, row_source(X), y)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y))
         if weights is not None and isinstance(X, np.ndarray):
             counted = np.flatnonzero(weights)
@@ -373,62 +362,9 @@ default "auto"
         if self.selection is not None:
             check_choice("`selection`", self.selection, SELECTIONS)
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, Array]:
-        if y is None:
-            raise ValueError(
-                "SupervisedIKDR requires y to be passed, but the target y is None: give the "
-                "labels or numbers that X W is to depend on"
-            )
-        y = _column(y)
-        if y.dtype.kind in "OmM":
-            check_labels(y)
-        if _needs_no_validation(X, y):
-            self._set_n_features(X)
-            return X, y
-        if not (is_row_source(X) or is_dask(X)):
-            multi_output = y.ndim == 2
-            checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
-            return validate_data(self, X, y, dtype="numeric", multi_output=multi_output, **checks)
-        if is_dask(X) and np.isnan(X.shape[0]):
-            X = X.copy().compute_chunk_sizes()
-        self._set_n_features(X)
-        check_consistent_length(X, y)
-        assert_all_finite(y, input_name="y")
-        return X, y
-
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that float32 stays float32."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _needs_no_validation(X: Any, y: Array) -> bool:
-    """Return whether `validate_data` would return the arrays X (n, d) and y (n,) unchanged.
-
-    Small fits would spend a fifth of their time in `validate_data`. All other input goes there,
-    since it explains what is wrong.
-    """
-    if type(X) is not np.ndarray or X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
-        return False
-    if X.dtype.kind not in _UNCHANGED_NUMBERS or y.dtype.kind not in _UNCHANGED_LABELS:
-        return False
-    return min(X.shape) > 1 and all(map(_has_finite_sum, (X, y)))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _has_finite_sum(values: Array) -> bool:
-    """Return whether the sum of the values is finite, which implies that all of them are.
-
-    It is False, too, if all values are finite and only their sum overflows.
-    """
-    return values.dtype.kind != "f" or bool(np.isfinite(values.sum()))
-
-
-def _column(y: Any) -> Array:
-    """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
-    labels = target_as_array(y)
-    if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:
-        return np.ascontiguousarray(labels)
-    return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)

@@ -1,0 +1,81 @@
+"""Check the rows and the target that a user gives to a supervised fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+
+from ism_dask._types import Array
+from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.gamma.classes import check_labels
+from ism_dask.rows.execution import is_dask
+from ism_dask.rows.source import is_row_source
+
+# dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
+_UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
+
+
+def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
+    """Return X (n, d) and y (n,) or (n, t) as arrays for a fit; raise a ValueError for misfits.
+
+    It sets `n_features_in_` and `feature_names_in_` of the estimator.
+    """
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give "
+            "the labels or numbers that X W is to depend on"
+        )
+    y = _column(y)
+    if y.dtype.kind in "OmM":
+        check_labels(y)
+    if _needs_no_validation(X, y):
+        estimator._set_n_features(X)
+        return X, y
+    if not (is_row_source(X) or is_dask(X)):
+        multi_output = y.ndim == 2
+        checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
+        return validate_data(estimator, X, y, dtype="numeric", multi_output=multi_output, **checks)
+    if is_dask(X) and np.isnan(X.shape[0]):
+        X = X.copy().compute_chunk_sizes()
+    estimator._set_n_features(X)
+    check_consistent_length(X, y)
+    assert_all_finite(y, input_name="y")
+    return X, y
+
+
+def _needs_no_validation(X: Any, y: Array) -> bool:
+    """Return whether `validate_data` would return the arrays X (n, d) and y (n,) unchanged.
+
+    Small fits would spend a fifth of their time in `validate_data`. All other input goes there,
+    since it explains what is wrong.
+    """
+    if type(X) is not np.ndarray or X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
+        return False
+    if X.dtype.kind not in _UNCHANGED_NUMBERS or y.dtype.kind not in _UNCHANGED_LABELS:
+        return False
+    return min(X.shape) > 1 and all(map(_has_finite_sum, (X, y)))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _has_finite_sum(values: Array) -> bool:
+    """Return whether the sum of the values is finite, which implies that all of them are.
+
+    It is False, too, if all values are finite and only their sum overflows.
+    """
+    return values.dtype.kind != "f" or bool(np.isfinite(values.sum()))
+
+
+def _column(y: Any) -> Array:
+    """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
+    labels = target_as_array(y)
+    if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:
+        return np.ascontiguousarray(labels)
+    return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)
