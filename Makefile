@@ -16,7 +16,7 @@ CRON = 0 2 * * *
 # and workers to start. tests/conftest.py orders them: the files that take longest begin first.
 BESIDE = --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test chaos long deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo test chaos long docs package deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -55,6 +55,17 @@ lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(READY)  ## Build the documentation site in docs/_build, offline, and check its links
+	$(BIN)/sphinx-build --quiet -W --keep-going -b html docs docs/_build
+	$(BIN)/python docs/check_links.py docs/_build
+
+package: $(READY)  ## Build the wheel, install it into an environment of its own, and try it there
+	rm -rf dist && mkdir dist
+	$(BIN)/python -m build --outdir dist . >dist/build.log || { cat dist/build.log; exit 1; }
+	$(PYTHON) -m venv dist/env
+	dist/env/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd dist && env/bin/python -I ../tests/try_installed.py
+
 format: $(READY)  ## Put the code into the format of the house
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -76,4 +87,4 @@ bench-scale: $(READY)  ## Measure a million rows on two workers of 2 GB (some 30
 	$(BIN)/python -m benchmarks --table scale
 
 clean:  ## Remove the environment and what tools leave behind
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) *.egg-info dist docs/_build docs/auto_* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

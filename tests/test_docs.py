@@ -8,17 +8,23 @@ first run have to print what their page shows, but for seconds and for digits of
 from __future__ import annotations
 
 import doctest
+import inspect
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import matplotlib as mpl
 import pytest
+
+import ism_dask
+from ism_dask import plot
 
 HOUSE = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -182,3 +188,32 @@ def test_links_between_pages_lead_somewhere() -> None:
     ]
     assert len(links) > 10
     assert [f"{page}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (HOUSE / "docs/api.md").read_text()
+    listed = set(re.findall(r"^   (\w+)$", page, re.MULTILINE))
+    modules = (ism_dask.kernels, ism_dask.solvers, plot)
+    public = set(ism_dask.__all__) - {"__version__", "kernels"}
+    public |= {name for module in modules for name in _functions_and_classes(module)}
+    assert public <= listed, f"docs/api.md lacks {sorted(public - listed)}"
+
+
+def _functions_and_classes(module: ModuleType) -> set[str]:
+    names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+    members = {name: getattr(module, name) for name in names}
+    own = module.__name__
+    return {
+        name
+        for name, member in members.items()
+        if (inspect.isclass(member) or inspect.isfunction(member)) and own in member.__module__
+    }
+
+
+def test_one_version_everywhere() -> None:
+    version = ism_dask.__version__
+    assert tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]["version"] == version
+    assert f"\nversion: {version}\n" in (HOUSE / "CITATION.cff").read_text()
+    newest = re.search(r"^## (\S+?),? ", (HOUSE / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version

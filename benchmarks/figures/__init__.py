@@ -16,7 +16,7 @@ from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.growth import slope
-from benchmarks.figures.heldout import accuracy, stability
+from benchmarks.figures.heldout import accuracy, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
     ingest_csv,
@@ -61,6 +61,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         recovery,
         accuracy,
         stability,
+        umap,
         optima,
         default,
         blocks60k,
@@ -80,4 +81,4 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "optima", "blocks1m", "power"})
+UNASKED = frozenset({"scale", "optima", "blocks1m", "power", "umap"})

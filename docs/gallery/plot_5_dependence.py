@@ -1,0 +1,33 @@
+"""
+Is there anything at all?
+=========================
+
+A test of independence says whether y depends on X, whatever the form of the dependence. On fitted
+features it must be done on other rows.
+"""
+
+# %%
+# A circle: neither coordinate says anything about the mean of the other.
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
+
+random = np.random.default_rng(0)
+angle = random.uniform(0, 2 * np.pi, 200)
+x, y = np.cos(angle), np.sin(angle) + 0.2 * random.normal(size=200)
+result = dependence_test(x[:, None], y, random_state=0)
+figure, ax = plt.subplots(figsize=(4, 4), layout="constrained")
+ax.scatter(x, y, s=8)
+ax.set(title=f"correlation {np.corrcoef(x, y)[0, 1]:.2f}, p-value {result.pvalue:.3f}")
+
+# %%
+# Pure noise: a fit makes the most of it, so a test on the same rows finds a dependence that is not
+# there. `fitted_dependence_test` fits one half of the rows and tests the other.
+
+X, noise = random.normal(size=(200, 12)), random.normal(size=200)
+estimator = SupervisedIKDR(1, kernel="linear")
+wrong = dependence_test(estimator.fit_transform(X, noise), noise, random_state=0)
+right = fitted_dependence_test(estimator, X, noise, random_state=0)
+print(f"on the rows of the fit: p = {wrong.pvalue:.3f}; on other rows: p = {right.pvalue:.3f}")

@@ -1,0 +1,29 @@
+"""
+Weights of pixels are pictures
+==============================
+
+Images of digits have 64 pixels. The weights of a new feature are a picture, too: where it is blue,
+ink raises the feature; where it is red, ink lowers it.
+"""
+
+# %%
+# Four features of the digits 0 to 4.
+
+from sklearn.datasets import load_digits
+
+from ism_dask import SupervisedIKDR, plot
+
+digits = load_digits(n_class=5)
+fitted = SupervisedIKDR(4).fit(digits.data, digits.target)
+plot.components(fitted, image_shape=(8, 8))
+
+# %%
+# The images in the first two of them.
+
+plot.scatter(fitted, digits.data, digits.target)
+
+# %%
+# The fit has converged if the residual is below its limit and no direction raises the objective.
+
+plot.convergence(fitted)
+print(fitted.status_.meaning)
