@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, is_whole
 from ism_dask.engines import Engine, EngineOptions, as_engine
+from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport, FitTask
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs, subspace_shares
@@ -65,7 +72,38 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
             return np.concatenate([function(rows) for rows in reads])
-        return function(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+        return function(self._validated(X, dtype=[np.float64, np.float32], reset=False))
+
+    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
+        """Return X (n, d), and y if it is given, as scikit-learn's `validate_data` does."""
+        validated = validate_data(self, X, *y, ensure_all_finite="allow-nan", **checks)
+        check_no_missing(validated[0] if y else validated)
+        return validated
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """Return rows with these new features, as near as possible to the mean of the fit.
+
+        Many rows have the same new features. Among them, this is the one that departs least from
+        the mean, in units of the deviations: `mean_ + scale_ * Z pinv(components_)^T`. It shows
+        what the new features stand for; what they leave out, it does not bring back. `transform`
+        of the result is Z. Without standardising, it is the smallest such row.
+
+        Parameters
+        ----------
+        Z : (n, q) array, frame or Dask array
+
+        Returns
+        -------
+        (n, d) array; a lazy Dask array for a Dask array.
+        """
+        check_is_fitted(self)
+        q = len(self.components_)
+        if not is_dask(Z):
+            Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        if len(Z.shape) != 2 or Z.shape[1] != q:
+            raise ValueError(f"Z must have the {q} new features; got shape {Z.shape}")
+        rows = Z @ (np.linalg.pinv(self.components_).T * self.scale_) + self.mean_
+        return rows.astype(Z.dtype)
 
     def _check_lazy(self, X: Any) -> None:
         """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
@@ -80,7 +118,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
 
 
-class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
+class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
     """A projection `(X - mean_) / scale_ @ components_.T`, learned by the spectral iteration."""
 
     kernel: str | Kernel
@@ -143,10 +181,11 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     def _warn_about_fit(self, solution: Solution, advice: str) -> None:
         """Warn if the fit has not converged, and pass on `advice` on the number of new features."""
         self.components_advice_ = advice
+        depth = 3 + EXTRA_FRAMES
         if fit_watcher().reports_endings:
             return
         if advice:
-            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
         if status.is_requested:
             return
@@ -155,7 +194,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
             f"{self._residual_in_words(solution)}. The best W so far is returned; {status.advice}",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=depth,
         )
 
     def _residual_in_words(self, solution: Solution) -> str:
@@ -194,18 +233,24 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             engine=self._engine,
             stopping=self.plan.iterations,
             solver=self._solver,
-            on_iteration=self._report_state,
         )
+
+    def _search_with(self, prepared: Prepared) -> MultistartSearch:
+        """Return the search for W that reports iterations on the prepared rows."""
+        return replace(self._search, on_iteration=partial(self._report_state, prepared))
 
     @property
     def plan(self) -> FitPlan:
         """The name and the stopping rules of the fit, as a progress bar shows them."""
         return FitPlan(type(self).__name__, self._solver.stopping)
 
-    def _report_state(self, state: State) -> None:
+    def _report_state(self, prepared: Prepared, state: State) -> None:
         fit_watcher().on_iteration(state)
         if self.on_iteration is not None:
             self.on_iteration(state)
+        task: FitTask | None = getattr(self, "_fit_task", None)
+        if task is not None:
+            task.on_iteration(partial(self._projection_of, state.current.W, prepared))
 
     def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
         self.residual_ = solution.residual
@@ -218,10 +263,8 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_standard_error_ = solution.standard_error
 
     def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
-        self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
-        d = self.n_features_in_
-        self.mean_ = prepared.affine.mean if self.standardize else np.zeros(d)
-        self.scale_ = prepared.affine.scale if self.standardize else np.ones(d)
+        for name, array in self._projection_of(solution.W, prepared).items():
+            setattr(self, name, array)
         self.eigenvalues_ = solution.eigenvalues
         self.eigengap_ = solution.eigengap
         self.objective_ = solution.objective
@@ -229,6 +272,15 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.status_ = solution.status
         self.converged_ = solution.status is Status.CONVERGED
         self.history_ = solution.history
+
+    def _projection_of(self, W: Array, prepared: Prepared) -> dict[str, Array]:
+        """Return the attributes that `transform` needs, for W in the space of prepared rows."""
+        d = self.n_features_in_
+        return {
+            "components_": canonical_signs(prepared.lift(W.T).T).T,
+            "mean_": prepared.affine.mean if self.standardize else np.zeros(d),
+            "scale_": prepared.affine.scale if self.standardize else np.ones(d),
+        }
 
     def _resolve_n_components(
         self, n_components: int | str | None, default: int, prepared: Prepared
@@ -265,7 +317,29 @@ def row_source(X: Any) -> Any:
     return rows if rows is not None and is_row_source(rows) else X
 
 
-def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
-    # Nothing has checked the blocks of a lazy array yet.
+def check_no_missing(X: Array) -> None:
+    """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
+    if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
+        return
+    missing = np.isnan(X)
+    if not missing.any():
+        return
+    columns = np.flatnonzero(missing.any(axis=0))
+    raise ValueError(
+        f"Input X contains NaN: {int(missing.any(axis=1).sum())} of {len(X)} rows have missing "
+        f"numbers, in {len(columns)} of {X.shape[1]} columns, the first number {columns[0]}. Fill "
+        "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
+        "IterativeImputer, or drop these rows"
+    )
+
+
+def check_finite_block(X: Array) -> None:
+    """Raise a ValueError if a block (b, d) of a lazy array, checked nowhere else, is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        check_no_missing(X)
     assert_all_finite(X, input_name="X")
+
+
+def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
+    check_finite_block(X)
     return project(X, *projection)

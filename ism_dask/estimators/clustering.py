@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, assert_all_finite
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, is_whole, positive_float
@@ -22,7 +22,8 @@ from ism_dask.clustering.alternation import AlternationResult, alternate
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Auto, Engine, EngineOptions, Problem
-from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.base import IKDR, check_finite_block, row_source
+from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
@@ -113,6 +114,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         check_is_fitted(self)
         return self._rowwise(X, self._clusters_of, None)
 
+    @with_callbacks
     def _fit_clusters(self, X: Any, y: Any) -> Self:
         self._check_parameters()
         X = self._validated_rows(row_source(X))
@@ -123,7 +125,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         order = row_order(X, guide.targets)
         if order is not None:
             X, guide = X[order], guide.reordered(order)
-        with announce(self.plan), single_threaded_blas():
+        with announce(self.plan), single_threaded_blas(), fit_task(self, X, y):
             result = self._learn_clusters(X, guide)
             self._set_labels(result.best.embedding, guide, order)
         solution = replace(result.best.solution, status=self.status_)
@@ -159,7 +161,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         )
         saved_fit = current_fit()
         steps = _FitSteps(
-            self, fit_rows=fit_rows, graph=graph, guide=guide, q=q, saved_fit=saved_fit
+            self,
+            prepared=prepared,
+            fit_rows=fit_rows,
+            graph=graph,
+            guide=guide,
+            q=q,
+            saved_fit=saved_fit,
         )
         result = alternate(
             steps,
@@ -227,8 +235,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.labels_ = np.argsort(numbers)[labels]
 
     def _clusters_of(self, X: Array) -> Array:
-        # Nothing has checked the blocks of a lazy array yet.
-        assert_all_finite(X, input_name="X")
+        check_finite_block(X)
         labels = np.empty(len(X), dtype=np.intp)
         # A block of a lazy array may also have no rows.
         for start in range(0, len(X), _ROWS_AT_ONCE):
@@ -244,7 +251,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             self._set_n_features(X)
             return X
         checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
-        return validate_data(self, X, dtype="numeric", **checks)
+        return self._validated(X, dtype="numeric", **checks)
 
     def _check_clusters(self, n: int) -> None:
         k: Any = self.n_clusters
@@ -325,13 +332,14 @@ class _FitSteps:
         self,
         model: ClusteringIKDR,
         *,
+        prepared: Prepared,
         fit_rows: FitRows,
         graph: Graph,
         guide: EmbeddingGuide,
         q: int,
         saved_fit: CheckpointedFit,
     ) -> None:
-        self._model, self._fit_rows = model, fit_rows
+        self._model, self._prepared, self._fit_rows = model, prepared, fit_rows
         self._graph, self._guide, self._q, self._saved_fit = graph, guide, q, saved_fit
         self._limits_time = True
         tol = model.plan.iterations.tol
@@ -375,7 +383,7 @@ class _FitSteps:
         fit_rows = self._fit_rows
         shards = fit_rows.shards.with_only_fact_of(rows, GAMMA_FACTS)
         problem = Problem.from_gamma(shards, fit_rows.kernel, gamma, **fit_rows.parameters)
-        search = self._model._search
+        search = self._model._search_with(self._prepared)
         stopping = search.stopping
         if search.solver.ends_by_change:
             stopping = replace(stopping, tol=self._tol)

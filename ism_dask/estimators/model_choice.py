@@ -15,7 +15,6 @@ from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.width_selection import (
-    LEAST_ROWS,
     SelectionProblem,
     Trial,
     adds_information,
@@ -55,7 +54,7 @@ class FitStart:
     @property
     def can_select(self) -> bool:
         """Whether there are enough rows to choose by, and more varying directions than features."""
-        return len(self.fit_rows.sample) >= LEAST_ROWS and self.q < self.fit_rows.space.n_varying
+        return self.fit_rows.is_selectable and self.q < self.fit_rows.space.n_varying
 
     @property
     def precondition(self) -> Precondition | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.starts import SampledRows
-from ism_dask.solvers.width_selection import SELECTION_ROWS, SelectionProblem
+from ism_dask.solvers.width_selection import LEAST_ROWS, SELECTION_ROWS, SelectionProblem
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -41,6 +41,8 @@ SAMPLE_ROWS = 5000
 _ORDERED_BYTES = 64 * 2**20
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
+# Coordinates are sorted by this share of the largest one, which is far above their rounding.
+_SORTED_DIGITS = 1e-9
 # Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
 _WHITENING_RIDGE = 1e-3
 
@@ -209,6 +211,15 @@ class Prepared:
         )
 
 
+def _without_rounding(rows: Array) -> Array:
+    """Return rows (n, r) as whole multiples of a small unit, so that copies of a row are equal.
+
+    A coordinate in the row space is often 0 for all rows but one: its rounding orders nothing.
+    """
+    unit = _SORTED_DIGITS * max(float(np.abs(rows).max(initial=0.0)), np.finfo(np.float64).tiny)
+    return np.asarray(np.rint(rows / unit))
+
+
 def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, int]:
     """Return the ascending indices (m,) of up to 5,000 rows, all or a random sample, and a seed.
 
@@ -282,7 +293,7 @@ class FitRows:
             random = np.random.default_rng(self.seed)
             positions = np.sort(random.choice(len(positions), SELECTION_ROWS, replace=False))
         # If the sample has all rows, the held-out folds must not depend on the order of the rows.
-        positions = positions[np.lexsort(self.sample[positions].T)]
+        positions = positions[np.lexsort(_without_rounding(self.sample[positions]).T)]
         sample_dependence = dependence.part(self.chosen[positions])
         X = self.sample[positions]
         classes = None if dependence.classes is None else sample_dependence.facts[:, 0]
@@ -295,6 +306,18 @@ class FitRows:
             return Problem.from_dependence(cut(rows[part]), kernel, sample_dependence.part(part))
 
         return SelectionProblem(evidence, self.kernel, problem, q, widths)
+
+    @cached_property
+    def is_selectable(self) -> bool:
+        """Whether there are enough rows to select by.
+
+        Copies, or weights above 1, add no evidence: few different rows in as many directions can be
+        told apart by any y. A table of few categories has few different rows in fewer directions.
+        """
+        if len(self.sample) < LEAST_ROWS:
+            return False
+        different = len(np.unique(_digests(_without_rounding(self.sample))))
+        return different >= LEAST_ROWS or different > self.space.n_varying + 1
 
     @property
     def parameters(self) -> dict[str, Any]:

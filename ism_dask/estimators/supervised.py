@@ -15,12 +15,14 @@ from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.callbacks import fit_task, with_callbacks
+from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.estimators.supervised_input import check_rows_and_target
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.weighted import check_weights
+from ism_dask.gamma.targets import target_dependence, target_name
+from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
@@ -33,7 +35,7 @@ from ism_dask.solvers.width_selection import SELECTIONS
 _MAX_GRADIENT_STEPS = 1000
 
 
-class SupervisedIKDR(IKDR):
+class SupervisedIKDR(DependenceScore, IKDR):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns that maximises the Hilbert-Schmidt independence criterion
@@ -126,6 +128,10 @@ default "auto"
         and of the landmarks. None is a fixed seed, so that fits repeat.
     on_iteration : callable, optional
         Called with a `State` after each iteration.
+    class_weight : dict, "balanced" or None, default None
+        Weights of classes: each row counts by the weight of its class, times its `sample_weight`.
+        A class that the dict leaves out has weight 1. "balanced" gives all classes the same sum of
+        weights. It is for classes only.
 
     Attributes
     ----------
@@ -224,6 +230,7 @@ default "auto"
         warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
+        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -244,7 +251,9 @@ default "auto"
         self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
+        self.class_weight = class_weight
 
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SupervisedIKDR:
         """Learn the projection.
 
@@ -264,7 +273,7 @@ default "auto"
         """
         self.__dict__.pop("classes_", None)
         X, y = check_rows_and_target(self, row_source(X), y)
-        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+        weights = self._row_weights(y, sample_weight)
         if weights is not None and isinstance(X, np.ndarray):
             counted = np.flatnonzero(weights)
             X, y, weights = X[counted], y[counted], weights[counted]
@@ -276,10 +285,22 @@ default "auto"
         if dependence.classes is not None:
             self.classes_ = dependence.classes
         self._check_parameters()
-        with announce(self.plan), single_threaded_blas():
+        with announce(self.plan), single_threaded_blas(), fit_task(self, X, y, sample_weight):
             solution, advice = self._learn(X, dependence, weights)
         self._warn_about_fit(solution, advice)
         return self
+
+    def _row_weights(self, y: Array, sample_weight: Any) -> Array | None:
+        """Return the weight (n,) of each row, from `sample_weight` and `class_weight`."""
+        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+        if self.class_weight is None:
+            return weights
+        if target_name(y, self.target) != "classes":
+            raise ValueError(
+                f"`class_weight`={self.class_weight!r} is for classes, but `y` is read as numbers; "
+                "give `sample_weight`, or target='classes'"
+            )
+        return weighted_by_class(y, self.class_weight, weights)
 
     def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
@@ -291,7 +312,7 @@ default "auto"
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
         fit_rows, q = fit_start.fit_rows, fit_start.q
         problem = fit_rows.problem(dependence)
-        search = self._search
+        search = self._search_with(prepared)
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
         if search.begins_with_gradient_steps and search.solver.max_iter is None:

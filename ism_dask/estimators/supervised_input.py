@@ -9,7 +9,6 @@ from sklearn.utils.validation import (
     assert_all_finite,
     check_consistent_length,
     column_or_1d,
-    validate_data,
 )
 
 from ism_dask._types import Array
@@ -33,7 +32,7 @@ def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: give "
             "the labels or numbers that X W is to depend on"
         )
-    y = _column(y)
+    y = column_target(y)
     if y.dtype.kind in "OmM":
         check_labels(y)
     if _needs_no_validation(X, y):
@@ -42,7 +41,7 @@ def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
     if not (is_row_source(X) or is_dask(X)):
         multi_output = y.ndim == 2
         checks = {"ensure_min_samples": 2, "ensure_min_features": 2}
-        return validate_data(estimator, X, y, dtype="numeric", multi_output=multi_output, **checks)
+        return estimator._validated(X, y, dtype="numeric", multi_output=multi_output, **checks)
     if is_dask(X) and np.isnan(X.shape[0]):
         X = X.copy().compute_chunk_sizes()
     estimator._set_n_features(X)
@@ -73,7 +72,7 @@ def _has_finite_sum(values: Array) -> bool:
     return values.dtype.kind != "f" or bool(np.isfinite(values.sum()))
 
 
-def _column(y: Any) -> Array:
+def column_target(y: Any) -> Array:
     """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
     labels = target_as_array(y)
     if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:

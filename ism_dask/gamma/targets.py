@@ -108,9 +108,14 @@ def target_dependence(y: Array, target: str = "auto", weights: Array | None = No
     "auto" takes labels and whole numbers of few values as classes, one other number for each row as
     "multiscale", and several as "gaussian": with several, narrow kernels have no low-rank factor.
     """
-    name = check_choice("`target`", target, ["auto", *TARGETS])
-    dependence = TARGETS[_automatic_target(y) if name == "auto" else name](y, weights)
+    dependence = TARGETS[target_name(y, target)](y, weights)
     return dependence if weights is None else with_weights(dependence, weights)
+
+
+def target_name(y: Array, target: str) -> str:
+    """Return the name in `TARGETS` of the way in which `target` reads y."""
+    name = check_choice("`target`", target, ["auto", *TARGETS])
+    return _automatic_target(y) if name == "auto" else name
 
 
 def _automatic_target(y: Array) -> str:

@@ -16,8 +16,14 @@ from sklearn.utils import check_X_y
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.gamma.targets import standardise_target, target_dependence
-from ism_dask.inference.thin_factors import KERNELS, thin_factor
+from ism_dask.gamma.targets import standardise_target
+from ism_dask.gamma.thin_factors import (
+    KERNELS,
+    factor_of_target,
+    kernel_correlation,
+    squared_sum,
+    thin_factor,
+)
 from ism_dask.status import ComponentsWarning
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
@@ -116,9 +122,9 @@ def dependence_test(
     rng = np.random.default_rng(random_state)
     with single_threaded_blas():
         factor_x = thin_factor(_points(X, standardize=standardize), kernel, rng)
-        factor_y = _factor_of_target(y, target, kernel, rng)
+        factor_y = factor_of_target(y, target, kernel, rng)
         null = _Null.of(factor_x, factor_y)
-        statistic = _statistic(factor_x, factor_y)
+        statistic = squared_sum(factor_x, factor_y)
         count = n_permutations
         if count is None:
             work = _PERMUTATIONS * len(X) * factor_x.shape[1] * factor_y.shape[1]
@@ -132,7 +138,7 @@ def dependence_test(
     return DependenceTest(
         pvalue=pvalue,
         statistic=statistic / scale,
-        correlation=float(np.sqrt(min(statistic / null.most, 1.0))),
+        correlation=kernel_correlation(factor_x, factor_y),
         expected=null.mean / scale,
         deviation=null.deviation / scale,
         method="permutations" if count else "moments",
@@ -221,14 +227,11 @@ class _Null:
     ----------
     mean, deviation, skewness : float
         The first two are exact, the third is that of many rows.
-    most : float
-        The largest value by the Cauchy-Schwarz inequality.
     """
 
     mean: float
     deviation: float
     skewness: float
-    most: float
 
     @classmethod
     def of(cls, F: Array, U: Array) -> _Null:
@@ -242,8 +245,7 @@ class _Null:
         diagonal /= (n + 1.0) * n * (n - 1) * (n - 2) * (n - 3)
         deviation = np.sqrt(max(spread + diagonal, 0.0))
         skewness = np.sqrt(8.0) * first.three * second.three / (first.two * second.two) ** 1.5
-        most = np.sqrt(first.two * second.two)
-        return cls(mean, float(deviation), float(skewness), float(most))
+        return cls(mean, float(deviation), float(skewness))
 
     def pvalue(self, statistic: float) -> float:
         """Return the probability of at least this value under a shifted gamma distribution."""
@@ -285,19 +287,6 @@ def _points(X: Array, *, standardize: bool) -> Array:
         raise ValueError("all columns of X are constant; nothing can depend on them")
     X = X[:, varying]
     return standardise_target(X) if standardize else X - X.mean(axis=0)
-
-
-def _factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
-    """Return a factor (n, r) with centred columns of the kernel of y."""
-    dependence = target_dependence(y, target)
-    if kernel == "distance" and dependence.classes is None:
-        return thin_factor(standardise_target(y), kernel, rng)
-    factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
-    return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
-
-
-def _statistic(F: Array, U: Array) -> float:
-    return float(((F.T @ U) ** 2).sum())
 
 
 def _permutation_pvalue(

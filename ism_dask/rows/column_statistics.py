@@ -35,7 +35,7 @@ def standardisation_of(raw: Shards) -> Standardisation:
         bad = np.flatnonzero(~finite)
         raise ValueError(
             f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
-            "fill or drop these rows first"
+            "fill them, as scikit-learn's SimpleImputer does, or drop these rows"
         )
     size = np.maximum(np.abs(columns.low), np.abs(columns.high))
     if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():

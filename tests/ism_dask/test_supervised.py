@@ -22,13 +22,7 @@ FRAME = load_wine(as_frame=True).data
 
 
 def _not_for_us(estimator):
-    checks = {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
-    if estimator.kernel == "gaussian":
-        checks["check_sample_weight_equivalence_on_dense_data"] = (
-            "9 different rows, 27 with their copies: rounding orders copies as nearest neighbours, "
-            "and so decides a selection; test_weights.py has the check on rows that differ"
-        )
-    return checks
+    return {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
 
 
 # Labels drawn at random, as some checks have them, may leave the iteration swinging.

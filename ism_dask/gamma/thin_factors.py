@@ -9,6 +9,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
+from ism_dask.gamma.targets import standardise_target, target_dependence
 from ism_dask.kernels.widths import median_distance
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
@@ -65,6 +66,33 @@ def thin_factor(points: Array, kernel: str, rng: np.random.Generator) -> Array:
     values, vectors = np.linalg.eigh((among + among.T) / 2)
     used = values > _NEGLIGIBLE * values[-1]
     return _compressed(to_landmarks @ (vectors[:, used] / np.sqrt(values[used])))
+
+
+def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
+    """Return a factor (n, r) with centred columns of the kernel of y (n,) or (n, t).
+
+    `target` is that of an estimator, `kernel` a name in `KERNELS`: under "distance" numbers have
+    distances, too.
+    """
+    dependence = target_dependence(y, target)
+    if kernel == "distance" and dependence.classes is None:
+        return thin_factor(standardise_target(y), kernel, rng)
+    factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
+    return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
+
+
+def squared_sum(F: Array, U: Array) -> float:
+    """Return the sum of squares of `F^T U`, HSIC up to a constant, of factors (n, m), (n, r)."""
+    return float(((F.T @ U) ** 2).sum())
+
+
+def kernel_correlation(F: Array, U: Array) -> float:
+    """Return HSIC of two factors as a share of the most that it could be, from 0 to 1, its root.
+
+    The most is the geometric mean of HSIC of each factor with itself.
+    """
+    most = np.sqrt(squared_sum(F, F) * squared_sum(U, U))
+    return float(np.sqrt(min(squared_sum(F, U) / most, 1.0)))
 
 
 def _compressed(factor: Array) -> Array:

@@ -1,0 +1,191 @@
+"""What tables of users bring: uneven classes, gaps, frames of polars, searches, callbacks."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from scipy.spatial.distance import pdist, squareform
+from sklearn import callback
+from sklearn.datasets import load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.class_weight import compute_sample_weight
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.kernels import Gaussian
+from ism_dask.rows.source import RowSource
+
+X, Y = load_wine(return_X_y=True)
+NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
+PLAIN = {"kernel": Gaussian(sigma=2.0), "selection": None}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SupervisedIKDR:
+    return SupervisedIKDR(2, **PLAIN).fit(X, Y)
+
+
+def _assert_same(left: SupervisedIKDR, right: SupervisedIKDR) -> None:
+    assert_allclose(left.objective_, right.objective_, rtol=1e-10)
+    assert_allclose(left.components_, right.components_, atol=1e-6)
+    assert_allclose(left.mean_, right.mean_, rtol=1e-12)
+
+
+def test_a_class_weight_is_the_weight_of_its_rows() -> None:
+    given = SupervisedIKDR(2, **PLAIN, class_weight={"barolo": 2, "barbera": 0.5}).fit(X, NAMES)
+    of_rows = np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0)
+    _assert_same(given, SupervisedIKDR(2, **PLAIN).fit(X, NAMES, of_rows))
+    none = SupervisedIKDR(1, **PLAIN, class_weight={"barolo": 0}).fit(X, NAMES)
+    others = NAMES != "barolo"
+    _assert_same(none, SupervisedIKDR(1, **PLAIN).fit(X[others], NAMES[others]))
+
+
+def test_balanced_classes_count_alike_with_weights_and_with_repetitions() -> None:
+    balanced = SupervisedIKDR(2, **PLAIN, class_weight="balanced")
+    as_rows = SupervisedIKDR(2, **PLAIN).fit(X, Y, compute_sample_weight("balanced", Y))
+    _assert_same(balanced.fit(X, Y), as_rows)
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = SupervisedIKDR(2, **PLAIN, class_weight="balanced").fit(
+        X.repeat(weights, axis=0), Y.repeat(weights)
+    )
+    _assert_same(balanced.fit(X, Y, weights), repeated)
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "y", "message"),
+    [
+        ("even", Y, "balanced"),
+        ({"dolcetto": 2}, NAMES, "dolcetto"),
+        ({0: -1}, Y, "class_weight"),
+        ({0: 0, 1: 0, 2: 0}, Y, "zero"),
+        ("balanced", X[:, 0], "numbers"),
+    ],
+)
+def test_bad_class_weights_are_refused(class_weight: object, y: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, class_weight=class_weight).fit(X, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"whiten": True}, {"standardize": False}])
+def test_inverse_transform_is_the_row_nearest_to_the_mean(options: dict[str, bool]) -> None:
+    fitted = SupervisedIKDR(2, **PLAIN, **options).fit(X, Y)
+    Z = fitted.transform(X)
+    back = fitted.inverse_transform(Z)
+    assert_allclose(fitted.transform(back), Z, atol=1e-9 * np.abs(Z).max())
+    # The least solution of the definition, by least squares.
+    least = np.linalg.lstsq(fitted.components_, Z.T)[0].T
+    assert_allclose(back, fitted.mean_ + fitted.scale_ * least, atol=1e-9 * np.abs(X).max())
+    lazy = fitted.inverse_transform(da.from_array(Z, chunks=(50, 2)))
+    assert_allclose(lazy.compute(), back)
+    assert fitted.inverse_transform(Z.astype(np.float32)).dtype == np.float32
+    with pytest.raises(ValueError, match="2 new features"):
+        fitted.inverse_transform(X)
+
+
+def test_the_score_is_the_correlation_of_centred_kernels(fitted: SupervisedIKDR) -> None:
+    distances = squareform(pdist(fitted.transform(X)))
+    median = np.median(pdist(fitted.transform(X)))
+    H = np.eye(len(X)) - 1 / len(X)
+    K = H @ sum(np.exp(-(distances**2) / (2 * (s * median) ** 2)) for s in (1, 0.5, 0.25)) @ H
+    L = H @ (Y[:, None] == Y).astype(float) @ H
+    expected = np.sum(K * L) / (np.linalg.norm(K) * np.linalg.norm(L))
+    assert_allclose(fitted.score(X, Y), np.sqrt(expected), rtol=0.01)
+    assert 0.9 < fitted.score(da.from_array(X, chunks=(60, 13)), Y) <= 1
+    assert fitted.score(X, np.random.default_rng(0).permutation(Y)) < 0.2
+    with pytest.raises(ValueError, match="StratifiedKFold"):
+        fitted.score(X[:50], Y[:50])
+
+
+def test_a_search_uses_the_score() -> None:
+    rows = np.hstack([X, np.random.default_rng(0).normal(size=(len(X), 5))])
+    search = GridSearchCV(SupervisedIKDR(**PLAIN), {"n_components": [1, 2]}, cv=StratifiedKFold(3))
+    search.fit(rows, Y)
+    assert search.best_params_ == {"n_components": 2}
+    assert search.best_score_ > 0.8
+
+
+def test_frames_of_polars_in_and_out(fitted: SupervisedIKDR) -> None:
+    frame = pl.DataFrame(X, schema=[f"f{i}" for i in range(13)])
+    of_frames = SupervisedIKDR(2, **PLAIN).set_output(transform="polars")
+    new = of_frames.fit(frame, pl.Series(Y)).transform(frame)
+    assert isinstance(new, pl.DataFrame)
+    assert new.columns == ["supervisedikdr0", "supervisedikdr1"]
+    assert_allclose(new.to_numpy(), fitted.transform(X), atol=1e-9)
+    assert of_frames.feature_names_in_.tolist() == frame.columns
+
+
+class _Gaps(RowSource):
+    shape, dtype, chunk_rows = X.shape, X.dtype, 100
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return np.where(X.max() == X, np.nan, X)[start:stop]
+
+
+def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted: SupervisedIKDR) -> None:
+    gaps = np.where(X.max() == X, np.nan, X)
+    calls = [
+        lambda: SupervisedIKDR(2).fit(gaps, Y),
+        lambda: SupervisedIKDR(2).fit(_Gaps(), Y),
+        lambda: UnsupervisedIKDR(3).fit(gaps),
+        lambda: fitted.transform(gaps),
+        lambda: fitted.transform(da.from_array(gaps)).compute(),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
+            call()
+    filled = make_pipeline(SimpleImputer(), SupervisedIKDR(2, **PLAIN)).fit(gaps, Y)
+    assert filled.transform(gaps).shape == (178, 2)
+
+
+class _Watcher:
+    """A callback that scores the estimator of every iteration."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.scores: list[float] = []
+
+    def setup(self, estimator: object, context: object) -> None:
+        self.events.append("setup")
+
+    def teardown(self, estimator: object, context: object) -> None:
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator: object, context: callback.CallbackContext) -> None:
+        pass
+
+    def on_fit_task_end(
+        self,
+        estimator: object,
+        context: callback.CallbackContext,
+        *,
+        X: np.ndarray,
+        y: np.ndarray,
+        fitted_estimator: SupervisedIKDR,
+    ) -> None:
+        self.events.append(context.task_name)
+        self.scores.append(fitted_estimator.score(X, y))
+
+
+def test_callbacks_of_scikit_learn_see_every_iteration() -> None:
+    watcher = _Watcher()
+    fitted = SupervisedIKDR(2, **PLAIN).set_callbacks(watcher).fit(X, Y)
+    assert watcher.events == ["setup", *["iteration"] * fitted.n_iter_, "fit", "teardown"]
+    assert watcher.scores[-1] == pytest.approx(fitted.score(X, Y))
+    assert watcher.scores[-1] > 0.9
+    rounds = _Rounds()
+    UnsupervisedIKDR(3).set_callbacks(rounds).fit(X)
+    assert len(rounds.widths) > 3
+    assert set(rounds.widths) == {3}
+
+
+class _Rounds(_Watcher):
+    """A callback that transforms rows after every iteration of a clustering."""
+
+    widths: list[int]
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        self.widths = [*getattr(self, "widths", []), fitted_estimator.transform(X).shape[1]]
