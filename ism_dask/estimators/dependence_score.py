@@ -41,7 +41,7 @@ class DependenceScore:
         if (y == y[:1]).all():
             raise ValueError(
                 f"all {len(y)} rows have the same `y` ({y[0]!r}), on which nothing can depend; "
-                "score rows of several, as the folds of StratifiedKFold() or KFold(shuffle=True) are"
+                "score rows of several, as the folds of StratifiedKFold or KFold(shuffle=True) are"
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0
