@@ -19,6 +19,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import Shards
+from ism_dask.rows.sparse import StandardisedSparse
 from ism_dask.rows.tasks import LoadedShard
 
 # The tolerance of approximate engines by default.
@@ -267,7 +268,10 @@ def _drop_rows(rows: Array) -> Array:
 
 
 def _longest_row(piece: LoadedShard) -> Maximum:
-    X = piece.X.astype(np.float64, copy=False)
+    X: Any = piece.X
+    if isinstance(X, StandardisedSparse):
+        return Maximum(X.longest())
+    X = X.astype(np.float64, copy=False)
     return Maximum(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,29 @@ from ism_dask.rows.tasks import LoadedShard
 
 # Gamma is centred: column sums of U below this share of the sums of |U| are rounding errors.
 _CENTRED = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class _TermSums:
+    """The sums of one term of a kernel.
+
+    Attributes
+    ----------
+    S : (d, r) array
+        `X^T U`, with rows weighted by their inverse widths if these are their own.
+    sums : (r,) array
+        The column sums of U.
+    coupling, degree : float
+        The constants of the term: of `S S^T`, and of the degrees, 0 if there are none.
+    width_column : int or None
+        The column of the inverse widths that belongs to the term.
+    """
+
+    S: Array
+    sums: Array
+    coupling: float
+    degree: float
+    width_column: int | None
 
 
 class ConstantSlope(Engine):
@@ -38,19 +62,38 @@ class ConstantSlope(Engine):
     @ignore_overflow
     def _phi(self) -> Array:
         problem, gamma = self.problem, self.problem.gamma
-        signs = gamma.signs
         total = np.zeros((problem.d, problem.d))
-        column = 0
-        for weight, term in problem.kernel.terms:
+        for part in self._parts:
+            total += part.coupling * (part.S * gamma.signs) @ part.S.T
+            if part.degree:
+                gram = problem.shards.fold(
+                    _phi_of_degrees, gamma, part.width_column, gamma.signs * part.sums
+                )
+                total += part.degree * gram
+        return 0.5 * (total + total.T)
+
+    @cached_property
+    @ignore_overflow
+    def _parts(self) -> list[_TermSums]:
+        """The sums of each term of the kernel."""
+        gamma, column, parts = self.problem.gamma, 0, []
+        for weight, term in self.problem.kernel.terms:
             width_column = column if term.per_row_width else None
             column += term.per_row_width
-            S, sums, size = problem.shards.fold(_gamma_sums, gamma, width_column)
+            S, sums, size = self.problem.shards.fold(_gamma_sums, gamma, width_column)
             slope = weight * term.slope_at_zero
-            total += slope * term.pairing.coupling * (S * signs) @ S.T
-            if term.pairing.degree and np.abs(sums).max() > _CENTRED * size:
-                gram = problem.shards.fold(_phi_of_degrees, gamma, width_column, signs * sums)
-                total += slope * term.pairing.degree * gram
-        return 0.5 * (total + total.T)
+            has_degrees = term.pairing.degree and np.abs(sums).max() > _CENTRED * size
+            degree = slope * term.pairing.degree if has_degrees else 0.0
+            parts.append(_TermSums(S, sums, slope * term.pairing.coupling, degree, width_column))
+        return parts
+
+    def _phi_times(self, W: Array) -> Array:
+        """Return Phi W (d, k); for sparse rows, whose Phi would be too large, by thin products."""
+        if self.problem.shards.nonzeros is None:
+            return np.asarray(self._phi @ W)
+        signs = self.problem.gamma.signs
+        products = [part.coupling * (part.S * signs) @ (part.S.T @ W) for part in self._parts]
+        return np.asarray(np.sum(products, axis=0))
 
     def phi0(self) -> Array:
         """Return Phi, which is the same for every W."""
@@ -65,7 +108,7 @@ class ConstantSlope(Engine):
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         J = self._objective(W)
-        return ProductEvaluation(J, self._phi @ W, **self._accuracy(J, summed=1))
+        return ProductEvaluation(J, self._phi_times(W), **self._accuracy(J, summed=1))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
@@ -75,7 +118,7 @@ class ConstantSlope(Engine):
     @ignore_overflow
     def _objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J because f is proportional to beta."""
-        return float(np.vdot(W, self._phi @ W))
+        return float(np.vdot(W, self._phi_times(W)))
 
 
 def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None) -> Array:

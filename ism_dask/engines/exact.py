@@ -82,5 +82,5 @@ def _phi_of_degrees(piece: LoadedShard) -> Array:
 def _gradient_from_pair_sums(piece: LoadedShard) -> Array:
     sums = piece.facts[_PAIR_SUMS]
     inner = sums[:, :-1] + sums[:, -1:] * piece.facts[PROJECTED]
-    product = np.matmul(piece.X.T, inner.astype(piece.X.dtype))
-    return product.astype(np.float64)
+    product = piece.X.T @ inner.astype(piece.X.dtype)
+    return np.asarray(product, dtype=np.float64)

@@ -24,7 +24,7 @@ def with_projection(shards: Shards, W: Array) -> Shards:
 
 def project_rows(piece: LoadedShard, W: Array) -> Array:
     """Return Z (b, k), the rows of a shard times W, in the precision of the rows."""
-    return np.matmul(piece.X, W.astype(piece.X.dtype))
+    return np.asarray(piece.X @ W.astype(piece.X.dtype))
 
 
 def with_inverse_widths(shards: Shards, kernel: Kernel) -> Shards:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import get_tags
 from sklearn.utils.validation import (
     assert_all_finite,
     check_array,
@@ -30,6 +31,7 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.multistart import MultistartSearch
@@ -76,6 +78,7 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
         """Return X (n, d), and y if it is given, as scikit-learn's `validate_data` does."""
+        checks = {"accept_sparse": "csr" if get_tags(self).input_tags.sparse else False, **checks}
         validated = validate_data(self, X, *y, ensure_all_finite="allow-nan", **checks)
         check_no_missing(validated[0] if y else validated)
         return validated
@@ -317,17 +320,21 @@ def row_source(X: Any) -> Any:
     return rows if rows is not None and is_row_source(rows) else X
 
 
-def check_no_missing(X: Array) -> None:
+def check_no_missing(X: Any) -> None:
     """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
     if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
         return
-    missing = np.isnan(X)
-    if not missing.any():
+    if is_sparse(X):
+        gaps = np.isnan(X.data)
+        rows, columns = (np.unique(each[gaps]) for each in X.tocoo().coords)
+    else:
+        gaps = np.isnan(X)
+        rows, columns = (np.flatnonzero(gaps.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
         return
-    columns = np.flatnonzero(missing.any(axis=0))
     raise ValueError(
-        f"Input X contains NaN: {int(missing.any(axis=1).sum())} of {len(X)} rows have missing "
-        f"numbers, in {len(columns)} of {X.shape[1]} columns, the first number {columns[0]}. Fill "
+        f"Input X contains NaN: {len(rows)} of {X.shape[0]} rows have missing numbers, in "
+        f"{len(columns)} of {X.shape[1]} columns, the first number {columns[0]}. Fill "
         "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
         "IterativeImputer, or drop these rows"
     )

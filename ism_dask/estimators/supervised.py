@@ -20,6 +20,12 @@ from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.estimators.supervised_input import check_rows_and_target
+from ism_dask.estimators.wide_rows import (
+    MOST_DENSE_COLUMNS,
+    WideFit,
+    WidePrepared,
+    prepare_wide,
+)
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
@@ -27,6 +33,8 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
+from ism_dask.rows.shards import ROWS_PER_SHARD
+from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
@@ -259,7 +267,7 @@ default "auto"
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
             A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
             into memory. If it fits, `persist` it first.
         y : (n,) labels, or (n,) or (n, t) numbers
@@ -306,18 +314,28 @@ default "auto"
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
+        if is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS:
+            prepared: Prepared = prepare_wide(
+                X, kernel, dependence, standardize=self.standardize, weights=weights
+            )
+        else:
+            X = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
+            prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         if self.whiten:
             prepared = prepared.whitened(weights)
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
         fit_rows, q = fit_start.fit_rows, fit_start.q
-        problem = fit_rows.problem(dependence)
         search = self._search_with(prepared)
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
         if search.begins_with_gradient_steps and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
-        engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
+        if isinstance(prepared, WidePrepared):
+            wide_fit = WideFit(dependence, search)
+            engine, solution, prepared = wide_fit.run(prepared, fit_rows, q, fit_start.state)
+        else:
+            problem = fit_rows.problem(dependence)
+            engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
         self._set_solution_attributes(solution, prepared)
         # The rows that a kernel may hold are mapped back to the original features.
         self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
@@ -387,5 +405,6 @@ default "auto"
         """Declare that y is required and that float32 stays float32."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -8,6 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.rows.shards import Shards
+from ism_dask.rows.sparse import column_sums, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -145,7 +146,12 @@ def _are_indicators(columns: _ColumnMoments) -> Array:
 # For columns that are not finite, `standardisation_of` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> _ColumnMoments:
-    n, X, weights = len(piece.X), piece.X, piece.facts.get(ROW_WEIGHTS)
+    X, weights = piece.X, piece.facts.get(ROW_WEIGHTS)
+    n = int(X.shape[0])
+    if is_sparse(X):
+        mean, squares, (low, high) = column_sums(X, weights)
+        total = float(n if weights is None else weights.sum())
+        return _ColumnMoments(n, total, mean, squares, low, high)
     low, high = X.min(axis=0), X.max(axis=0)
     if weights is not None:
         return _weighted_moments(X, weights, low, high)

@@ -62,6 +62,16 @@ def task_budget() -> int:
     return int(min(budgets)) if budgets else sys.maxsize
 
 
+def check_memory_here(needed: float, what: str, advice: str) -> None:
+    """Raise a MemoryError with `advice` unless `needed` bytes for `what` are free here."""
+    free = psutil.virtual_memory().available * _MEMORY_SHARE
+    if needed > free:
+        raise MemoryError(
+            f"{what} need {needed / 2**20:.0f} MiB, but {free / 2**20:.0f} MiB may be taken here; "
+            f"{advice}"
+        )
+
+
 @lru_cache(maxsize=1)
 def _free_bytes(second: int) -> int:  # noqa: ARG001
     """Return the free memory for one task, measured once a second: small fits are shorter."""

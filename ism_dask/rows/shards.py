@@ -24,6 +24,7 @@ from ism_dask.rows.execution import (
     wait_for_a_worker,
 )
 from ism_dask.rows.source import RowRange, is_row_source
+from ism_dask.rows.sparse import StandardisedSparse, is_sparse, rows_between
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
@@ -41,6 +42,8 @@ _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _TASK_SHARD_BYTES = 256 * 2**20
+# Bytes of the column number of an entry of sparse rows.
+_INDEX_BYTES = 4
 # The rows times a matrix, (b, k).
 _PRODUCT = RowFact("product")
 
@@ -52,7 +55,8 @@ class Shards:
     Make one with `cut`. Facts are arrays with one entry for each row, cut like the rows; each has
     a name, and a new fact replaces an earlier one of the same name. Functions passed to the methods
     must be importable by a worker, must not change their arguments, must return new arrays, and get
-    X as float32 or float64.
+    X as float32 or float64. `nonzeros` is the most nonzero numbers of a shard of sparse rows, else
+    None.
     """
 
     parts: tuple[ShardRef, ...]
@@ -62,6 +66,7 @@ class Shards:
     raw_itemsize: int
     affine: Standardisation | None = None
     source: Shards | None = None
+    nonzeros: int | None = None
 
     def in_double(self) -> Shards:
         """Return the same rows in double precision, with the same facts.
@@ -96,7 +101,16 @@ class Shards:
     @property
     def raw_bytes(self) -> int:
         """Size of the largest shard before it is cast and standardised."""
+        if self.nonzeros is not None:
+            return self.nonzeros * (self.raw_itemsize + _INDEX_BYTES)
         return self.largest * self.n_raw_columns * self.raw_itemsize
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Size of the largest shard as functions get it."""
+        if self.nonzeros is not None:
+            return self.nonzeros * (self.dtype.itemsize + _INDEX_BYTES)
+        return self.largest * self.n_columns * self.dtype.itemsize
 
     @property
     def max_shards_per_task(self) -> int | None:
@@ -135,7 +149,13 @@ class Shards:
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
         return replace(
-            self, parts=parts, n_raw_columns=width, raw_itemsize=size, affine=None, source=None
+            self,
+            parts=parts,
+            n_raw_columns=width,
+            raw_itemsize=size,
+            affine=None,
+            source=None,
+            nonzeros=None,
         )
 
     def times(self, matrix: Array) -> Shards:
@@ -235,7 +255,7 @@ class Shards:
         pieces = computed(calls)
         return LoadedShard(
             0,
-            np.concatenate([piece.X for piece in pieces]),
+            _stacked([piece.X for piece in pieces]),
             {
                 name: np.concatenate([piece.facts[name] for piece in pieces])
                 for name in self.parts[0].facts
@@ -268,9 +288,9 @@ class Shards:
 
     @property
     def _run_length(self) -> int:
-        tile = self.largest * self.n_columns * self.dtype.itemsize
         count = len(self.parts)
-        affordable = min(_RUN_ROWS // self.largest, _RUN_BYTES // tile, count // _MIN_RUNS)
+        by_bytes = _RUN_BYTES // max(1, self.loaded_bytes)
+        affordable = min(_RUN_ROWS // self.largest, by_bytes, count // _MIN_RUNS)
         size = max(1, affordable, -(-count // _RUNS))
         return min(size, self.max_shards_per_task or size)
 
@@ -303,11 +323,11 @@ class Shards:
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
-    """Return the `Shards` of a NumPy array, a Dask array with any row chunks, or a `RowSource`.
+    """Return the `Shards` of an array of NumPy, Dask or scipy's CSR, or of a `RowSource`.
 
     Parameters
     ----------
-    X : (n, d) array-like
+    X : (n, d) array-like, or CSR array
     rows_per_shard : int, optional
         Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
         a `RowSource`.
@@ -318,14 +338,18 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d, dtype)
     starts = range(0, n, rows)
-    if is_row_source(X):
-        raws: list[Any] = [RowRange(X, start, min(start + rows, n)) for start in starts]
+    nonzeros = None
+    if is_sparse(X):
+        slices = [rows_between(X, start, min(start + rows, n)) for start in starts]
+        nonzeros, raws = max(each.nnz for each in slices), as_tasks(slices)
+    elif is_row_source(X):
+        raws = [RowRange(X, start, min(start + rows, n)) for start in starts]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
         raws = as_tasks([X[start : start + rows] for start in starts])
     parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
-    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
+    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize, nonzeros=nonzeros)
     _check_memory(shards)
     return shards
 
@@ -335,7 +359,7 @@ def _check_memory(shards: Shards) -> None:
 
     A task needs the shard as stored, its cast copy, and one more copy to work with.
     """
-    needed = shards.raw_bytes + 2 * shards.largest * shards.n_columns * shards.dtype.itemsize
+    needed = shards.raw_bytes + 2 * shards.loaded_bytes
     budget = task_budget()
     if needed > budget:
         raise MemoryError(
@@ -346,6 +370,8 @@ def _check_memory(shards: Shards) -> None:
 
 
 def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
+    if is_sparse(X):
+        return ROWS_PER_SHARD
     rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
     if is_row_source(X):
         # To read half a chunk costs as much as to read all of it.
@@ -361,6 +387,12 @@ def _n_partners(index: int, count: int) -> int:
     """Return how many of `count` shards on a circle shard `index` takes, from itself on."""
     # With an even count both ends of a diameter would take the pair: only the first does.
     return count // 2 + (count % 2 or 2 * index < count)
+
+
+def _stacked(blocks: list[Any]) -> Any:
+    """Return the rows of blocks (b, d), all of them arrays or all sparse."""
+    sparse = isinstance(blocks[0], StandardisedSparse)
+    return StandardisedSparse.stack(blocks) if sparse else np.concatenate(blocks)
 
 
 def _chosen_rows(piece: LoadedShard) -> LoadedShard:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.rows.sparse import StandardisedSparse, is_sparse
 
 # Rows that are projected at a time.
 _ROWS_AT_ONCE = 8192
@@ -45,8 +46,10 @@ class Standardisation:
         """Number of columns of the standardised rows."""
         return int(self.varying.sum()) if self.basis is None else self.basis.shape[1]
 
-    def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the (b, varying) or (b, r) rows in `dtype`."""
+    def apply(self, raw: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the (b, varying) or (b, r) rows in `dtype`; sparse rows stay sparse."""
+        if is_sparse(raw):
+            return StandardisedSparse(raw.astype(dtype, copy=False), self.mean, self.scale)
         # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
         rows = raw if self.varying.all() else np.take(raw, np.flatnonzero(self.varying), axis=1)
         rows = rows.astype(self._working_dtype(dtype), order="C")
@@ -82,11 +85,13 @@ def tile_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if np.dtype(dtype) in _EXACT_IN_SINGLE else np.float64)
 
 
-def project(X: Array, mean: Array, scale: Array, components: Array) -> Array:
+def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
     """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and components (q, d).
 
     It is computed in double precision; rows in single precision give results in single precision.
     """
+    if is_sparse(X):
+        return StandardisedSparse(X, mean, scale) @ components.T
     Z = np.empty((len(X), len(components)), np.float32 if X.dtype == np.float32 else np.float64)
     weights = (components / scale).T
     for start in range(0, len(X), _ROWS_AT_ONCE):

@@ -16,6 +16,7 @@ from ism_dask._types import Array
 from ism_dask.observe.progress import task_done
 from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
 from ism_dask.rows.source import RowRange
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
 
@@ -36,7 +37,7 @@ class LoadedShard:
     start : int
         The index of its first row.
     X : (b, d) array
-        Its rows, standardised and cast.
+        Its rows, standardised and cast. For sparse rows it is a `StandardisedSparse`.
     facts : dict
         The (b, ...) arrays that `with_rows` or `derive` attached to the shards, by their names.
     """
@@ -168,7 +169,8 @@ class Task:
             facts = {name: values[indices] for name, values in facts.items()}
         if self.affine is not None:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
-        return LoadedShard(part.start, _aligned(rows.astype(self.dtype, copy=False)), facts)
+        rows = rows.astype(self.dtype, copy=False)
+        return LoadedShard(part.start, rows if is_sparse(rows) else _aligned(rows), facts)
 
 
 def add_sums(first: Any, second: Any, *others: Any) -> Any:

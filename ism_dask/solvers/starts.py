@@ -75,15 +75,20 @@ class SampledRows:
 
         The curvature of J is smallest along the directions in which the rows vary least.
         """
-        covariance = self.covariance.copy()
-        covariance[np.diag_indices(len(covariance))] += np.trace(covariance) / len(covariance)
-        return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(covariance))
+        return inverse_covariance(self.covariance)
 
     def part(self, rows: Array) -> SampledRows:
         """Return the sample of some of the rows (k,), centred on them."""
         U = self.U[rows]
         X = self.X[rows]
         return SampledRows(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
+
+
+def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
+    """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
+    ridged = covariance.copy()
+    ridged[np.diag_indices(len(ridged))] += np.trace(covariance) / len(covariance)
+    return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(ridged))
 
 
 def candidate_starts(evidence: SampledRows, q: int) -> dict[str, Array]:

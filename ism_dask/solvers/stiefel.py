@@ -27,7 +27,7 @@ def solve(
     """Return the solution of a curvilinear search from the spectral start, or from `state`."""
     log = SolverLog(operator, q, stopping, on_iteration, state)
     steps = cayley_ascent(log.evaluate, lambda each: each.product, log.start, log.evaluation)
-    return log.ended(_follow(log, steps, stopping))
+    return log.ended(follow(log, steps, stopping))
 
 
 def climb(
@@ -48,7 +48,7 @@ def climb(
     """
     log = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
     steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
-    return log.ended(_follow(log, steps, stopping))
+    return log.ended(follow(log, steps, stopping))
 
 
 # Until J no longer changes. `rest` is below the residual that `converged` allows, because single
@@ -58,9 +58,10 @@ solve_fully = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
 solve_roughly = partial(climb, rest=2e-3, still=1e-7)
 
 
-def _follow(
+def follow(
     log: SolverLog, steps: Iterator[tuple[Array, ProductEvaluation]], stopping: Stopping
 ) -> Status:
+    """Take the steps of an ascent until the log or the stopping rule ends it; return the status."""
     if log.may_end_now:
         return Status.CONVERGED
     try:

@@ -28,6 +28,8 @@ from ism_dask.rows.tasks import FAN
 
 # The most bytes of the facts of a row that Gamma needs, its class or its numbers.
 _FACT_BYTES = 64
+# The columns of W for which the memory of a product with sparse rows is estimated.
+_THIN_COLUMNS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +129,11 @@ class LowRankEngine(Engine):
 
 def task_bytes(problem: Problem, m: int) -> int:
     """Return the peak memory of a task, in bytes, for m columns in F."""
-    shards, d = problem.shards, problem.d
+    shards = problem.shards
     rows = shards.raw_bytes * (1 + min(shards.max_shards_per_task or 0, len(shards.parts)))
     # X standardised, scaled by the degrees or selected by class; F in float64, the arrays that it
     # is computed from, and F in the precision of X.
-    tiles = shards.largest * shards.dtype.itemsize * (3 * d + m) + 3 * shards.largest * 8 * m
+    tiles = 3 * shards.loaded_bytes + shards.largest * m * (shards.dtype.itemsize + 3 * 8)
     # The map to F; the sums of a task, those of its last shard, and the product that gives these.
     return rows + tiles + 8 * m**2 + 3 * _partial_bytes(problem, m)
 
@@ -151,4 +153,7 @@ def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int
 
 def _partial_bytes(problem: Problem, m: int) -> int:
     groups = len(problem.gamma.mixing)
+    if problem.shards.nonzeros is not None:
+        # No Phi, only its product with a thin W; the sums over F do not read X.
+        return 8 * (groups * m + problem.d) * _THIN_COLUMNS
     return 8 * (groups * m * problem.d + problem.d**2)

@@ -1,0 +1,325 @@
+"""Fits to sparse rows with many columns, such as words: Phi (d, d) is never computed.
+
+W is fitted in a subspace of a few directions, where the rows are dense and Phi is small. Then it
+climbs along the gradient of J in all d columns, which sparse products give, and the subspace takes
+in the W that it comes to. This ends when W is stationary in all columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask._types import Array
+from ism_dask.engines import Engine, EngineOptions, Problem, as_engine, first_that_serves
+from ism_dask.estimators.preparation import FitRows, Prepared
+from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
+from ism_dask.kernels import Kernel
+from ism_dask.linalg.row_space import RowSpace
+from ism_dask.records.iteration import Solution, State
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
+from ism_dask.rows.execution import check_memory_here
+from ism_dask.rows.shards import Shards, cut
+from ism_dask.rows.tasks import LoadedShard
+from ism_dask.solvers.ism import continue_from
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.solver_log import SolverLog
+from ism_dask.solvers.starts import inverse_covariance
+from ism_dask.solvers.stiefel import follow
+from ism_dask.stationarity import with_true_residual
+from ism_dask.status import Status
+
+# Sparse rows with up to this many columns are made dense, a task's rows at a time.
+MOST_DENSE_COLUMNS = 2000
+# Directions of largest variance in the first subspace, and the steps of the iteration for them.
+_DIRECTIONS, _STEPS = 48, 4
+# Up to this number of rows, the first subspace has all directions in which they vary.
+_FEW_ROWS = 500
+# The most times that W climbs in all columns.
+_CLIMBS = 6
+# The climb ends at this share of the residual that `converged_` allows, or when J is still.
+_REST, _STILL = 0.4, 1e-9
+# Directions are dependent on others if this share of their length, or less, is left beside these.
+_DEPENDENT = 1e-10
+
+
+@dataclass(frozen=True)
+class WidePrepared(Prepared):
+    """Sparse rows in a subspace of their columns, with the rows themselves.
+
+    Attributes
+    ----------
+    wide : Shards
+        The sparse rows (n, d), standardised when they are loaded.
+    """
+
+    wide: Shards | None = None
+
+    @property
+    def n_constant(self) -> int:
+        """0: outside of the subspace the rows vary, too."""
+        return 0
+
+    def column_share(self, q: int) -> float:
+        """Return q / r, as widths are taken from distances in the subspace."""
+        return min(q / self.n_varying, 1.0)
+
+    def lift(self, directions: Array) -> Array:
+        """Return directions of the subspace (k, r) in terms of the features (k, d).
+
+        Directions (k, d) are in terms of the features already: W is while it climbs.
+        """
+        return directions if directions.shape[1] == len(self.origin) else super().lift(directions)
+
+    def whitened(self, weights: Array | None = None) -> Prepared:  # noqa: ARG002
+        """Raise a ValueError: the inverse of a covariance (d, d) is too large."""
+        raise ValueError(
+            f"`whiten` needs the covariance of all columns of X, and {len(self.origin)} of sparse "
+            f"rows are too many; expected at most {MOST_DENSE_COLUMNS}. Leave `whiten` out"
+        )
+
+    def extended(self, W: Array) -> WidePrepared:
+        """Return the rows in the subspace with the directions of W (d, q) added, after its own."""
+        added = _orthonormal(W - self.directions @ (self.directions.T @ W))
+        return self.within(np.hstack([self.directions, added]))
+
+    def within(self, basis: Array) -> WidePrepared:
+        """Return the rows in the subspace with an orthonormal basis (d, r)."""
+        double = self.rows.in_double().times(basis)
+        shards = replace(double, dtype=self.rows.dtype).backed_by(double)
+        return replace(self, shards=shards, basis=basis)
+
+    @property
+    def rows(self) -> Shards:
+        """The sparse rows."""
+        if self.wide is None:
+            raise TypeError("the sparse rows are missing")
+        return self.wide
+
+    @property
+    def directions(self) -> Array:
+        """The basis of the subspace (d, r)."""
+        if self.basis is None:
+            raise TypeError("the rows are in no subspace yet")
+        return self.basis
+
+
+def prepare_wide(
+    X: Any,
+    kernel: Kernel,
+    dependence: Dependence,
+    *,
+    standardize: bool,
+    weights: Array | None,
+) -> WidePrepared:
+    """Return sparse rows X (n, d) in a first subspace: that of Phi0, and of largest variance.
+
+    For kernels with one width, Phi0 has the range of `X^T U` if `U U^T` is Gamma: thin products
+    give the spectral start.
+    """
+    n, d = X.shape
+    if any(term.per_row_width for _, term in kernel.terms):
+        raise ValueError(
+            f"X is sparse with {d} columns, and the widths of this kernel belong to rows, so that "
+            f"it needs dense rows; expected at most {MOST_DENSE_COLUMNS} columns, or a kernel with "
+            'one width such as "gaussian"'
+        )
+    _check_memory(n, d, X.dtype.itemsize)
+    raw = cut(X)
+    affine = standardisation_of(raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights))
+    if not affine.varying.any():
+        raise ValueError("all features are constant over these rows; there is nothing to reduce")
+    # Constant columns stay: they are 0 once the mean is subtracted, and so is W there.
+    affine = replace(affine, varying=np.ones(d, dtype=bool), indicators=None)
+    origin = np.zeros(d)
+    if not standardize:
+        check_range(affine)
+        centred = all(term.pairing.degree for _, term in kernel.terms)
+        origin = affine.mean if centred else origin
+        affine = replace(affine, mean=origin, scale=np.ones(d))
+    rows = raw.standardised(affine)
+    start = rows.with_rows(GAMMA_FACTS, dependence.facts).fold(_times_factor, dependence.gamma)
+    count = n - 1 if n <= _FEW_ROWS else _DIRECTIONS
+    directions = np.hstack([start, _directions_of_variance(rows, count)])
+    return WidePrepared(rows, affine, origin, wide=rows).within(_orthonormal(directions))
+
+
+def _check_memory(n: int, d: int, itemsize: int) -> None:
+    """Raise a MemoryError unless the rows in a subspace and its basis fit into memory."""
+    r = _DIRECTIONS if n > _FEW_ROWS else n
+    needed = n * r * (itemsize + 2 * 8) + 4 * 8 * d * r
+    check_memory_here(
+        needed, f"{n} sparse rows of {d} columns in {r} directions", "take fewer rows or columns"
+    )
+
+
+def _directions_of_variance(rows: Shards, count: int) -> Array:
+    """Return directions (d, count) near those of largest variance, by subspace iteration."""
+    rng = np.random.default_rng(count)
+    basis = rng.normal(size=(rows.n_columns, count))
+    for _ in range(_STEPS):
+        basis = rows.fold(_gram_times, scipy.linalg.qr(basis, mode="economic")[0])
+    return basis
+
+
+def _times_factor(piece: LoadedShard, gamma: Gamma) -> Array:
+    return np.asarray(piece.X.T @ gamma.factor(piece.facts[GAMMA_FACTS]), dtype=np.float64)
+
+
+def _gram_times(piece: LoadedShard, basis: Array) -> Array:
+    return np.asarray(piece.X.T @ (piece.X @ basis.astype(piece.X.dtype)), dtype=np.float64)
+
+
+def _orthonormal(directions: Array) -> Array:
+    """Return an orthonormal basis (d, r) of the span of directions (d, k)."""
+    lengths = np.linalg.norm(directions, axis=0)
+    unit = directions[:, lengths > 0] / lengths[lengths > 0]
+    Q, R, _ = scipy.linalg.qr(unit, mode="economic", pivoting=True)
+    return np.asarray(Q[:, np.abs(np.diag(R)) > _DEPENDENT])
+
+
+@dataclass(frozen=True)
+class _WithoutPhi(EngineOptions):
+    """Engines of other options that compute Phi W for sparse rows without Phi."""
+
+    options: EngineOptions
+
+    def engines(
+        self,
+        problem: Problem,
+        q: int,
+        *,
+        climbs: bool = False,  # noqa: ARG002
+    ) -> list[Engine]:
+        """Return the engines of the options but `blocks`, whose pilot sample has dense rows."""
+        engines = self.options.engines(problem, q)
+        chosen = [engine for engine in engines if engine.name != "blocks"]
+        if not chosen:
+            raise ValueError(
+                f"`engine`='blocks' cannot serve sparse X with more than {MOST_DENSE_COLUMNS} "
+                "columns; try engine='auto', 'landmarks' or 'exact'"
+            )
+        return chosen
+
+
+@dataclass(frozen=True)
+class WideFit:
+    """The fit of W to sparse rows with many columns.
+
+    Attributes
+    ----------
+    dependence : Dependence
+    search : MultistartSearch
+        The search for W in a subspace.
+    """
+
+    dependence: Dependence
+    search: MultistartSearch
+
+    def run(
+        self, prepared: WidePrepared, fit_rows: FitRows, q: int, state: State | None
+    ) -> tuple[Engine, Solution, WidePrepared]:
+        """Return the engine, the solution in a subspace, and the rows in that subspace."""
+        started = time.perf_counter()
+        options = _WithoutPhi(as_engine(self.search.engine))
+        search = replace(self.search, engine=options)
+        engines = options.engines(self._wide_problem(prepared, fit_rows), q)
+        engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
+        for _ in range(_CLIMBS):
+            in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
+            stopping = search.stopping.after(time.perf_counter() - started)
+            if in_columns.residual <= RESIDUAL or stopping.is_spent(solution.n_iter, 0.0):
+                break
+            precondition = None if search.precondition is None else _wide(prepared, fit_rows)
+            climb = _Climb(q, stopping, search.on_iteration, precondition)
+            reached = first_that_serves(engines, partial(climb.from_solution, in_columns))
+            prepared = prepared.extended(reached.best.W)
+            fit_rows = _moved(fit_rows, prepared)
+            if search.precondition is not None:
+                search = replace(search, precondition=inverse_covariance(_covariance(fit_rows)))
+            before = replace(solution, n_iter=reached.iteration, history=reached.history)
+            state = continue_from(before, prepared.lower(reached.best.W.T))
+            engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
+        else:
+            in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
+        residual, rows = in_columns.residual, in_columns.residual_rows
+        if solution.status is Status.CONVERGED and residual > RESIDUAL:
+            status = Status.APPROXIMATE if engine.approximate else Status.STALLED
+            solution = replace(solution, status=status)
+        return engine, replace(solution, residual=residual, residual_rows=rows), prepared
+
+    def _wide_problem(self, prepared: WidePrepared, fit_rows: FitRows) -> Problem:
+        double = fit_rows.shards.dtype == np.float64
+        rows = prepared.rows.in_double() if double else prepared.rows
+        sample = prepared.rows.in_double().rows(fit_rows.chosen)
+        return Problem.from_dependence(
+            rows, fit_rows.kernel, self.dependence, sample=sample, seed=fit_rows.seed
+        )
+
+
+def _in_all_columns(prepared: WidePrepared, solution: Solution, engine: Engine) -> Solution:
+    """Return a solution in terms of all columns, with its residual under the true kernel."""
+    W = prepared.lift(solution.W.T).T
+    evaluation = engine.gradient(W)
+    in_columns = replace(solution, W=W, product=evaluation.product, in_double=True)
+    return with_true_residual(engine, in_columns)
+
+
+@dataclass(frozen=True)
+class _Climb:
+    """A climb along the gradient of J in all columns, by L-BFGS."""
+
+    q: int
+    stopping: Stopping
+    on_iteration: Callable[[State], None] | None
+    precondition: Precondition | None
+
+    def from_solution(self, solution: Solution, engine: Engine) -> State:
+        """Return the last state of the climb from the W (d, q) of a solution."""
+        log = SolverLog(
+            engine,
+            self.q,
+            self.stopping,
+            self.on_iteration,
+            continue_from(solution),
+            rest=_REST * RESIDUAL,
+            still=_STILL,
+        )
+        steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, self.precondition)
+        follow(log, steps, self.stopping)
+        return log.state
+
+
+def _moved(fit_rows: FitRows, prepared: WidePrepared) -> FitRows:
+    """Return the rows of a fit in another subspace."""
+    sample = prepared.shards.in_double().rows(fit_rows.chosen)
+    space = RowSpace(prepared.n_varying, 0, prepared.basis)
+    moved = replace(fit_rows, shards=prepared.shards, sample=sample, space=space)
+    return moved.with_kernel(fit_rows.kernel)
+
+
+def _covariance(fit_rows: FitRows) -> Array:
+    return np.asarray(fit_rows.sample.T @ fit_rows.sample / len(fit_rows.sample))
+
+
+def _wide(prepared: WidePrepared, fit_rows: FitRows) -> Precondition:
+    """Return the preconditioner for gradients (d, k) in all columns.
+
+    Outside of the subspace, where the rows vary less than within, it divides by the ridge.
+    """
+    covariance, basis = _covariance(fit_rows), prepared.directions
+    inverse, ridge = inverse_covariance(covariance), np.trace(covariance) / len(covariance)
+
+    def precondition(Z: Array) -> Array:
+        within = basis.T @ Z
+        return np.asarray(basis @ inverse(within) + (Z - basis @ within) / ridge)
+
+    return precondition
