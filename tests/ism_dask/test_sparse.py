@@ -1,0 +1,169 @@
+"""Sparse X: few columns give what dense rows give; with many, W is stationary in all of them."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+import scipy.sparse
+from definition import Dense, dense_gamma
+from numpy.testing import assert_allclose
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators import supervised, wide_rows
+from ism_dask.gamma.classes import class_dependence
+from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
+from ism_dask.rows import execution, sparse
+
+N, D = 300, 60
+GIVEN = {"selection": None, "kernel": Gaussian(sigma=3.0)}
+
+
+def _texts(n: int = N, d: int = D) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+    """Return counts of words, of which each class has some of its own, and one word in no text."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, n)
+    rates = np.tile(3.0 / np.arange(1, d + 1), (3, 1))
+    for label in range(3):
+        rates[label, 3 + label :: 7] *= 4
+    rates[:, -1] = 0
+    return scipy.sparse.csr_array(rng.poisson(rates[y]).astype(float)), y
+
+
+X, Y = _texts()
+
+
+@pytest.fixture
+def _many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat X as if it had many columns, in a subspace of few."""
+    monkeypatch.setattr(supervised, "MOST_DENSE_COLUMNS", 10)
+    monkeypatch.setattr(wide_rows, "_FEW_ROWS", 10)
+    monkeypatch.setattr(wide_rows, "_DIRECTIONS", 4)
+
+
+def _projector(fitted: SupervisedIKDR) -> np.ndarray:
+    return fitted.components_.T @ fitted.components_
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "relative_gaussian"])
+def test_few_columns_give_the_fit_of_dense_rows(kernel: str) -> None:
+    dense = SupervisedIKDR(2, kernel=kernel).fit(X.toarray(), Y)
+    fitted = SupervisedIKDR(2, kernel=kernel).fit(scipy.sparse.coo_array(X), Y)
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-9)
+    assert_allclose(_projector(fitted), _projector(dense), atol=1e-6)
+    assert_allclose(fitted.transform(X), fitted.transform(X.toarray()), atol=1e-10)
+
+
+@pytest.mark.usefixtures("_many_columns")
+@pytest.mark.parametrize("kernel", [Gaussian(sigma=3.0), Polynomial(degree=2), Linear()])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bool) -> None:
+    model = {"kernel": kernel, "standardize": standardize, "selection": None}
+    dense = SupervisedIKDR(2, **model).fit(X.toarray(), Y)
+    fitted = SupervisedIKDR(2, **model).fit(X, Y)
+    assert fitted.converged_
+    assert fitted.residual_ <= 1e-4
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-6)
+    assert_allclose(_projector(fitted), _projector(dense), atol=1e-3)
+    assert_allclose(fitted.mean_, dense.mean_, atol=1e-12)
+    assert_allclose(fitted.scale_, dense.scale_, rtol=1e-12)
+    assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
+
+
+@pytest.mark.usefixtures("_many_columns")
+def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary() -> None:
+    texts, y = _texts(120)
+    fitted = SupervisedIKDR(2).fit(texts, y)
+    assert fitted.selection_
+    W = fitted.components_.T
+    rows = (texts.toarray() - fitted.mean_) / fitted.scale_
+    product = Dense(rows, dense_gamma(class_dependence(y)), fitted.kernel_).phi(W) @ W
+    residual = np.linalg.norm(product - W @ (W.T @ product)) / np.linalg.norm(product)
+    assert fitted.converged_
+    assert residual <= 1e-4
+    assert_allclose(fitted.residual_, residual, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.usefixtures("_many_columns")
+def test_many_columns_are_never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither X nor a part of its rows becomes an array, also with weights and with landmarks."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("made dense")
+
+    for name in ("toarray", "todense"):
+        monkeypatch.setattr(scipy.sparse.csr_array, name, refuse)
+    weights = np.random.default_rng(1).integers(0, 3, N)
+    fitted = SupervisedIKDR(2, engine="landmarks", **GIVEN).fit(X, Y, weights)
+    repeated = scipy.sparse.csr_array(X[np.repeat(np.arange(N), weights)])
+    other = SupervisedIKDR(2, **GIVEN).fit(repeated, Y.repeat(weights))
+    assert fitted.engine_ == "landmarks"
+    assert_allclose(fitted.objective_, other.objective_, rtol=1e-3)
+    assert_allclose(fitted.mean_, other.mean_, atol=1e-12)
+    assert_allclose(fitted.scale_, other.scale_, rtol=1e-12)
+    assert_allclose(_projector(fitted), _projector(other), atol=0.02)
+
+
+def test_wide_rows_in_single_precision() -> None:
+    """With more than 2,000 columns and few rows, the subspace has all directions of the rows."""
+    wide = scipy.sparse.random_array((60, 2500), density=0.01, rng=np.random.default_rng(0))
+    wide = scipy.sparse.csr_array(wide.astype(np.float32))
+    y = np.arange(60) % 2
+    fitted = SupervisedIKDR(1, **GIVEN).fit(wide, y)
+    dense = SupervisedIKDR(1, **GIVEN).fit(wide.toarray(), y)
+    assert fitted.transform(wide).dtype == np.float32
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-4)
+
+
+def test_products_are_those_of_standardised_rows() -> None:
+    rng = np.random.default_rng(0)
+    mean, scale = rng.normal(size=D), rng.uniform(1, 2, D)
+    rows = (X.toarray() - mean) / scale
+    block = sparse.StandardisedSparse(X, mean, scale)
+    W, M = rng.normal(size=(D, 2)), rng.normal(size=(N, 2))
+    assert_allclose(block @ W, rows @ W, atol=1e-10)
+    assert_allclose(block.T @ M, rows.T @ M, atol=1e-10)
+    assert_allclose(block.longest(), np.linalg.norm(rows, axis=1).max())
+
+
+def _with_a_gap() -> scipy.sparse.csr_array:
+    gap = X.copy()
+    gap.data[3] = np.nan
+    return gap
+
+
+@pytest.mark.usefixtures("_many_columns")
+@pytest.mark.parametrize(
+    ("model", "rows", "message"),
+    [
+        (SupervisedIKDR(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
+        (SupervisedIKDR(2, whiten=True), X, "whiten"),
+        (SupervisedIKDR(2, kernel="relative_gaussian"), X, "belong to rows"),
+        (SupervisedIKDR(2, engine="blocks"), X, "blocks"),
+    ],
+)
+def test_what_sparse_rows_cannot_have_is_refused(
+    model: SupervisedIKDR, rows: scipy.sparse.csr_array, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.fit(rows, Y)
+
+
+def test_clusterers_refuse_sparse_rows() -> None:
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        UnsupervisedIKDR(3).fit(X)
+
+
+@pytest.mark.usefixtures("_many_columns")
+def test_too_little_memory_is_an_error_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = types.SimpleNamespace(available=2**10)
+    monkeypatch.setattr(execution.psutil, "virtual_memory", lambda: memory)
+    with pytest.raises(MemoryError, match="sparse rows of 60 columns"):
+        SupervisedIKDR(2).fit(X, Y)
+
+
+@pytest.mark.usefixtures("_many_columns")
+def test_the_distance_kernel_climbs_too() -> None:
+    fitted = SupervisedIKDR(2, kernel="distance", max_iter=200).fit(X, Y)
+    assert fitted.residual_ <= 1e-3
