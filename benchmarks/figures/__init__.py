@@ -31,6 +31,7 @@ from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, gui
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
+from benchmarks.figures.sparse import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
@@ -77,6 +78,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         level,
         independence60k,
         power,
+        sparse_text,
         scale,
     )
 }

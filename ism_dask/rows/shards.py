@@ -42,8 +42,8 @@ _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _TASK_SHARD_BYTES = 256 * 2**20
-# Bytes of the column number of an entry of sparse rows.
-_INDEX_BYTES = 4
+# Bytes, at most, of the column number of an entry of sparse rows.
+_INDEX_BYTES = 8
 # The rows times a matrix, (b, k).
 _PRODUCT = RowFact("product")
 
