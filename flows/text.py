@@ -16,6 +16,7 @@ _OPTIONS = {
     "n_components=": "--components ",
     "`max_seconds`": "--max-seconds",
     "`n_init`": "--n-init",
+    "`class_weight`": "--balanced",
     "solver='ism'": "--solver ism",
     "`y`": "the label",
 }

@@ -132,6 +132,7 @@ def fit(
         model = SupervisedIKDR(
             settings.n_components,
             target=target_of(y, settings.target),
+            class_weight="balanced" if settings.balanced else None,
             whiten=settings.whiten,
             selection=selection,
             n_init=settings.n_init,

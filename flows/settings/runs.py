@@ -282,6 +282,11 @@ class SearchSettings(SavedRunSettings):
         "none: the width as it is, from the spectral start.",
         names=lambda: [*import_choices().SELECTIONS, NO_SELECTION],
     )
+    balanced: bool = data_setting(
+        False,
+        about="Give all classes the same weight, however many rows they have.",
+        flags=("--balanced",),
+    )
     whiten: bool = solver_setting(
         False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
     )

@@ -176,12 +176,16 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     fit_plain(replace(settings, force=True))
 
 
-def test_a_fit_without_a_selection_and_one_of_whitened_rows() -> None:
+def test_fits_without_a_selection_of_whitened_rows_and_of_balanced_classes() -> None:
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "n_components": 2, "force": True}
     for settings, parameters in (
         ({"sigma": "root", "selection": "none"}, {"selection": None}),
         ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
+        (
+            {"sigma": "median", "balanced": True},
+            {"kernel": Gaussian("median"), "class_weight": "balanced"},
+        ),
     ):
         fit_plain(FitSettings(**given, **settings))
         expected = SupervisedIKDR(2, random_state=0, **parameters).fit(X, y)
