@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import get_tags
 from sklearn.utils.validation import (
-    assert_all_finite,
     check_array,
     check_is_fitted,
     validate_data,
@@ -23,6 +22,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, is_whole
 from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport, FitTask
+from ism_dask.estimators.missing_numbers import check_finite_block, check_no_missing
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs, subspace_shares
@@ -31,7 +31,6 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.multistart import MultistartSearch
@@ -318,33 +317,6 @@ def row_source(X: Any) -> Any:
     """Return the rows of an opened data set; return anything else unchanged."""
     rows = getattr(X, "X", None)
     return rows if rows is not None and is_row_source(rows) else X
-
-
-def check_no_missing(X: Any) -> None:
-    """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
-    if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
-        return
-    if is_sparse(X):
-        gaps = np.isnan(X.data)
-        rows, columns = (np.unique(each[gaps]) for each in X.tocoo().coords)
-    else:
-        gaps = np.isnan(X)
-        rows, columns = (np.flatnonzero(gaps.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return
-    raise ValueError(
-        f"Input X contains NaN: {len(rows)} of {X.shape[0]} rows have missing numbers, in "
-        f"{len(columns)} of {X.shape[1]} columns, the first number {columns[0]}. Fill "
-        "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
-        "IterativeImputer, or drop these rows"
-    )
-
-
-def check_finite_block(X: Array) -> None:
-    """Raise a ValueError if a block (b, d) of a lazy array, checked nowhere else, is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        check_no_missing(X)
-    assert_all_finite(X, input_name="X")
 
 
 def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:

@@ -22,9 +22,11 @@ from ism_dask.clustering.alternation import AlternationResult, alternate
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Auto, Engine, EngineOptions, Problem
-from ism_dask.estimators.base import IKDR, check_finite_block, row_source
+from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
-from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows, row_order
+from ism_dask.estimators.missing_numbers import check_finite_block
+from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
+from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,

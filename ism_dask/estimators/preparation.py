@@ -15,7 +15,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
-from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.estimators.row_order import count_different, without_rounding
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
@@ -28,8 +28,9 @@ from ism_dask.rows.column_statistics import (
     without_dependent_indicators,
 )
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.shards import Shards, cut
+from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
 from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.starts import SampledRows
@@ -37,51 +38,10 @@ from ism_dask.solvers.width_selection import LEAST_ROWS, SELECTION_ROWS, Selecti
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
-# Rows in memory up to this many bytes are sorted into a canonical order.
-_ORDERED_BYTES = 64 * 2**20
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
-# Coordinates are sorted by this share of the largest one, which is far above their rounding.
-_SORTED_DIGITS = 1e-9
 # Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
 _WHITENING_RIDGE = 1e-3
-
-
-def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
-    """Return an order (n,) of rows in memory that does not depend on the order they come in.
-
-    y (n,) or (n, t) and weights (n,), if given, belong to the rows.
-
-    Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
-    sorted table would give another answer. None means that the rows are streamed, or that there
-    are so many of them that sorting would cost too much time and memory.
-    """
-    if not isinstance(X, np.ndarray) or X.nbytes > _ORDERED_BYTES:
-        return None
-    keys = [_digests(X)]
-    if y is not None:
-        target = target_as_array(y)
-        if target.dtype.kind not in "biuf":
-            target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
-        keys.insert(0, _digests(target.reshape(len(X), -1)))
-    if weights is not None:
-        keys.insert(0, weights)
-    return np.lexsort(keys)
-
-
-def _digests(rows: Array) -> Array:
-    """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
-    # Adding 0 makes -0 and 0 the same. Whole numbers as floats have nonzero bits only at the upper
-    # end: these are shifted down before the multiplication by odd numbers, which wraps around.
-    bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
-    bits ^= bits >> np.uint64(32)
-    return np.asarray(bits @ _odd_numbers(bits.shape[1]))
-
-
-@lru_cache(maxsize=8)
-def _odd_numbers(count: int) -> Array:
-    """Return random odd numbers (count,), the same on every call."""
-    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
 
 
 @dataclass(frozen=True)
@@ -211,15 +171,6 @@ class Prepared:
         )
 
 
-def _without_rounding(rows: Array) -> Array:
-    """Return rows (n, r) as whole multiples of a small unit, so that copies of a row are equal.
-
-    A coordinate in the row space is often 0 for all rows but one: its rounding orders nothing.
-    """
-    unit = _SORTED_DIGITS * max(float(np.abs(rows).max(initial=0.0)), np.finfo(np.float64).tiny)
-    return np.asarray(np.rint(rows / unit))
-
-
 def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, int]:
     """Return the ascending indices (m,) of up to 5,000 rows, all or a random sample, and a seed.
 
@@ -293,7 +244,7 @@ class FitRows:
             random = np.random.default_rng(self.seed)
             positions = np.sort(random.choice(len(positions), SELECTION_ROWS, replace=False))
         # If the sample has all rows, the held-out folds must not depend on the order of the rows.
-        positions = positions[np.lexsort(_without_rounding(self.sample[positions]).T)]
+        positions = positions[np.lexsort(without_rounding(self.sample[positions]).T)]
         sample_dependence = dependence.part(self.chosen[positions])
         X = self.sample[positions]
         classes = None if dependence.classes is None else sample_dependence.facts[:, 0]
@@ -316,7 +267,7 @@ class FitRows:
         """
         if len(self.sample) < LEAST_ROWS:
             return False
-        different = len(np.unique(_digests(_without_rounding(self.sample))))
+        different = count_different(self.sample)
         return different >= LEAST_ROWS or different > self.space.n_varying + 1
 
     @property
@@ -332,13 +283,14 @@ class FitRows:
 def prepare_rows(
     X: Any, kernel: Kernel, *, standardize: bool, weights: Array | None = None
 ) -> Prepared:
-    """Return the `Prepared` rows of a NumPy array, Dask array or `RowSource` X (n, d).
+    """Return the `Prepared` rows of an array of NumPy, Dask or scipy, or of a `RowSource` X (n, d).
 
     Means and deviations count rows by their weights (n,).
 
     Rows that are not standardised are still centred if the kernel does not depend on the origin:
     distances between rows far from the origin would lose their digits.
     """
+    X = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
     raw = cut(X)
     affine = standardisation_of(_with_weights(raw, weights))
     origin, centred = np.zeros(len(affine.mean)), True

@@ -18,23 +18,16 @@ from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
-from ism_dask.estimators.supervised_input import check_rows_and_target
-from ism_dask.estimators.wide_rows import (
-    MOST_DENSE_COLUMNS,
-    WideFit,
-    WidePrepared,
-    prepare_wide,
-)
+from ism_dask.estimators.preparation import Prepared, prepare_rows
+from ism_dask.estimators.row_order import row_order
+from ism_dask.estimators.supervised_input import check_rows_and_target, row_weights
+from ism_dask.estimators.wide_rows import WideFit, WidePrepared, is_wide, prepare_wide
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.targets import target_dependence, target_name
-from ism_dask.gamma.weighted import check_weights, weighted_by_class
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.shards import ROWS_PER_SHARD
-from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
@@ -281,7 +274,7 @@ default "auto"
         """
         self.__dict__.pop("classes_", None)
         X, y = check_rows_and_target(self, row_source(X), y)
-        weights = self._row_weights(y, sample_weight)
+        weights = row_weights(y, self.target, self.class_weight, sample_weight)
         if weights is not None and isinstance(X, np.ndarray):
             counted = np.flatnonzero(weights)
             X, y, weights = X[counted], y[counted], weights[counted]
@@ -298,29 +291,15 @@ default "auto"
         self._warn_about_fit(solution, advice)
         return self
 
-    def _row_weights(self, y: Array, sample_weight: Any) -> Array | None:
-        """Return the weight (n,) of each row, from `sample_weight` and `class_weight`."""
-        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-        if self.class_weight is None:
-            return weights
-        if target_name(y, self.target) != "classes":
-            raise ValueError(
-                f"`class_weight`={self.class_weight!r} is for classes, but `y` is read as numbers; "
-                "give `sample_weight`, or target='classes'"
-            )
-        return weighted_by_class(y, self.class_weight, weights)
-
     def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
-        if is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS:
-            prepared: Prepared = prepare_wide(
-                X, kernel, dependence, standardize=self.standardize, weights=weights
-            )
+        options: dict[str, Any] = {"standardize": self.standardize, "weights": weights}
+        if is_wide(X):
+            prepared: Prepared = prepare_wide(X, kernel, dependence, **options)
         else:
-            X = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
-            prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
+            prepared = prepare_rows(X, kernel, **options)
         if self.whiten:
             prepared = prepared.whitened(weights)
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
@@ -331,7 +310,7 @@ default "auto"
         if search.begins_with_gradient_steps and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
         if isinstance(prepared, WidePrepared):
-            wide_fit = WideFit(dependence, search)
+            wide_fit = WideFit(dependence, search, self._report_state)
             engine, solution, prepared = wide_fit.run(prepared, fit_rows, q, fit_start.state)
         else:
             problem = fit_rows.problem(dependence)

@@ -15,6 +15,8 @@ from ism_dask._types import Array
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.gamma.classes import check_labels
+from ism_dask.gamma.targets import target_name
+from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 
@@ -48,6 +50,24 @@ def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
     check_consistent_length(X, y)
     assert_all_finite(y, input_name="y")
     return X, y
+
+
+def row_weights(
+    y: Array, target: str, class_weight: dict[Any, float] | str | None, sample_weight: Any
+) -> Array | None:
+    """Return the weight (n,) of each row of y, from the weights of classes and of rows.
+
+    None means that all rows count alike. `target` says how y is read, as in `SupervisedIKDR`.
+    """
+    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+    if class_weight is None:
+        return weights
+    if target_name(y, target) != "classes":
+        raise ValueError(
+            f"`class_weight`={class_weight!r} is for classes, but `y` is read as numbers; give "
+            "`sample_weight`, or target='classes'"
+        )
+    return weighted_by_class(y, class_weight, weights)
 
 
 def _needs_no_validation(X: Any, y: Array) -> bool:

@@ -27,6 +27,7 @@ from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
 from ism_dask.rows.execution import check_memory_here
 from ism_dask.rows.shards import Shards, cut
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.ism import continue_from
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
@@ -43,6 +44,8 @@ MOST_DENSE_COLUMNS = 2000
 _DIRECTIONS, _STEPS = 48, 4
 # Up to this number of rows, the first subspace has all directions in which they vary.
 _FEW_ROWS = 500
+# The most arrays of the size of the basis at a time: partial sums over rows.
+_BASES = 20
 # The most times that W climbs in all columns.
 _CLIMBS = 6
 # The climb ends at this share of the residual that `converged_` allows, or when J is still.
@@ -88,7 +91,10 @@ class WidePrepared(Prepared):
 
     def extended(self, W: Array) -> WidePrepared:
         """Return the rows in the subspace with the directions of W (d, q) added, after its own."""
-        added = _orthonormal(W - self.directions @ (self.directions.T @ W))
+        added = W
+        for _ in range(2):  # the second time removes the rounding of the first
+            outside = added - self.directions @ (self.directions.T @ added)
+            added = _orthonormal(outside[:, np.linalg.norm(outside, axis=0) > _DEPENDENT])
         return self.within(np.hstack([self.directions, added]))
 
     def within(self, basis: Array) -> WidePrepared:
@@ -110,6 +116,11 @@ class WidePrepared(Prepared):
         if self.basis is None:
             raise TypeError("the rows are in no subspace yet")
         return self.basis
+
+
+def is_wide(X: Any) -> bool:
+    """Return whether X is sparse with too many columns for dense rows and for Phi."""
+    return is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS
 
 
 def prepare_wide(
@@ -153,9 +164,9 @@ def prepare_wide(
 
 
 def _check_memory(n: int, d: int, itemsize: int) -> None:
-    """Raise a MemoryError unless the rows in a subspace and its basis fit into memory."""
+    """Raise a MemoryError unless the rows in a subspace, and sums of its size, fit into memory."""
     r = _DIRECTIONS if n > _FEW_ROWS else n
-    needed = n * r * (itemsize + 2 * 8) + 4 * 8 * d * r
+    needed = n * r * (itemsize + 2 * 8) + _BASES * 8 * d * r
     check_memory_here(
         needed, f"{n} sparse rows of {d} columns in {r} directions", "take fewer rows or columns"
     )
@@ -219,10 +230,13 @@ class WideFit:
     dependence : Dependence
     search : MultistartSearch
         The search for W in a subspace.
+    report : callable
+        Called with the prepared rows and the state after each iteration.
     """
 
     dependence: Dependence
     search: MultistartSearch
+    report: Callable[[Prepared, State], None]
 
     def run(
         self, prepared: WidePrepared, fit_rows: FitRows, q: int, state: State | None
@@ -243,8 +257,10 @@ class WideFit:
             reached = first_that_serves(engines, partial(climb.from_solution, in_columns))
             prepared = prepared.extended(reached.best.W)
             fit_rows = _moved(fit_rows, prepared)
-            if search.precondition is not None:
-                search = replace(search, precondition=inverse_covariance(_covariance(fit_rows)))
+            if precondition is not None:
+                precondition = inverse_covariance(_covariance(fit_rows))
+            report = partial(self.report, prepared)
+            search = replace(search, precondition=precondition, on_iteration=report)
             before = replace(solution, n_iter=reached.iteration, history=reached.history)
             state = continue_from(before, prepared.lower(reached.best.W.T))
             engine, solution = search.run(fit_rows.problem(self.dependence), q, state)

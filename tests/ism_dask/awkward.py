@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.estimators.preparation import row_order
+from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     Gaussian,

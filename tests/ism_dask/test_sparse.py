@@ -11,7 +11,7 @@ from definition import Dense, dense_gamma
 from numpy.testing import assert_allclose
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.estimators import supervised, wide_rows
+from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 from ism_dask.rows import execution, sparse
@@ -37,7 +37,7 @@ X, Y = _texts()
 @pytest.fixture
 def _many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat X as if it had many columns, in a subspace of few."""
-    monkeypatch.setattr(supervised, "MOST_DENSE_COLUMNS", 10)
+    monkeypatch.setattr(wide_rows, "MOST_DENSE_COLUMNS", 10)
     monkeypatch.setattr(wide_rows, "_FEW_ROWS", 10)
     monkeypatch.setattr(wide_rows, "_DIRECTIONS", 4)
 
@@ -71,10 +71,34 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
     assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
 
 
+class Shapes:
+    """A callback that collects the shapes of `components_`, in a subspace and in all columns."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, int]] = []
+
+    def setup(self, estimator: object, context: object) -> None:
+        """Do nothing."""
+
+    def teardown(self, estimator: object, context: object) -> None:
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator: object, context: object) -> None:
+        """Do nothing."""
+
+    def on_fit_task_end(
+        self, estimator: object, context: object, *, fitted_estimator: SupervisedIKDR
+    ) -> None:
+        """Collect the shape after a task."""
+        self.shapes.append(fitted_estimator.components_.shape)
+
+
 @pytest.mark.usefixtures("_many_columns")
 def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary() -> None:
     texts, y = _texts(120)
-    fitted = SupervisedIKDR(2).fit(texts, y)
+    watcher = Shapes()
+    fitted = SupervisedIKDR(2).set_callbacks(watcher).fit(texts, y)
+    assert set(watcher.shapes) == {(2, D)}
     assert fitted.selection_
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_

@@ -1,0 +1,67 @@
+"""An order of rows that depends neither on the order they come in nor on rounding."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.estimators.partial_targets import target_as_array
+
+# Rows in memory up to this many bytes are sorted into a canonical order.
+_ORDERED_BYTES = 64 * 2**20
+# Coordinates are sorted by this share of the largest one, which is far above their rounding.
+_SORTED_DIGITS = 1e-9
+
+
+def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+    """Return an order (n,) of rows in memory that does not depend on the order they come in.
+
+    y (n,) or (n, t) and weights (n,), if given, belong to the rows.
+
+    Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
+    sorted table would give another answer. None means that the rows are streamed, or that there
+    are so many of them that sorting would cost too much time and memory.
+    """
+    if not isinstance(X, np.ndarray) or X.nbytes > _ORDERED_BYTES:
+        return None
+    keys = [_digests(X)]
+    if y is not None:
+        target = target_as_array(y)
+        if target.dtype.kind not in "biuf":
+            target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
+        keys.insert(0, _digests(target.reshape(len(X), -1)))
+    if weights is not None:
+        keys.insert(0, weights)
+    return np.lexsort(keys)
+
+
+def _digests(rows: Array) -> Array:
+    """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
+    # Adding 0 makes -0 and 0 the same. Whole numbers as floats have nonzero bits only at the upper
+    # end: these are shifted down before the multiplication by odd numbers, which wraps around.
+    bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(32)
+    return np.asarray(bits @ _odd_numbers(bits.shape[1]))
+
+
+@lru_cache(maxsize=8)
+def _odd_numbers(count: int) -> Array:
+    """Return random odd numbers (count,), the same on every call."""
+    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
+
+
+def without_rounding(rows: Array) -> Array:
+    """Return rows (n, r) as whole multiples of a small unit, so that copies of a row are equal.
+
+    A coordinate in the row space is often 0 for all rows but one: its rounding orders nothing.
+    """
+    unit = _SORTED_DIGITS * max(float(np.abs(rows).max(initial=0.0)), np.finfo(np.float64).tiny)
+    return np.asarray(np.rint(rows / unit))
+
+
+def count_different(rows: Array) -> int:
+    """Return how many rows (n, r) differ by more than rounding."""
+    return len(np.unique(_digests(without_rounding(rows))))
