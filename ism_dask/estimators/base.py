@@ -183,7 +183,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _warn_about_fit(self, solution: Solution, advice: str) -> None:
         """Warn if the fit has not converged, and pass on `advice` on the number of new features."""
         self.components_advice_ = advice
-        depth = 3 + EXTRA_FRAMES
+        depth = 4 + EXTRA_FRAMES
         if fit_watcher().reports_endings:
             return
         if advice:

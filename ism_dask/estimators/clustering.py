@@ -23,7 +23,7 @@ from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appeara
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Auto, Engine, EngineOptions, Problem
 from ism_dask.estimators.base import IKDR, row_source
-from ism_dask.estimators.callbacks import fit_task, with_callbacks
+from ism_dask.estimators.callbacks import EXTRA_FRAMES, fit_task, with_callbacks
 from ism_dask.estimators.missing_numbers import check_finite_block
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
@@ -142,7 +142,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is returned; raise "
                 "`max_outer`",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=3 + EXTRA_FRAMES,
             )
         return self
 

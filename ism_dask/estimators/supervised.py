@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import Tags
@@ -14,10 +14,11 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
-from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.base import row_source
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.model_choice import FitStart
+from ism_dask.estimators.partial_fit import PartialFit
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.estimators.supervised_input import check_rows_and_target, row_weights
@@ -36,7 +37,7 @@ from ism_dask.solvers.width_selection import SELECTIONS
 _MAX_GRADIENT_STEPS = 1000
 
 
-class SupervisedIKDR(DependenceScore, IKDR):
+class SupervisedIKDR(PartialFit, DependenceScore):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns that maximises the Hilbert-Schmidt independence criterion
@@ -191,6 +192,11 @@ default "auto"
         Reason to choose another number of new features; empty if there is none.
     selection_ : tuple of Trial
         The trials of the selection, best first: see `ism_dask.solvers.width_selection.Trial`.
+    n_samples_seen_ : int
+        Number of rows of all calls of `partial_fit`.
+    sampling_error_ : float
+        After `partial_fit`: the residual that W is expected to have under all rows so far, with
+        the mean and scale of the fit, because a sample of them was fitted; 0 up to 10,000 rows.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     classes_ : (c,) array
@@ -254,7 +260,6 @@ default "auto"
         self.on_iteration = on_iteration
         self.class_weight = class_weight
 
-    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SupervisedIKDR:
         """Learn the projection.
 
@@ -272,6 +277,12 @@ default "auto"
         -------
         The estimator itself.
         """
+        for name in ("_reservoir", "n_samples_seen_", "sampling_error_"):
+            self.__dict__.pop(name, None)
+        return self._fit_to(X, y, sample_weight)
+
+    @with_callbacks
+    def _fit_to(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self.__dict__.pop("classes_", None)
         X, y = check_rows_and_target(self, row_source(X), y)
         weights = row_weights(y, self.target, self.class_weight, sample_weight)

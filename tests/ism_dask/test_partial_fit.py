@@ -1,0 +1,119 @@
+"""Rows in blocks: the fit to all of them, or to a sample with the error that it states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_wine
+
+from ism_dask import SupervisedIKDR
+from ism_dask.engines import Problem
+from ism_dask.engines.exact import ExactEngine
+from ism_dask.engines.operator import relative_residual
+from ism_dask.estimators import partial_fit
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Gaussian
+from ism_dask.rows.shards import cut
+
+X, Y = load_wine(return_X_y=True)
+MIXED = np.random.default_rng(0).permutation(len(X))
+X, Y = X[MIXED], Y[MIXED]
+NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+PLAIN = {"kernel": Gaussian(sigma=2.0), "selection": None}
+BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
+
+
+def _assert_same(left: SupervisedIKDR, right: SupervisedIKDR) -> None:
+    assert_allclose(left.objective_, right.objective_, rtol=1e-10)
+    assert_allclose(left.components_, right.components_, atol=1e-8)
+    assert_allclose(left.mean_, right.mean_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("y", [Y, NUMBERS], ids=["classes", "numbers"])
+@pytest.mark.parametrize("forgetting", [0.0, 0.3])
+def test_blocks_give_the_fit_to_all_rows(y: np.ndarray, forgetting: float) -> None:
+    """Rows that are not forgotten, all of them, or with weights that fall from call to call."""
+    blocks = SupervisedIKDR(2, **PLAIN)
+    for rows in BLOCKS:
+        blocks.partial_fit(X[rows], y[rows], forgetting=forgetting)
+    calls_ago = len(BLOCKS) - 1 - np.arange(len(X)) // 50
+    weights = (1 - forgetting) ** calls_ago if forgetting else None
+    _assert_same(blocks, SupervisedIKDR(2, **PLAIN).fit(X, y, weights))
+    assert blocks.n_samples_seen_ == len(X)
+    assert blocks.sampling_error_ == 0
+
+
+def test_a_fit_begins_anew() -> None:
+    """The width and the start are selected as by `fit`; rows before a `fit` do not count."""
+    model = SupervisedIKDR(2).partial_fit(X[:60], Y[:60])
+    model.fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
+    _assert_same(model, SupervisedIKDR(2).fit(X[60:], Y[60:]))
+
+
+def _stream(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(1200, 5))
+    return rows, rows[:, 0] + rows[:, 1] ** 2 + 0.7 * rng.normal(size=1200)
+
+
+@pytest.mark.parametrize("forgetting", [0.0, 0.2])
+def test_the_error_of_a_sample_is_the_residual_under_all_rows(
+    monkeypatch: pytest.MonkeyPatch, forgetting: float
+) -> None:
+    monkeypatch.setattr(partial_fit, "HELD_ROWS", 250)
+    weights = (1 - forgetting) ** (2 - np.arange(1200) // 400)
+    stated, seen = [], []
+    for seed in range(3):
+        rows, y = _stream(seed)
+        model = SupervisedIKDR(2, **PLAIN, target="linear", random_state=seed)
+        for start in range(0, 1200, 400):
+            block = slice(start, start + 400)
+            model.partial_fit(rows[block], y[block], forgetting=forgetting)
+        standardised, W = (rows - model.mean_) / model.scale_, model.components_.T
+        dependence = target_dependence(y, "linear", weights)
+        problem = Problem.from_dependence(cut(standardised), model.kernel_, dependence)
+        stated.append(model.sampling_error_)
+        seen.append(relative_residual(W, ExactEngine(problem, 2).product(W).product))
+    ratio = np.sqrt(np.mean(np.square(seen)) / np.mean(np.square(stated)))
+    assert 0.5 < ratio < 2
+    assert model.n_samples_seen_ == 1200
+
+
+def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_fit, "HELD_ROWS", 50)
+    sums, rng = [], np.random.default_rng(0)
+    numbers = np.arange(200.0)
+    for _ in range(400):
+        held = partial_fit.Reservoir.of(numbers[:80, None], numbers[:80], rng).limited()
+        block = partial_fit.Reservoir.of(numbers[80:, None], numbers[80:], rng)
+        held = held.forgotten(0.5).joined(block).limited()
+        assert len(held.X) == 50
+        counts = np.maximum(held.weights, held.threshold)
+        sums.append(counts @ held.y)
+    expected = 0.5 * numbers[:80].sum() + numbers[80:].sum()
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - expected) < 4 * error
+
+
+def test_columns_of_later_blocks_are_those_of_the_first() -> None:
+    frame = pd.DataFrame(X, columns=[f"f{number}" for number in range(13)])
+    model = SupervisedIKDR(2, **PLAIN).partial_fit(frame[:90], Y[:90])
+    model.partial_fit(frame[90:], Y[90:])
+    assert model.feature_names_in_.tolist() == frame.columns.tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(frame.rename(columns={"f0": "g0"}), Y)
+    with pytest.raises(ValueError, match="is expecting 13 features"):
+        SupervisedIKDR(2, **PLAIN).partial_fit(X, Y).partial_fit(X[:, :5], Y)
+
+
+@pytest.mark.parametrize("forgetting", [-0.1, 1.0, float("nan")])
+def test_a_share_to_forget_is_below_1(forgetting: float) -> None:
+    with pytest.raises(ValueError, match="forgetting"):
+        SupervisedIKDR(2).partial_fit(X, Y, forgetting=forgetting)
+
+
+def test_whitened_features_have_no_stated_error() -> None:
+    with pytest.raises(ValueError, match="whiten"):
+        SupervisedIKDR(2, whiten=True).partial_fit(X, Y)
