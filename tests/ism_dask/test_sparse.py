@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 from definition import Dense, dense_gamma
 from numpy.testing import assert_allclose
+from watchers import Watcher
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators import wide_rows
@@ -71,34 +72,10 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
     assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
 
 
-class Shapes:
-    """A callback that collects the shapes of `components_`, in a subspace and in all columns."""
-
-    def __init__(self) -> None:
-        self.shapes: list[tuple[int, int]] = []
-
-    def setup(self, estimator: object, context: object) -> None:
-        """Do nothing."""
-
-    def teardown(self, estimator: object, context: object) -> None:
-        """Do nothing."""
-
-    def on_fit_task_begin(self, estimator: object, context: object) -> None:
-        """Do nothing."""
-
-    def on_fit_task_end(
-        self, estimator: object, context: object, *, fitted_estimator: SupervisedIKDR
-    ) -> None:
-        """Collect the shape after a task."""
-        self.shapes.append(fitted_estimator.components_.shape)
-
-
 @pytest.mark.usefixtures("_many_columns")
 def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary() -> None:
     texts, y = _texts(120)
-    watcher = Shapes()
-    fitted = SupervisedIKDR(2).set_callbacks(watcher).fit(texts, y)
-    assert set(watcher.shapes) == {(2, D)}
+    fitted = SupervisedIKDR(2).fit(texts, y)
     assert fitted.selection_
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
@@ -107,6 +84,14 @@ def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary()
     assert fitted.converged_
     assert residual <= 1e-4
     assert_allclose(fitted.residual_, residual, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")
+@pytest.mark.usefixtures("_many_columns")
+def test_callbacks_get_weights_of_all_columns() -> None:
+    watcher = Watcher(lambda fitted: fitted.components_.shape)
+    SupervisedIKDR(2, **GIVEN).set_callbacks(watcher).fit(X, Y)
+    assert set(watcher.seen) == {(2, D)}
 
 
 @pytest.mark.usefixtures("_many_columns")

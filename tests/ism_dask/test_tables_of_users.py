@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist, squareform
-from sklearn import callback
 from sklearn.datasets import load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
+from watchers import Watcher
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
@@ -141,51 +141,14 @@ def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted: SupervisedIKD
     assert filled.transform(gaps).shape == (178, 2)
 
 
-class _Watcher:
-    """A callback that scores the estimator of every iteration."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.scores: list[float] = []
-
-    def setup(self, estimator: object, context: object) -> None:
-        self.events.append("setup")
-
-    def teardown(self, estimator: object, context: object) -> None:
-        self.events.append("teardown")
-
-    def on_fit_task_begin(self, estimator: object, context: callback.CallbackContext) -> None:
-        pass
-
-    def on_fit_task_end(
-        self,
-        estimator: object,
-        context: callback.CallbackContext,
-        *,
-        X: np.ndarray,
-        y: np.ndarray,
-        fitted_estimator: SupervisedIKDR,
-    ) -> None:
-        self.events.append(context.task_name)
-        self.scores.append(fitted_estimator.score(X, y))
-
-
+@pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")
 def test_callbacks_of_scikit_learn_see_every_iteration() -> None:
-    watcher = _Watcher()
+    watcher = Watcher(lambda fitted: fitted.score(X, Y))
     fitted = SupervisedIKDR(2, **PLAIN).set_callbacks(watcher).fit(X, Y)
     assert watcher.events == ["setup", *["iteration"] * fitted.n_iter_, "fit", "teardown"]
-    assert watcher.scores[-1] == pytest.approx(fitted.score(X, Y))
-    assert watcher.scores[-1] > 0.9
-    rounds = _Rounds()
+    assert watcher.seen[-1] == pytest.approx(fitted.score(X, Y))
+    assert watcher.seen[-1] > 0.9
+    rounds = Watcher(lambda fitted: fitted.transform(X).shape)
     UnsupervisedIKDR(3).set_callbacks(rounds).fit(X)
-    assert len(rounds.widths) > 3
-    assert set(rounds.widths) == {3}
-
-
-class _Rounds(_Watcher):
-    """A callback that transforms rows after every iteration of a clustering."""
-
-    widths: list[int]
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        self.widths = [*getattr(self, "widths", []), fitted_estimator.transform(X).shape[1]]
+    assert len(rounds.seen) > 3
+    assert set(rounds.seen) == {(178, 3)}
