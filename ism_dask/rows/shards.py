@@ -24,7 +24,7 @@ from ism_dask.rows.execution import (
     wait_for_a_worker,
 )
 from ism_dask.rows.source import RowRange, is_row_source
-from ism_dask.rows.sparse import StandardisedSparse, is_sparse, rows_between
+from ism_dask.rows.sparse import SparseRows, StandardisedSparse, is_sparse, rows_between
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
@@ -342,6 +342,11 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     if is_sparse(X):
         slices = [rows_between(X, start, min(start + rows, n)) for start in starts]
         nonzeros, raws = max(each.nnz for each in slices), as_tasks(slices)
+    elif isinstance(X, SparseRows):
+        ends = [min(start + rows, n) for start in starts]
+        raws = [
+            RowRange(X.part(*pair), 0, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)
+        ]
     elif is_row_source(X):
         raws = [RowRange(X, start, min(start + rows, n)) for start in starts]
     elif is_dask(X):

@@ -35,6 +35,10 @@ class SparseRows:
         self.shape: tuple[int, int] = X.shape
         self.dtype: np.dtype[Any] = X.dtype
 
+    def part(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to `stop` as a source of their own, which a task takes along."""
+        return SparseRows(rows_between(self._X, start, stop), self.chunk_rows)
+
     def read(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop` as a (stop - start, d) array."""
         return np.asarray(rows_between(self._X, start, stop).toarray())
