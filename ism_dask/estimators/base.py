@@ -216,6 +216,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
         self.engine_standard_error_ = solution.standard_error
+        self.certificate_ = solution.certificate
 
     def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T
