@@ -18,6 +18,7 @@ _OPTIONS = {
     "`n_init`": "--n-init",
     "solver='ism'": "--solver ism",
     "`y`": "the label",
+    "refine=True": "--refine",
 }
 
 
@@ -49,6 +50,12 @@ def ending_words(status: str) -> str:
         return "did not converge"
     ending = Status(status)
     return f"{_with_options(ending.meaning)}. {_capitalised(_with_options(ending.advice))}"
+
+
+def certificate_words(reason: str) -> str:
+    """Return the reason of a certificate as a sentence that names options."""
+    words = _capitalised(_with_options(reason.removeprefix("not certified: ")))
+    return words if words.endswith(".") else f"{words}."
 
 
 def components_words(advice: str | None, eigenvalues: Sequence[float], eigengap: float) -> str:
