@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import (
 from ism_dask._types import Array
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.targets import target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
@@ -22,6 +24,26 @@ from ism_dask.rows.source import is_row_source
 
 # dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
 _UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedInput:
+    """The input of a fit, checked and in an order of its own.
+
+    Attributes
+    ----------
+    X : (n, d) rows
+    y : (n,) or (n, t) array
+    dependence : Dependence
+        The dependence on y that W is to explain.
+    weights : (n,) array or None
+        The weights of the rows; None if all count alike.
+    """
+
+    X: Any
+    y: Array
+    dependence: Dependence
+    weights: Array | None
 
 
 def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
