@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs, subspace_shares
+from ism_dask.linalg.rotation import rotate_components
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
@@ -92,6 +94,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     angle_tol: float | None
     max_iter: int | None
     max_seconds: float | None
+    rotation: str | None
     random_state: Any
     on_iteration: Callable[[State], None] | None
 
@@ -126,6 +129,22 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         """
         check_is_fitted(self)
         return subspace_shares(self.components_)
+
+    def get_support(self, indices: bool = False) -> Array:
+        """Return which features have a weight in any new feature.
+
+        Parameters
+        ----------
+        indices : bool, default False
+            Whether to return the indices of these features.
+
+        Returns
+        -------
+        (d,) boolean array, or the ascending indices (k,).
+        """
+        check_is_fitted(self)
+        support = (self.components_ != 0).any(axis=0)
+        return np.flatnonzero(support) if indices else support
 
     @property
     def _n_features_out(self) -> int:
@@ -216,6 +235,21 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
         self.engine_standard_error_ = solution.standard_error
+
+    def _rotated(self, solution: Solution, prepared: Prepared) -> Solution:
+        """Return `solution` with W rotated as `rotation` says; the eigengap keeps its meaning."""
+        if self.rotation is None:
+            return solution
+        outside = float(solution.eigenvalues[-1]) - solution.eigengap
+        components = prepared.lift(solution.W.T)
+        rotation, values = rotate_components(components, solution.eigenvalues)
+        return replace(
+            solution,
+            W=solution.W @ rotation,
+            product=solution.product @ rotation,
+            eigenvalues=values,
+            eigengap=float(values[-1]) - outside,
+        )
 
     def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
         self.components_ = canonical_signs(prepared.lift(solution.W.T).T).T

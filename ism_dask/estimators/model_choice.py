@@ -113,6 +113,13 @@ class FitStart:
         kernel = self.fit_rows.kernel.widened(float(np.sqrt(q / self.q)))
         return replace(self, q=q, fit_rows=self.fit_rows.with_kernel(kernel))
 
+    def on_sample(self, dependence: Dependence) -> SelectionProblem:
+        """Return the problem of the fit on a sample of up to 2,000 rows."""
+        choice = self.selection_problem
+        if choice is None:
+            return self.fit_rows.selection_problem(dependence, self.q, (1.0,))
+        return replace(choice, q=self.q, kernel=self.fit_rows.kernel)
+
     def advice(self, solution: Solution) -> str:
         """Return the advice on the number of features; empty if there is none."""
         if self.selection_problem is None:

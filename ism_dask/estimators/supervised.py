@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,15 @@ from sklearn.utils import Tags
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import EngineOptions
+from ism_dask.engines import Engine, EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
+from ism_dask.estimators.contributions import contributions
+from ism_dask.estimators.few_features import (
+    check_enough_features,
+    check_max_features,
+    choose_support,
+    limited,
+)
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.estimators.supervised_input import check_rows_and_target
@@ -22,11 +30,14 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
-from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.iteration import Solution, State
+from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.solvers.width_selection import SELECTIONS
 
 # Maximum number of iterations from a W that a selection chose: gradient steps, which are cheap.
@@ -221,6 +232,8 @@ default "auto"
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
+        max_features: int | str | None = None,
+        rotation: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
@@ -241,6 +254,8 @@ default "auto"
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
+        self.max_features = max_features
+        self.rotation = rotation
         self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
@@ -262,7 +277,8 @@ default "auto"
         -------
         The estimator itself.
         """
-        self.__dict__.pop("classes_", None)
+        for name in ("classes_", "stability_", "full_objective_"):
+            self.__dict__.pop(name, None)
         X, y = check_rows_and_target(self, row_source(X), y)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y))
         if weights is not None and isinstance(X, np.ndarray):
@@ -284,26 +300,63 @@ default "auto"
     def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
-        kernel = as_kernel(self.kernel)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
-        if self.whiten:
-            prepared = prepared.whitened(weights)
+        kernel, saved_fit = as_kernel(self.kernel), current_fit()
+        prepared = self._prepare(X, kernel, weights)
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
-        fit_rows, q = fit_start.fit_rows, fit_start.q
-        problem = fit_rows.problem(dependence)
+        solve = partial(self._solve, dependence, saved_fit, started)
+        engine, solution = solve(fit_start)
+        if self.max_features is not None:
+            most, self.full_objective_ = self.max_features, solution.objective
+            support = choose_support(fit_start, prepared, dependence, solution, most)
+            self.stability_ = support.frequencies
+            W, fitted_kernel = prepared.lift(solution.W.T), self._kernel_of(fit_start, prepared)
+            prepared = self._prepare(X, kernel, weights, support.chosen)
+            fit_rows = prepared.fit_rows(fitted_kernel, self.random_state, fit_start.q, weights)
+            few = replace(fit_start, fit_rows=fit_rows)
+            fit_start = few.continued(prepared.lower(W), 1.0, dependence)
+            engine, solution = solve(fit_start)
+        rotated = self._rotated(solution, prepared)
+        self._set_solution_attributes(rotated, prepared)
+        self.kernel_ = self._kernel_of(fit_start, prepared)
+        self._set_engine_attributes(engine, solution)
+        with on_this_machine():
+            W = rotated.W[: prepared.n_varying]
+            choice = fit_start.on_sample(dependence)
+            self.contributions_ = contributions(choice, W, solution.objective)
+        self.target_remainder_ = dependence.remainder
+        self.selection_ = fit_start.trials
+        return solution, fit_start.advice(solution)
+
+    def _prepare(
+        self, X: Any, kernel: Kernel, weights: Array | None, support: Array | None = None
+    ) -> Prepared:
+        prepared = prepare_rows(
+            X, kernel, standardize=self.standardize, weights=weights, support=support
+        )
+        prepared = replace(prepared, varying_only=support is not None)
+        return prepared.whitened(weights) if self.whiten else prepared
+
+    def _kernel_of(self, fit_start: FitStart, prepared: Prepared) -> Kernel:
+        """Return the kernel of the fit; rows that it may hold are mapped to the user's features."""
+        return fit_start.fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
+
+    def _solve(
+        self,
+        dependence: Dependence,
+        saved_fit: CheckpointedFit,
+        started: float,
+        fit_start: FitStart,
+    ) -> tuple[Engine, Solution]:
+        """Return the engine and the solution of a fit from a start."""
+        problem, q = fit_start.fit_rows.problem(dependence), fit_start.q
         search = self._search
+        if q == fit_start.fit_rows.space.size:
+            return solution_of_whole_space(problem, search.engine)
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
         if search.begins_with_gradient_steps and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
-        engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
-        self._set_solution_attributes(solution, prepared)
-        # The rows that a kernel may hold are mapped back to the original features.
-        self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
-        self._set_engine_attributes(engine, solution)
-        self.target_remainder_ = dependence.remainder
-        self.selection_ = fit_start.trials
-        return solution, fit_start.advice(solution)
+        return search.run(problem, q, fit_start.state, saved_fit=saved_fit)
 
     def _fit_start(
         self, prepared: Prepared, kernel: Kernel, dependence: Dependence, weights: Array | None
@@ -313,10 +366,12 @@ default "auto"
             default_q = dependence.columns
         else:
             default_q = max(len(dependence.classes) - 1, 1)
+        default_q = limited(default_q, self.max_features)
         is_warm = self.warm_start and hasattr(self, "components_")
         q = self._resolve_n_components(self.n_components, default_q, prepared)
         if is_warm:
             q = self._check_warm_start(prepared)
+        check_enough_features(self.max_features, q)
         fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights)
         default_start = FitStart(fit_rows, q)
         if is_warm and q <= prepared.n_varying:
@@ -328,7 +383,8 @@ default "auto"
             return default_start
         if self.n_components not in (None, "auto") or dependence.classes is not None:
             return default_start.selected(dependence, kernel.multiples)
-        return default_start.grown(dependence, kernel.multiples, prepared.n_varying - 1)
+        most = limited(prepared.n_varying - 1, self.max_features)
+        return default_start.grown(dependence, kernel.multiples, most)
 
     def _check_warm_start(self, prepared: Prepared) -> int:
         """Return the number of new features to continue from; raise if they do not fit."""
@@ -357,6 +413,9 @@ default "auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
+        check_max_features(self.max_features, self.n_features_in_)
+        if self.rotation is not None:
+            check_choice("`rotation`", self.rotation, ROTATIONS)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:
