@@ -137,6 +137,8 @@ def fit(
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,
+            max_features=settings.max_features,
+            rotation=settings.rotation,
             warm_start=start is not None,
             **parameters,
         )

@@ -127,6 +127,17 @@ default "auto"
     refine : bool, default False
         Whether to finish with second-order steps, which bring the residual down to rounding.
         Each takes several passes over all pairs of rows, with any engine.
+    max_features : int, "auto" or None, default None
+        The number of features that W may use; None means all. W is fitted to all features first.
+        Then 30 half-samples of up to 2,000 rows, in complementary pairs, start at that W and drop
+        the features with the smallest shares in stages. The features that most of them choose are
+        the support. W is fitted again on all rows with these features alone; all other weights
+        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
+        takes the largest number of features all of which are stable: the half-samples choose each
+        of them clearly more often than by chance.
+    rotation : {"varimax"} or None, default None
+        "varimax" rotates W within its space, so that each new feature has few large weights. The
+        space, J and distances between rows of `X W` do not change.
     warm_start : bool, default False
         Whether to start at `components_`, if there are some, with the multiple of the kernel's
         width that `selection_` chose then. For rows that have changed little, such a fit takes a
@@ -147,15 +158,26 @@ default "auto"
     mean_, scale_ : (d,) arrays
         Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
     eigenvalues_ : (q,) array
-        Eigenvalues of `W^T Phi W`, in descending order. Each is half the derivative of J with
-        respect to the logarithm of the scale of its new feature; it is not the part of J that the
-        feature contributes. A feature with a negative eigenvalue lowers J; a `ComponentsWarning`
-        then reports this, with the number of new features that would do.
+        The diagonal of `W^T Phi W`, in descending order: its eigenvalues, unless `rotation` is
+        set. Each is half the derivative of J with respect to the logarithm of the scale of its
+        new feature; it is not the part of J that the feature contributes, which `contributions_`
+        has. A feature with a negative eigenvalue lowers J; a `ComponentsWarning` then reports
+        this, with the number of new features that would do.
     eigengap_ : float
         The smallest entry of `eigenvalues_` minus the largest eigenvalue of Phi outside of W, in
         the whole feature space. If it is near zero, the last new feature is one of several
         equally good ones. If it is negative, J is largest at a W that the spectral step would
-        leave.
+        leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
+        together. With `max_features`, Phi has the features of the support alone.
+    contributions_ : Contributions
+        Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
+        without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
+        these are all rows.
+    stability_ : (d,) array
+        With `max_features`: the share of the half-samples that choose each feature, if they choose
+        as many as the support has. 1 for all features if all are used.
+    full_objective_ : float
+        With `max_features`: J of the fit to all features.
     objective_ : float
         J = sum_ij Gamma_ij f(beta_ij), in double precision; see `ism_dask.hsic`.
     residual_ : float

@@ -29,7 +29,7 @@ _PAIRS = 15
 # The share of the features that remains after a stage, and its most gradient steps and residual.
 _REMAINS, _STEPS, _RESIDUAL = 0.8, 8, 0.02
 # The excess over chance of the frequency that every feature of an automatic support has to reach.
-_STABLE = 0.7
+_STABLE = 0.8
 
 
 class Support(NamedTuple):
@@ -95,7 +95,7 @@ def most_stable_size(ranks: Array, least: int) -> int:
     """Return the largest number of features all of which are stable, and at least `least`.
 
     A feature is stable among k if its frequency `p` among the first k ranks exceeds chance, k / d,
-    by `(p - k / d) / (1 - k / d) >= 0.7`. If no number of features reaches this, the number whose
+    by `(p - k / d) / (1 - k / d) >= 0.8`. If no number of features reaches this, the number whose
     least stable feature is the most stable one is returned.
 
     Parameters
