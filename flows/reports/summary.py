@@ -241,7 +241,7 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
     )
     return Table(
         caption,
-        (*columns, "alone", "without"),
+        (*columns, "J alone", "J lost"),
         tuple((*row, *more) for row, more in zip(rows, shares, strict=True)),
         left=2,
     )
