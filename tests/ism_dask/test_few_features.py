@@ -154,7 +154,7 @@ def test_stable_features_are_the_true_ones_in_any_container():
     )
     assert {1, 4} < set(lazy.get_support(indices=True))
     # Rows of weight 0, here of another law, do not count.
-    others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * [9, 1] * 4])
+    others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * ([9, 1] * 4)])
     labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(300), np.zeros(100)]
     weighted = SupervisedIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
     np.testing.assert_allclose(weighted.components_, model.components_, atol=1e-6)
