@@ -79,6 +79,7 @@ def shared_parameters(settings: Settings) -> dict[str, Any]:
         "angle_tol": settings.angle_tol,
         "max_iter": settings.max_iter,
         "max_seconds": settings.max_seconds,
+        "rotation": settings.rotation,
         "random_state": settings.seed,
     }
 
@@ -138,7 +139,6 @@ def fit(
             continuation=settings.continuation,
             refine=settings.refine,
             max_features=settings.max_features,
-            rotation=settings.rotation,
             warm_start=start is not None,
             **parameters,
         )

@@ -173,6 +173,11 @@ class Settings(DataSettings):
         title="Seconds at most",
         gt=0,
     )
+    rotation: str | None = solver_setting(
+        None,
+        about="varimax: turn W within its space so that each new feature has few large weights.",
+        names=lambda: [*import_choices().ROTATIONS],
+    )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = scheduler_setting()
 
@@ -182,6 +187,8 @@ class Settings(DataSettings):
         check_choice("solver", self.solver, _solver_names())
         object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         check_choice("engine", self.engine, _engine_names())
+        if self.rotation is not None:
+            check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
 
@@ -315,22 +322,15 @@ class SearchSettings(SavedRunSettings):
 
     max_features: int | str | None = solver_setting(
         None,
-        about="How many columns W may use, chosen by their stability, or auto: all that are "
-        "stable. Default: all columns.",
+        about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
+        "other rows. Default: all columns.",
         title="Columns at most",
         cli_type=str | None,
-    )
-    rotation: str | None = solver_setting(
-        None,
-        about="varimax: turn W within its space so that each new feature has few large weights.",
-        names=lambda: [*import_choices().ROTATIONS],
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
-        if self.rotation is not None:
-            check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         check_choice("target", self.target, _target_names())
         check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
 

@@ -14,12 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, validate_data
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, is_whole
+from ism_dask._validation import check_bool, check_choice, is_whole
 from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs, subspace_shares
-from ism_dask.linalg.rotation import rotate_components
+from ism_dask.linalg.rotation import ROTATIONS, rotate_components
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
@@ -287,6 +287,8 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         as_engine(self.engine, self.engine_tol)
         _ = self._solver
         check_bool("`standardize`", self.standardize)
+        if self.rotation is not None:
+            check_choice("`rotation`", self.rotation, ROTATIONS)
         if self.on_iteration is not None and not callable(self.on_iteration):
             raise TypeError(
                 f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"

@@ -30,7 +30,6 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.iteration import Solution, State
@@ -129,12 +128,12 @@ default "auto"
         Each takes several passes over all pairs of rows, with any engine.
     max_features : int, "auto" or None, default None
         The number of features that W may use; None means all. W is fitted to all features first.
-        Then 30 half-samples of up to 2,000 rows, in complementary pairs, start at that W and drop
+        Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
         the features with the smallest shares in stages. The features that most of them choose are
         the support. W is fitted again on all rows with these features alone; all other weights
         are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
-        takes the largest number of features all of which are stable: the half-samples choose each
-        of them clearly more often than by chance.
+        takes the fewest features with which J on the other half of the rows is as large as with
+        any number of features, up to one standard error.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -436,8 +435,6 @@ default "auto"
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
         check_max_features(self.max_features, self.n_features_in_)
-        if self.rotation is not None:
-            check_choice("`rotation`", self.rotation, ROTATIONS)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:

@@ -3,12 +3,13 @@
 Each half-sample starts at the W of all features and drops the features with the smallest shares in
 stages, with a few gradient steps on the others in between. A feature is stable if most half-samples
 drop it late. After Shah and Samworth, "Variable selection with error control: another look at
-stability selection" (2013), whose half-samples come in complementary pairs.
+stability selection" (2013), whose half-samples come in complementary pairs. The other half of a
+pair also shows how much of J remains on rows that were not fitted, for each number of features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -24,12 +25,12 @@ from ism_dask.rows.execution import side_by_side
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.width_selection import LEAST_ROWS, SelectionProblem
 
-# Complementary pairs of half-samples.
-_PAIRS = 15
-# The share of the features that remains after a stage, and its most gradient steps and residual.
-_REMAINS, _STEPS, _RESIDUAL = 0.8, 8, 0.02
-# The excess over chance of the frequency that every feature of an automatic support has to reach.
-_STABLE = 0.8
+# Complementary pairs of half-samples, and the most rows that they halve.
+_PAIRS, _ROWS = 15, 1000
+# The share of the features that remains after a stage; from this many on, they are dropped singly.
+_REMAINS, _SINGLY = 0.8, 16
+# The most gradient steps of a stage, and the residual that ends it earlier.
+_STEPS, _RESIDUAL = 8, 0.02
 
 
 class Support(NamedTuple):
@@ -71,18 +72,22 @@ def stable_support(
     weights : (d, q) array
         The weights of the features in the W from which all half-samples start.
     size : int or None
-        None: the largest number of features all of which are stable.
+        None: the fewest features with which J on the other halves is largest, up to one standard
+        error.
     seed : int
         Seed of the half-samples.
     """
-    q, varying = choice.q, np.flatnonzero(space.varying)
+    varying = np.flatnonzero(space.varying)
     if size is not None and size >= len(varying):
         return Support(space.varying, space.varying.astype(float))
-    least = q if size is None else size
-    halves = list(_half_samples(len(choice.evidence.X), seed))
-    calls = [partial(_ranks, choice, space, weights, rows, least) for rows in halves]
-    ranks = np.array(side_by_side(calls, len(halves[0])))
-    k = most_stable_size(ranks, q) if size is None else size
+    least = choice.q if size is None else size
+    pairs = list(_half_samples(len(choice.evidence.X), seed))
+    calls = [partial(_path, choice, space, weights, rows, least) for rows in pairs]
+    paths = side_by_side(calls, len(pairs[0][0]))
+    ranks = np.array([path.ranks for path in paths])
+    k = size
+    if k is None:
+        k = fewest_features(paths[0].sizes, np.array([path.held_out for path in paths]))
     frequencies = (ranks < k).mean(axis=0)
     order = np.lexsort([ranks.mean(axis=0), -frequencies])
     chosen, shares = np.zeros(len(space.varying), dtype=bool), np.zeros(len(space.varying))
@@ -91,65 +96,67 @@ def stable_support(
     return Support(chosen, shares)
 
 
-def most_stable_size(ranks: Array, least: int) -> int:
-    """Return the largest number of features all of which are stable, and at least `least`.
+def fewest_features(sizes: Sequence[int], held_out: Array) -> int:
+    """Return the smallest of `sizes` (s,) with the largest mean J, up to one standard error.
 
-    A feature is stable among k if its frequency `p` among the first k ranks exceeds chance, k / d,
-    by `(p - k / d) / (1 - k / d) >= 0.8`. If no number of features reaches this, the number whose
-    least stable feature is the most stable one is returned.
-
-    Parameters
-    ----------
-    ranks : (m, d) array
-        The rank of each feature in each half-sample, 0 for the last one that remains.
-    least : int
+    `held_out` (m, s) has J on the rows that were not fitted, for each half-sample and size. Two
+    half-samples that follow each other are complementary.
     """
-    d = ranks.shape[1]
-    sizes = np.arange(least, d)
-    if not len(sizes):
-        return d
-    excess = np.array([_least_excess(ranks, k) for k in sizes.tolist()])
-    stable = sizes[excess >= _STABLE]
-    return int(stable[-1] if len(stable) else sizes[np.argmax(excess)])
+    best = held_out.mean(axis=0).argmax()
+    losses = held_out[:, [best]] - held_out
+    losses = (losses[::2] + losses[1::2]) / 2 if len(losses) > 1 else losses
+    errors = losses.std(axis=0, ddof=min(1, len(losses) - 1)) / np.sqrt(len(losses))
+    near = losses.mean(axis=0) <= errors
+    return min(size for size, is_near in zip(sizes, near, strict=True) if is_near)
 
 
-def _least_excess(ranks: Array, k: int) -> float:
-    """Return the excess over chance of the k-th largest frequency among the first k ranks."""
-    frequencies = np.sort((ranks < k).mean(axis=0))
-    chance = k / len(frequencies)
-    return float(frequencies[-k] - chance) / (1.0 - chance)
-
-
-def _half_samples(m: int, seed: int) -> Iterator[Array]:
-    """Yield the rows of complementary halves of a sample; all rows if they are too few to halve."""
+def _half_samples(m: int, seed: int) -> Iterator[tuple[Array, Array]]:
+    """Yield halves of m rows with the other halves; all rows twice if they are too few to halve."""
     if m < LEAST_ROWS:
-        yield np.arange(m)
+        yield np.arange(m), np.arange(m)
         return
     random = np.random.default_rng([seed, m])
     for _ in range(_PAIRS):
-        shuffled = random.permutation(m)
-        yield np.sort(shuffled[: m // 2])
-        yield np.sort(shuffled[m // 2 :])
+        shuffled = random.permutation(m)[:_ROWS]
+        one, other = map(np.sort, np.array_split(shuffled, 2))
+        yield one, other
+        yield other, one
 
 
-def _ranks(
-    choice: SelectionProblem, space: FeatureSpace, weights: Array, rows: Array, least: int
-) -> Array:
-    """Return the ranks of the varying features by one half-sample, 0 for the last that remains.
+class _Path(NamedTuple):
+    """The numbers of features on the way down, the ranks (d,) and J on other rows at each number.
 
-    The `least` features that remain are ranked by their shares.
+    Ranks are those of the varying features, 0 for the last one that remains.
     """
-    engine = choice.engine(rows, 1.0)
+
+    sizes: list[int]
+    ranks: Array
+    held_out: list[float]
+
+
+def _path(
+    choice: SelectionProblem,
+    space: FeatureSpace,
+    weights: Array,
+    halves: tuple[Array, Array],
+    least: int,
+) -> _Path:
+    """Return the path from all varying features to `least` by a fit to the first of two halves."""
+    engine, check = (choice.engine(rows, 1.0) for rows in halves)
     remaining = np.flatnonzero(space.varying)
     weights, ranks = weights[remaining], np.empty(len(space.varying), dtype=int)
+    sizes, held_out = [], []
     while True:
-        weights = _climb(engine, space.features[:, remaining], weights, space.ridge)
+        features = space.features[:, remaining]
+        weights = _climb(engine, features, weights, space.ridge)
         order = np.argsort(-subspace_shares(weights.T), kind="stable")
         ranks[remaining[order]] = np.arange(len(order))
+        sizes.append(len(order))
+        held_out.append(check.value(features @ weights).objective)
         if len(order) <= least:
-            return ranks[space.varying]
-        count = max(least, min(len(order) - 1, int(_REMAINS * len(order))))
-        remain = np.sort(order[:count])
+            return _Path(sizes, ranks[space.varying], held_out)
+        fewer = int(_REMAINS * len(order)) if len(order) > _SINGLY else len(order) - 1
+        remain = np.sort(order[: max(least, fewer)])
         remaining, weights = remaining[remain], weights[remain]
 
 

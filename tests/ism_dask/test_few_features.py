@@ -9,12 +9,12 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from ism_dask import SupervisedIKDR, hsic
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.rotation import varimax
-from ism_dask.solvers.support_selection import most_stable_size
+from ism_dask.solvers.support_selection import fewest_features
 from tests.ism_dask.definition import Dense, dense_gamma
 
 X, Y = load_wine(return_X_y=True)
@@ -82,6 +82,15 @@ def test_a_rotation_changes_neither_j_nor_the_space(kernel):
     # The next fit starts there, and ends there.
     assert turned.fit(X, Y).converged_
     np.testing.assert_allclose(turned.components_.T, W, atol=0.02)
+
+
+def test_a_rotation_of_clusterers_changes_no_cluster():
+    plain, turned = (UnsupervisedIKDR(3, 2, rotation=each).fit(X) for each in (None, "varimax"))
+    assert np.array_equal(plain.labels_, turned.labels_)
+    assert np.array_equal(plain.predict(X), turned.predict(X))
+    W, V = turned.components_.T, plain.components_.T
+    np.testing.assert_allclose(W @ W.T, V @ V.T, atol=1e-12)
+    assert criterion(W) > criterion(V)
 
 
 @pytest.mark.parametrize("options", [{}, {"whiten": True, "rotation": "varimax"}])
@@ -181,15 +190,14 @@ def test_the_number_of_new_features_stays_below_max_features():
     assert not hasattr(every.set_params(max_features=None).fit(drawn, y), "stability_")
 
 
-def test_the_stable_size_is_the_largest_without_chance():
+def test_the_fewest_features_are_those_within_a_standard_error_of_the_largest_j():
     random = np.random.default_rng(0)
-    # Three features that always remain last, and seven whose order is random.
-    ranks = np.array([[*random.permutation(3), *(3 + random.permutation(7))] for _ in range(30)])
-    assert most_stable_size(ranks, 1) == 3
-    # The order of all is random: no size is stable, and the least unstable one is returned.
-    ranks = np.array([random.permutation(10) for _ in range(30)])
-    assert 1 <= most_stable_size(ranks, 1) < 10
-    assert most_stable_size(ranks[:, :2], 2) == 2
+    noise = random.normal(size=(30, 1)) + 0.01 * random.normal(size=(30, 4))
+    # The noise that all sizes of a half-sample share does not matter.
+    assert fewest_features([8, 4, 2, 1], noise + [10, 10.001, 9.5, 3]) == 4
+    assert fewest_features([8, 4, 2, 1], noise + [10, 9.9, 9.5, 3]) == 8
+    assert fewest_features([8, 4, 2, 1], noise + [9, 9.5, 10, 10]) in (1, 2)
+    assert fewest_features([3, 2], np.array([[5.0, 4.0]])) == 3
 
 
 @pytest.mark.parametrize(
