@@ -194,9 +194,9 @@ def test_the_fewest_features_are_those_within_a_standard_error_of_the_largest_j(
     random = np.random.default_rng(0)
     noise = random.normal(size=(30, 1)) + 0.01 * random.normal(size=(30, 4))
     # The noise that all sizes of a half-sample share does not matter.
-    assert fewest_features([8, 4, 2, 1], noise + [10, 10.001, 9.5, 3]) == 4
-    assert fewest_features([8, 4, 2, 1], noise + [10, 9.9, 9.5, 3]) == 8
-    assert fewest_features([8, 4, 2, 1], noise + [9, 9.5, 10, 10]) in (1, 2)
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [10, 10.001, 9.5, 3])) == 4
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [10, 9.9, 9.5, 3])) == 8
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [9, 9.5, 10, 10])) in (1, 2)
     assert fewest_features([3, 2], np.array([[5.0, 4.0]])) == 3
 
 
