@@ -133,7 +133,8 @@ default "auto"
         the support. W is fitted again on all rows with these features alone; all other weights
         are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
         takes the fewest features with which J on the other half of the rows is as large as with
-        any number of features, up to one standard error.
+        any number of features, up to one standard error, and of these the ones that at least
+        three quarters of the half-samples choose.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -173,8 +174,8 @@ default "auto"
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
         these are all rows.
     stability_ : (d,) array
-        With `max_features`: the share of the half-samples that choose each feature, if they choose
-        as many as the support has. 1 for all features if all are used.
+        With `max_features`: the share of the half-samples that choose each feature. 1 for all
+        features if all are used.
     full_objective_ : float
         With `max_features`: J of the fit to all features.
     objective_ : float

@@ -27,6 +27,8 @@ from ism_dask.solvers.width_selection import LEAST_ROWS, SelectionProblem
 
 # Complementary pairs of half-samples, and the most rows that they halve.
 _PAIRS, _ROWS = 15, 1000
+# The share of half-samples that have to choose a feature of an automatic support.
+_STABLE = 0.75
 # The share of the features that remains after a stage; from this many on, they are dropped singly.
 _REMAINS, _SINGLY = 0.8, 16
 # The most gradient steps of a stage, and the residual that ends it earlier.
@@ -73,7 +75,7 @@ def stable_support(
         The weights of the features in the W from which all half-samples start.
     size : int or None
         None: the fewest features with which J on the other halves is largest, up to one standard
-        error.
+        error; of these, the ones that three quarters of the half-samples choose.
     seed : int
         Seed of the half-samples.
     """
@@ -89,6 +91,8 @@ def stable_support(
     if k is None:
         k = fewest_features(paths[0].sizes, np.array([path.held_out for path in paths]))
     frequencies = (ranks < k).mean(axis=0)
+    if size is None:
+        k = max(choice.q, np.count_nonzero(frequencies >= _STABLE))
     order = np.lexsort([ranks.mean(axis=0), -frequencies])
     chosen, shares = np.zeros(len(space.varying), dtype=bool), np.zeros(len(space.varying))
     chosen[varying[order[:k]]] = True
