@@ -16,6 +16,7 @@ from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.exact import tiles, tiles60k
+from benchmarks.figures.few_features import sparse, supports
 from benchmarks.figures.growth import slope
 from benchmarks.figures.heldout import accuracy, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
@@ -81,6 +82,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         independence60k,
         power,
         sparse_text,
+        supports,
+        sparse,
         scale,
     )
 }

@@ -106,10 +106,19 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     fitted = result.fitted
     return (
         Fact("Objective J", text.number(fitted.objective)),
+        *_few_columns(result),
         Fact("Eigengap", text.number(fitted.eigengap)),
         Fact("Iterations", f"{fitted.ending.iterations:,}"),
         Fact("Seconds", f"{fitted.ending.seconds:.2f}"),
     )
+
+
+def _few_columns(result: FitResult) -> tuple[Fact, ...]:
+    few = result.fitted.few_columns
+    if few is None:
+        return ()
+    value = f"{few.used:,} of {result.columns:,}, {100 * few.share_of_objective:.1f}% of J"
+    return (Fact("Columns used", value, "J of W on these columns, as a share of that on all."),)
 
 
 def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
@@ -186,19 +195,7 @@ def _course(view: View | None) -> list[Block]:
 
 
 def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
-    fitted = result.fitted
-    rows = tuple(
-        (
-            name,
-            ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
-            text.number(value),
-        )
-        for name, value, loadings in zip(
-            new_feature_names(result), fitted.eigenvalues, fitted.loadings, strict=True
-        )
-    )
-    columns = ("feature", "largest weights (standardised)", "eigenvalue")
-    table = Table("The largest weights of each new feature.", columns, rows, left=2)
+    table = _new_features(result)
     if view is None or view.model is None:
         return Block("New features", tables=(table,))
     tables = (table, _importances(view))
@@ -216,7 +213,37 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
         tables=tables,
         draw=lambda: list(_drawing().components(view)),
         style="images" if images else "weights",
-        drawable=len(rows),
+        drawable=len(table.rows),
+    )
+
+
+def _new_features(result: FitResult | ClusterResult) -> Table:
+    fitted = result.fitted
+    rows = tuple(
+        (
+            name,
+            ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
+            text.number(value),
+        )
+        for name, value, loadings in zip(
+            new_feature_names(result), fitted.eigenvalues, fitted.loadings, strict=True
+        )
+    )
+    columns = ("feature", "largest weights (standardised)", "eigenvalue")
+    if fitted.contributions is None:
+        return Table("The largest weights of each new feature.", columns, rows, left=2)
+    shares = [
+        (f"{100 * each.alone:.0f}%", f"{100 * each.lost:.0f}%") for each in fitted.contributions
+    ]
+    caption = (
+        "The largest weights of each new feature, with J of it alone and by how much J falls "
+        "without it, as shares of J."
+    )
+    return Table(
+        caption,
+        (*columns, "J alone", "J lost"),
+        tuple((*row, *more) for row, more in zip(rows, shares, strict=True)),
+        left=2,
     )
 
 

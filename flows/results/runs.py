@@ -95,6 +95,22 @@ class Loading(JsonRecord):
     weight: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contribution(JsonRecord):
+    """J of one new feature alone, and by how much J falls without it, as shares of J."""
+
+    alone: float
+    lost: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewColumns(JsonRecord):
+    """The columns that W uses if it was limited to few, and J relative to W of all columns."""
+
+    used: int
+    share_of_objective: float
+
+
 def column_names(
     names: Sequence[str] | None, image_shape: Sequence[int] | None, d: int
 ) -> tuple[str, ...]:
@@ -135,6 +151,10 @@ class FittedW(JsonRecord):
     ending : FitEnding
     loadings : tuple of tuple of Loading
         For each new feature its largest weights, largest first.
+    contributions : tuple of Contribution or None
+        One for each new feature. None for clusters, and in runs of earlier versions.
+    few_columns : FewColumns or None
+        None if W may use all columns.
     """
 
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -144,6 +164,8 @@ class FittedW(JsonRecord):
     components_advice: str | None = None
     ending: FitEnding = field(metadata=INLINE)
     loadings: tuple[tuple[Loading, ...], ...] = ()
+    contributions: tuple[Contribution, ...] | None = field(default=None, metadata=NEWER)
+    few_columns: FewColumns | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

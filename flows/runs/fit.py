@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.results.runs import FitResult, FittedW, column_names, top_loadings
+from flows.results.runs import (
+    Contribution,
+    FewColumns,
+    FitResult,
+    FittedW,
+    column_names,
+    top_loadings,
+)
 from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
 from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
@@ -14,6 +23,8 @@ from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
+from ism_dask import SupervisedIKDR
+from ism_dask.estimators.base import IKDR
 from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
@@ -84,4 +95,22 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         components_advice=model.components_advice_,
         ending=fitted.ending,
         loadings=top_loadings(model.components_, names),
+        contributions=_contributions(model),
+        few_columns=_few_columns(model),
     )
+
+
+def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
+    """Return the contribution of each new feature to J; None for clusters, or if J is 0."""
+    if not isinstance(model, SupervisedIKDR) or not model.objective_:
+        return None
+    shares = np.array(model.contributions_).T / model.objective_
+    return tuple(Contribution(alone=alone, lost=lost) for alone, lost in shares.tolist())
+
+
+def _few_columns(model: IKDR) -> FewColumns | None:
+    """Return what a limit on the columns has chosen, or None if there was no limit."""
+    if not isinstance(model, SupervisedIKDR) or model.max_features is None:
+        return None
+    share = model.objective_ / model.full_objective_ if model.full_objective_ else 1.0
+    return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))

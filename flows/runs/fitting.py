@@ -92,6 +92,7 @@ def shared_parameters(settings: Settings) -> dict[str, Any]:
         "angle_tol": settings.angle_tol,
         "max_iter": settings.max_iter,
         "max_seconds": settings.max_seconds,
+        "rotation": settings.rotation,
         "random_state": settings.seed,
     }
 
@@ -151,6 +152,7 @@ def fit(
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,
+            max_features=settings.max_features,
             warm_start=start is not None,
             **parameters,
         )

@@ -12,6 +12,7 @@ from ism_dask.engines import ENGINES
 from ism_dask.engines.options import current_name
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
+from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
 from ism_dask.solvers.width_selection import SELECTIONS
 from storage import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ENGINES",
     "KERNELS",
+    "ROTATIONS",
     "SELECTIONS",
     "SOLVERS",
     "TARGETS",

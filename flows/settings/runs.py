@@ -8,6 +8,7 @@ wait for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,18 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "alternative": ("mu", "avoid"),
 }
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+
+
+def _number_of_columns(given: int | str | None) -> int | str | None:
+    """Return `max_features` as a number, "auto" or None; raise SettingsError for other values."""
+    if given is None or given == "auto":
+        return given
+    with suppress(ValueError):
+        if not isinstance(given, bool) and int(given) == float(given) > 0:
+            return int(given)
+    raise SettingsError(
+        f'`max_features` is {given!r}; expected a number of columns from 1 up, or "auto"'
+    )
 
 
 def _solver_names() -> list[str]:
@@ -160,6 +173,11 @@ class Settings(DataSettings):
         title="Seconds at most",
         gt=0,
     )
+    rotation: str | None = solver_setting(
+        None,
+        about="varimax: turn W within its space so that each new feature has few large weights.",
+        names=lambda: [*import_choices().ROTATIONS],
+    )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = scheduler_setting()
 
@@ -169,6 +187,8 @@ class Settings(DataSettings):
         check_choice("solver", self.solver, _solver_names())
         object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         check_choice("engine", self.engine, _engine_names())
+        if self.rotation is not None:
+            check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
 
@@ -305,8 +325,17 @@ class SearchSettings(SavedRunSettings):
         flags=("--refine",),
     )
 
+    max_features: int | str | None = solver_setting(
+        None,
+        about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
+        "other rows. Default: all columns.",
+        title="Columns at most",
+        cli_type=str | None,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
         check_choice("target", self.target, _target_names())
         check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
 

@@ -40,7 +40,7 @@ class AlternativeIKDR(GuidedIKDR):
         As in `SupervisedIKDR`, for the W of each round.
     max_seconds : float, optional
         Time limit for all rounds together. The round in progress ends with the best W that it has.
-    tol, outer_tol, max_outer, n_init, random_state, on_round
+    tol, outer_tol, max_outer, n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -75,6 +75,7 @@ class AlternativeIKDR(GuidedIKDR):
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
+        rotation: str | None = None,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
@@ -95,6 +96,7 @@ class AlternativeIKDR(GuidedIKDR):
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,
+            rotation=rotation,
             random_state=random_state,
             on_iteration=on_iteration,
             on_round=on_round,

@@ -19,13 +19,14 @@ from sklearn.utils.validation import (
 )
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, is_whole
+from ism_dask._validation import check_bool, check_choice, is_whole
 from ism_dask.engines import Engine, EngineOptions, as_engine
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport, FitTask
 from ism_dask.estimators.missing_numbers import check_finite_block, check_no_missing
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import canonical_signs, subspace_shares
+from ism_dask.linalg.rotation import ROTATIONS, rotate_components
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
@@ -132,6 +133,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     angle_tol: float | None
     max_iter: int | None
     max_seconds: float | None
+    rotation: str | None
     random_state: Any
     on_iteration: Callable[[State], None] | None
 
@@ -166,6 +168,22 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         """
         check_is_fitted(self)
         return subspace_shares(self.components_)
+
+    def get_support(self, indices: bool = False) -> Array:
+        """Return which features have a weight in any new feature.
+
+        Parameters
+        ----------
+        indices : bool, default False
+            Whether to return the indices of these features.
+
+        Returns
+        -------
+        (d,) boolean array, or the ascending indices (k,).
+        """
+        check_is_fitted(self)
+        support = (self.components_ != 0).any(axis=0)
+        return np.flatnonzero(support) if indices else support
 
     @property
     def _n_features_out(self) -> int:
@@ -265,6 +283,21 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         self.engine_standard_error_ = solution.standard_error
         self.certificate_ = solution.certificate
 
+    def _rotated(self, solution: Solution, prepared: Prepared) -> Solution:
+        """Return `solution` with W rotated as `rotation` says; the eigengap keeps its meaning."""
+        if self.rotation is None:
+            return solution
+        outside = float(solution.eigenvalues[-1]) - solution.eigengap
+        components = prepared.lift(solution.W.T)
+        rotation, values = rotate_components(components, solution.eigenvalues)
+        return replace(
+            solution,
+            W=solution.W @ rotation,
+            product=solution.product @ rotation,
+            eigenvalues=values,
+            eigengap=float(values[-1]) - outside,
+        )
+
     def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
         for name, array in self._projection_of(solution.W, prepared).items():
             setattr(self, name, array)
@@ -308,6 +341,8 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         as_engine(self.engine, self.engine_tol)
         _ = self._solver
         check_bool("`standardize`", self.standardize)
+        if self.rotation is not None:
+            check_choice("`rotation`", self.rotation, ROTATIONS)
         if self.on_iteration is not None and not callable(self.on_iteration):
             raise TypeError(
                 f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"

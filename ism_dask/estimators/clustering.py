@@ -76,6 +76,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
+        rotation: str | None = None,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
@@ -94,6 +95,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.outer_tol = outer_tol
         self.max_outer = max_outer
         self.n_init = n_init
+        self.rotation = rotation
         self.random_state = random_state
         self.on_iteration = on_iteration
         self.on_round = on_round
@@ -180,7 +182,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             on_round=self._report_round,
         )
         best = result.best
-        self._set_solution_attributes(best.solution, prepared)
+        self._set_solution_attributes(self._rotated(best.solution, prepared), prepared)
         self._set_engine_attributes(best.solved, best.solution)
         if self.plan.iterations.tol is None and best.solution.status is Status.TOLERANCE:
             self.tolerance_ = _ROUND_TOL  # the best round was not solved until stationary
@@ -296,6 +298,7 @@ class GuidedIKDR(ClusteringIKDR):
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
+        rotation: str | None = None,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
@@ -315,6 +318,7 @@ class GuidedIKDR(ClusteringIKDR):
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,
+            rotation=rotation,
             random_state=random_state,
             on_iteration=on_iteration,
             on_round=on_round,

@@ -112,6 +112,15 @@ class FitStart:
         kernel = self.fit_rows.kernel.widened(float(np.sqrt(q / self.q)))
         return replace(self, q=q, fit_rows=self.fit_rows.with_kernel(kernel))
 
+    def on_sample(self, dependence: Dependence) -> SelectionProblem:
+        """Return the problem of the fit on a sample of up to 2,000 rows."""
+        choice = self.selection_problem
+        d = self.fit_rows.space.n_varying
+        # Fits to sparse rows may end in another subspace than that of the selection.
+        if choice is None or choice.evidence.X.shape[1] != d:
+            return self.fit_rows.selection_problem(dependence, self.q, (1.0,))
+        return replace(choice, q=self.q, kernel=self.fit_rows.kernel)
+
     def advice(self, solution: Solution) -> str:
         """Return the advice on the number of features; empty if there is none."""
         if self.selection_problem is None:

@@ -34,6 +34,7 @@ from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.starts import SampledRows
+from ism_dask.solvers.support_selection import FeatureSpace
 from ism_dask.solvers.width_selection import LEAST_ROWS, SELECTION_ROWS, SelectionProblem
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
@@ -65,6 +66,8 @@ class Prepared:
         The zero of these rows, in features standardised by `mean_` and `scale_`.
     whitening : (r, r) array or None
         The matrix by which the coordinates were multiplied, if their covariance was made I.
+    varying_only : bool
+        Whether W may use no directions in which the rows are constant.
     """
 
     shards: Shards
@@ -72,6 +75,7 @@ class Prepared:
     origin: Array
     basis: Array | None = None
     whitening: Array | None = None
+    varying_only: bool = False
 
     @property
     def n_varying(self) -> int:
@@ -80,8 +84,8 @@ class Prepared:
 
     @property
     def n_constant(self) -> int:
-        """Number of directions of the feature space in which the rows are constant."""
-        return len(self.affine.varying) - self.n_varying
+        """Number of directions that W may use and in which the rows are constant."""
+        return 0 if self.varying_only else len(self.affine.varying) - self.n_varying
 
     def lift(self, directions: Array) -> Array:
         """Return (k, r + s) directions in terms of the original features (k, d)."""
@@ -130,6 +134,15 @@ class Prepared:
         varying = (rows - self.origin)[:, self.affine.varying]
         varying = varying if self.basis is None else varying @ self.basis
         return varying if self.whitening is None else varying @ self.whitening
+
+    @property
+    def feature_space(self) -> FeatureSpace:
+        """How the coordinates of the rows depend on the features."""
+        return FeatureSpace(
+            features=self.lift_rows(np.eye(self.n_varying)) - self.origin,
+            varying=self.affine.varying,
+            ridge=None if self.whitening is None else _WHITENING_RIDGE,
+        )
 
     def _constant_directions(self, count: int) -> Array:
         """Return orthonormal directions (d, count) in which the rows are constant.
@@ -292,11 +305,17 @@ class FitRows:
 
 
 def prepare_rows(
-    X: Any, kernel: Kernel, *, standardize: bool, weights: Array | None = None
+    X: Any,
+    kernel: Kernel,
+    *,
+    standardize: bool,
+    weights: Array | None = None,
+    support: Array | None = None,
 ) -> Prepared:
     """Return the `Prepared` rows of an array of NumPy, Dask or scipy, or of a `RowSource` X (n, d).
 
-    Means and deviations count rows by their weights (n,).
+    Means and deviations count rows by their weights (n,). A `support` (d,) limits the rows to the
+    features for which it is true.
 
     Rows that are not standardised are still centred if the kernel does not depend on the origin:
     distances between rows far from the origin would lose their digits.
@@ -312,6 +331,8 @@ def prepare_rows(
         affine = replace(
             affine, mean=origin, scale=np.ones_like(origin), varying=affine.varying | (not centred)
         )
+    if support is not None:
+        affine = replace(affine, varying=affine.varying & support)
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:

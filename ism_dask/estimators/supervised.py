@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -15,10 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import EngineOptions
+from ism_dask.engines import Engine, EngineOptions
 from ism_dask.estimators.base import row_source
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
+from ism_dask.estimators.contributions import contributions
 from ism_dask.estimators.dependence_score import DependenceScore
+from ism_dask.estimators.few_features import (
+    check_enough_features,
+    check_max_features,
+    choose_support,
+    limited,
+)
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.partial_fit import PartialFit
 from ism_dask.estimators.preparation import Prepared, prepare_rows
@@ -34,15 +42,26 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
-from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.iteration import Solution, State
+from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.solvers.width_selection import SELECTIONS
 
 # Maximum number of iterations from a W that a selection chose: gradient steps, which are cheap.
 _MAX_GRADIENT_STEPS = 1000
+
+
+class _Fitted(NamedTuple):
+    """A fitted W: the engine that computed it, the solution, and the rows and start it is for."""
+
+    engine: Engine
+    solution: Solution
+    prepared: Prepared
+    fit_start: FitStart
 
 
 class SupervisedIKDR(PartialFit, DependenceScore):
@@ -128,6 +147,18 @@ default "auto"
     refine : bool, default False
         Whether to finish with second-order steps, which bring the residual down to rounding.
         Each takes several passes over all pairs of rows, with any engine.
+    max_features : int, "auto" or None, default None
+        The number of features that W may use; None means all. W is fitted to all features first.
+        Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
+        the features with the smallest shares in stages. The features that most of them choose are
+        the support. W is fitted again on all rows with these features alone; all other weights
+        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
+        takes the fewest features with which J on the other half of the rows is as large as with
+        any number of features, up to one standard error, and of these the ones that at least
+        three quarters of the half-samples choose.
+    rotation : {"varimax"} or None, default None
+        "varimax" rotates W within its space, so that each new feature has few large weights. The
+        space, J and distances between rows of `X W` do not change.
     warm_start : bool, default False
         Whether to start at `components_`, if there are some, with the multiple of the kernel's
         width that `selection_` chose then. For rows that have changed little, such a fit takes a
@@ -152,15 +183,26 @@ default "auto"
     mean_, scale_ : (d,) arrays
         Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
     eigenvalues_ : (q,) array
-        Eigenvalues of `W^T Phi W`, in descending order. Each is half the derivative of J with
-        respect to the logarithm of the scale of its new feature; it is not the part of J that the
-        feature contributes. A feature with a negative eigenvalue lowers J; a `ComponentsWarning`
-        then reports this, with the number of new features that would do.
+        The diagonal of `W^T Phi W`, in descending order: its eigenvalues, unless `rotation` is
+        set. Each is half the derivative of J with respect to the logarithm of the scale of its
+        new feature; it is not the part of J that the feature contributes, which `contributions_`
+        has. A feature with a negative eigenvalue lowers J; a `ComponentsWarning` then reports
+        this, with the number of new features that would do.
     eigengap_ : float
         The smallest entry of `eigenvalues_` minus the largest eigenvalue of Phi outside of W, in
         the whole feature space. If it is near zero, the last new feature is one of several
         equally good ones. If it is negative, J is largest at a W that the spectral step would
-        leave.
+        leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
+        together. With `max_features`, Phi has the features of the support alone.
+    contributions_ : Contributions
+        Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
+        without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
+        these are all rows.
+    stability_ : (d,) array
+        With `max_features`: the share of the half-samples that choose each feature. 1 for all
+        features if all are used.
+    full_objective_ : float
+        With `max_features`: J of the fit to all features.
     objective_ : float
         J = sum_ij Gamma_ij f(beta_ij), in double precision; see `ism_dask.hsic`.
     residual_ : float
@@ -245,6 +287,8 @@ default "auto"
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
+        max_features: int | str | None = None,
+        rotation: str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
@@ -266,6 +310,8 @@ default "auto"
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
+        self.max_features = max_features
+        self.rotation = rotation
         self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
@@ -294,7 +340,8 @@ default "auto"
 
     @with_callbacks
     def _fit_to(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        self.__dict__.pop("classes_", None)
+        for name in ("classes_", "stability_", "full_objective_"):
+            self.__dict__.pop(name, None)
         checked = self._checked_input(X, y, sample_weight)
         if checked.dependence.classes is not None:
             self.classes_ = checked.dependence.classes
@@ -366,40 +413,91 @@ default "auto"
             weights = None if weights is None else weights[order]
         return CheckedInput(X, y, target_dependence(y, self.target, weights), weights)
 
-    def _prepared(self, checked: CheckedInput, kernel: Kernel) -> Prepared:
+    def _prepared(
+        self, checked: CheckedInput, kernel: Kernel, support: Array | None = None
+    ) -> Prepared:
+        """Return the rows for the solver, of all features or of those of a support (d,) alone."""
         options: dict[str, Any] = {"standardize": self.standardize, "weights": checked.weights}
         if is_wide(checked.X):
             prepared: Prepared = prepare_wide(checked.X, kernel, checked.dependence, **options)
         else:
-            prepared = prepare_rows(checked.X, kernel, **options)
+            prepared = prepare_rows(checked.X, kernel, **options, support=support)
+            prepared = replace(prepared, varying_only=support is not None)
         return prepared.whitened(checked.weights) if self.whiten else prepared
 
     def _learn(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution for validated rows, and advice on the number of features."""
         started = time.perf_counter()
-        kernel = as_kernel(self.kernel)
-        prepared = self._prepared(checked, kernel)
+        kernel, saved_fit = as_kernel(self.kernel), current_fit()
+        if self.max_features is not None and is_wide(checked.X):
+            raise ValueError(
+                f"`max_features` needs dense rows, and X is sparse with {checked.X.shape[1]} "
+                "columns; drop columns first, or leave it out"
+            )
         dependence, weights = checked.dependence, checked.weights
+        prepared = self._prepared(checked, kernel)
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
-        fit_rows, q = fit_start.fit_rows, fit_start.q
+        solve = partial(self._solve, dependence, saved_fit, started)
+        fitted = solve(prepared, fit_start)
+        if self.max_features is not None:
+            prepared, fit_start = self._with_few_features(checked, fitted, self.max_features)
+            fitted = solve(prepared, fit_start)
+        engine, solution, prepared, fit_start = fitted
+        rotated = self._rotated(solution, prepared)
+        self._set_solution_attributes(rotated, prepared)
+        self.kernel_ = self._kernel_of(fit_start, prepared)
+        self._set_engine_attributes(engine, solution)
+        with on_this_machine():
+            W = rotated.W[: prepared.n_varying]
+            choice = fit_start.on_sample(dependence)
+            self.contributions_ = contributions(choice, W, solution.objective)
+        self.target_remainder_ = dependence.remainder
+        self.selection_ = fit_start.trials
+        return solution, fit_start.advice(solution)
+
+    def _with_few_features(
+        self, checked: CheckedInput, full: _Fitted, most: int | str
+    ) -> tuple[Prepared, FitStart]:
+        """Return the rows and the start of a fit to the features that are stable in a full fit."""
+        _, solution, prepared, fit_start = full
+        dependence = checked.dependence
+        self.full_objective_ = solution.objective
+        support = choose_support(fit_start, prepared, dependence, solution, most)
+        self.stability_ = support.frequencies
+        W, kernel = prepared.lift(solution.W.T), self._kernel_of(fit_start, prepared)
+        few = self._prepared(checked, as_kernel(self.kernel), support.chosen)
+        fit_rows = few.fit_rows(kernel, self.random_state, fit_start.q, checked.weights)
+        start = replace(fit_start, fit_rows=fit_rows)
+        return few, start.continued(few.lower(W), 1.0, dependence)
+
+    def _kernel_of(self, fit_start: FitStart, prepared: Prepared) -> Kernel:
+        """Return the kernel of the fit; rows that it may hold are mapped to the user's features."""
+        return fit_start.fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
+
+    def _solve(
+        self,
+        dependence: Dependence,
+        saved_fit: CheckpointedFit,
+        started: float,
+        prepared: Prepared,
+        fit_start: FitStart,
+    ) -> _Fitted:
+        """Return the fit of W from a start."""
+        problem, q = fit_start.fit_rows.problem(dependence), fit_start.q
         search = self._search_with(prepared)
+        if q == fit_start.fit_rows.space.size:
+            engine, solution = solution_of_whole_space(problem, search.engine)
+            return _Fitted(engine, solution, prepared, fit_start)
         stopping = search.stopping.after(time.perf_counter() - started)
         search = replace(search, stopping=stopping, precondition=fit_start.precondition)
         if search.begins_with_gradient_steps and search.solver.max_iter is None:
             search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
         if isinstance(prepared, WidePrepared):
-            wide_fit = WideFit(dependence, search, self._report_state)
-            engine, solution, prepared = wide_fit.run(prepared, fit_rows, q, fit_start.state)
-        else:
-            problem = fit_rows.problem(dependence)
-            engine, solution = search.run(problem, q, fit_start.state, saved_fit=current_fit())
-        self._set_solution_attributes(solution, prepared)
-        # The rows that a kernel may hold are mapped back to the original features.
-        self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
-        self._set_engine_attributes(engine, solution)
-        self.target_remainder_ = dependence.remainder
-        self.selection_ = fit_start.trials
-        return solution, fit_start.advice(solution)
+            return _Fitted(
+                *WideFit(dependence, search, self._report_state).run(prepared, fit_start)
+            )
+        engine, solution = search.run(problem, q, fit_start.state, saved_fit=saved_fit)
+        return _Fitted(engine, solution, prepared, fit_start)
 
     def _fit_start(
         self, prepared: Prepared, kernel: Kernel, dependence: Dependence, weights: Array | None
@@ -409,10 +507,12 @@ default "auto"
             default_q = dependence.columns
         else:
             default_q = max(len(dependence.classes) - 1, 1)
+        default_q = limited(default_q, self.max_features)
         is_warm = self.warm_start and hasattr(self, "components_")
         q = self._resolve_n_components(self.n_components, default_q, prepared)
         if is_warm:
             q = self._check_warm_start(prepared)
+        check_enough_features(self.max_features, q)
         fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights)
         default_start = FitStart(fit_rows, q)
         if is_warm and q <= prepared.n_varying:
@@ -424,7 +524,8 @@ default "auto"
             return default_start
         if self.n_components not in (None, "auto") or dependence.classes is not None:
             return default_start.selected(dependence, kernel.multiples)
-        return default_start.grown(dependence, kernel.multiples, prepared.n_varying - 1)
+        most = limited(prepared.n_varying - 1, self.max_features)
+        return default_start.grown(dependence, kernel.multiples, most)
 
     def _check_warm_start(self, prepared: Prepared) -> int:
         """Return the number of new features to continue from; raise if they do not fit."""
@@ -453,6 +554,7 @@ default "auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
+        check_max_features(self.max_features, self.n_features_in_)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:

@@ -18,6 +18,7 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines import Engine, EngineOptions, Problem, as_engine, first_that_serves
+from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -239,10 +240,11 @@ class WideFit:
     report: Callable[[Prepared, State], None]
 
     def run(
-        self, prepared: WidePrepared, fit_rows: FitRows, q: int, state: State | None
-    ) -> tuple[Engine, Solution, WidePrepared]:
-        """Return the engine, the solution in a subspace, and the rows in that subspace."""
+        self, prepared: WidePrepared, fit_start: FitStart
+    ) -> tuple[Engine, Solution, WidePrepared, FitStart]:
+        """Return the engine, the solution in a subspace, and the rows and start in it."""
         started = time.perf_counter()
+        fit_rows, q, state = fit_start.fit_rows, fit_start.q, fit_start.state
         options = _WithoutPhi(as_engine(self.search.engine))
         search = replace(self.search, engine=options)
         engines = options.engines(self._wide_problem(prepared, fit_rows), q)
@@ -270,7 +272,8 @@ class WideFit:
         if solution.status is Status.CONVERGED and residual > RESIDUAL:
             status = Status.APPROXIMATE if engine.approximate else Status.STALLED
             solution = replace(solution, status=status)
-        return engine, replace(solution, residual=residual, residual_rows=rows), prepared
+        solution = replace(solution, residual=residual, residual_rows=rows)
+        return engine, solution, prepared, replace(fit_start, fit_rows=fit_rows)
 
     def _wide_problem(self, prepared: WidePrepared, fit_rows: FitRows) -> Problem:
         double = fit_rows.shards.dtype == np.float64

@@ -61,6 +61,7 @@ FITS = {
     "starts": (supervised(kernel=Polynomial(degree=3), n_init=3), WINE, CLASSES),
     "continuation": (supervised(kernel=Gaussian(sigma=2.0), continuation=True), WINE, CLASSES),
     "refine": (supervised(refine=True), WINE, CLASSES),
+    "few features": (supervised(max_features=4, rotation="varimax"), WINE[::2], CLASSES[::2]),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "rival": (supervised(solver="stiefel"), WINE, CLASSES),

@@ -1,0 +1,188 @@
+"""Selection of few features by stability: those that remain in fits to many halves of the rows.
+
+Each half-sample starts at the W of all features and drops the features with the smallest shares in
+stages, with a few gradient steps on the others in between. A feature is stable if most half-samples
+drop it late. After Shah and Samworth, "Variable selection with error control: another look at
+stability selection" (2013), whose half-samples come in complementary pairs. The other half of a
+pair also shows how much of J remains on rows that were not fitted, for each number of features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.engines import Engine
+from ism_dask.engines.operator import ProductEvaluation, relative_residual
+from ism_dask.linalg.eigen import subspace_shares, whitening_transform
+from ism_dask.rows.execution import side_by_side
+from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.width_selection import LEAST_ROWS, SelectionProblem
+
+# Complementary pairs of half-samples, and the most rows that they halve.
+_PAIRS, _ROWS = 15, 1000
+# The share of half-samples that have to choose a feature of an automatic support.
+_STABLE = 0.75
+# The share of the features that remains after a stage; from this many on, they are dropped singly.
+_REMAINS, _SINGLY = 0.8, 16
+# The most gradient steps of a stage, and the residual that ends it earlier.
+_STEPS, _RESIDUAL = 8, 0.02
+
+
+class Support(NamedTuple):
+    """The chosen features (d,), and the share of half-samples that choose each of them (d,)."""
+
+    chosen: Array
+    frequencies: Array
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """How the coordinates of the rows depend on the features.
+
+    Attributes
+    ----------
+    features : (r, d) array
+        The matrix that turns rows of coordinates (m, r) into rows of features (m, d).
+    varying : (d,) boolean array
+        The features that are not constant.
+    ridge : float or None
+        If the rows are whitened: the ridge of their covariance, as a share of its mean eigenvalue.
+    """
+
+    features: Array
+    varying: Array
+    ridge: float | None = None
+
+
+def stable_support(
+    choice: SelectionProblem, space: FeatureSpace, weights: Array, size: int | None, seed: int
+) -> Support:
+    """Return the support of `size` features that half-samples choose most often.
+
+    Parameters
+    ----------
+    choice : SelectionProblem
+        The sample of rows, with q and the kernel.
+    space : FeatureSpace
+    weights : (d, q) array
+        The weights of the features in the W from which all half-samples start.
+    size : int or None
+        None: the fewest features with which J on the other halves is largest, up to one standard
+        error; of these, the ones that three quarters of the half-samples choose.
+    seed : int
+        Seed of the half-samples.
+    """
+    varying = np.flatnonzero(space.varying)
+    if size is not None and size >= len(varying):
+        return Support(space.varying, space.varying.astype(float))
+    least = choice.q if size is None else size
+    pairs = list(_half_samples(len(choice.evidence.X), seed))
+    calls = [partial(_path, choice, space, weights, rows, least) for rows in pairs]
+    paths = side_by_side(calls, len(pairs[0][0]))
+    ranks = np.array([path.ranks for path in paths])
+    k = size
+    if k is None:
+        k = fewest_features(paths[0].sizes, np.array([path.held_out for path in paths]))
+    frequencies = (ranks < k).mean(axis=0)
+    if size is None:
+        k = max(choice.q, np.count_nonzero(frequencies >= _STABLE))
+    order = np.lexsort([ranks.mean(axis=0), -frequencies])
+    chosen, shares = np.zeros(len(space.varying), dtype=bool), np.zeros(len(space.varying))
+    chosen[varying[order[:k]]] = True
+    shares[varying] = frequencies
+    return Support(chosen, shares)
+
+
+def fewest_features(sizes: Sequence[int], held_out: Array) -> int:
+    """Return the smallest of `sizes` (s,) with the largest mean J, up to one standard error.
+
+    `held_out` (m, s) has J on the rows that were not fitted, for each half-sample and size. Two
+    half-samples that follow each other are complementary.
+    """
+    best = held_out.mean(axis=0).argmax()
+    losses = held_out[:, [best]] - held_out
+    losses = (losses[::2] + losses[1::2]) / 2 if len(losses) > 1 else losses
+    errors = losses.std(axis=0, ddof=min(1, len(losses) - 1)) / np.sqrt(len(losses))
+    near = losses.mean(axis=0) <= errors
+    return min(size for size, is_near in zip(sizes, near, strict=True) if is_near)
+
+
+def _half_samples(m: int, seed: int) -> Iterator[tuple[Array, Array]]:
+    """Yield halves of m rows with the other halves; all rows twice if they are too few to halve."""
+    if m < LEAST_ROWS:
+        yield np.arange(m), np.arange(m)
+        return
+    random = np.random.default_rng([seed, m])
+    for _ in range(_PAIRS):
+        shuffled = random.permutation(m)[:_ROWS]
+        one, other = map(np.sort, np.array_split(shuffled, 2))
+        yield one, other
+        yield other, one
+
+
+class _Path(NamedTuple):
+    """The numbers of features on the way down, the ranks (d,) and J on other rows at each number.
+
+    Ranks are those of the varying features, 0 for the last one that remains.
+    """
+
+    sizes: list[int]
+    ranks: Array
+    held_out: list[float]
+
+
+def _path(
+    choice: SelectionProblem,
+    space: FeatureSpace,
+    weights: Array,
+    halves: tuple[Array, Array],
+    least: int,
+) -> _Path:
+    """Return the path from all varying features to `least` by a fit to the first of two halves."""
+    engine, check = (choice.engine(rows, 1.0) for rows in halves)
+    remaining = np.flatnonzero(space.varying)
+    weights, ranks = weights[remaining], np.empty(len(space.varying), dtype=int)
+    sizes, held_out = [], []
+    while True:
+        features = space.features[:, remaining]
+        weights = _climb(engine, features, weights, space.ridge)
+        order = np.argsort(-subspace_shares(weights.T), kind="stable")
+        ranks[remaining[order]] = np.arange(len(order))
+        sizes.append(len(order))
+        held_out.append(check.value(features @ weights).objective)
+        if len(order) <= least:
+            return _Path(sizes, ranks[space.varying], held_out)
+        fewer = int(_REMAINS * len(order)) if len(order) > _SINGLY else len(order) - 1
+        remain = np.sort(order[: max(least, fewer)])
+        remaining, weights = remaining[remain], weights[remain]
+
+
+def _climb(engine: Engine, features: Array, weights: Array, ridge: float | None) -> Array:
+    """Return the weights (s, q) of features after a few gradient steps.
+
+    `features` (r, s) turns the rows of the engine into features. Columns of the weights are
+    orthonormal, or if the features are to be whitened, with a `ridge`, in whitened features.
+    """
+    if ridge is not None:
+        rows = engine.problem.shards.in_double().rows(np.arange(engine.problem.shards.n_rows))
+        columns = rows @ features
+        whitening = whitening_transform(columns.T @ columns / len(columns), ridge)
+        V = _climb(engine, features @ whitening, np.linalg.solve(whitening, weights), None)
+        return np.asarray(whitening @ V)
+
+    def evaluate(V: Array) -> ProductEvaluation:
+        evaluation = engine.product(features @ V)
+        return replace(evaluation, product=features.T @ evaluation.product)
+
+    V = np.linalg.qr(weights)[0]
+    for V, evaluation in islice(lbfgs_ascent(evaluate, V, evaluate(V)), _STEPS):  # noqa: B020
+        if relative_residual(V, evaluation.product) < _RESIDUAL:
+            break
+    return V

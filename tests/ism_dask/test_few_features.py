@@ -1,0 +1,218 @@
+"""`max_features`, `rotation` and `contributions_`: which features, and what each new one is for."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask.gamma.classes import class_dependence
+from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
+from ism_dask.linalg.eigen import largest_eigenvalue_outside
+from ism_dask.linalg.rotation import varimax
+from ism_dask.solvers.support_selection import fewest_features
+from tests.ism_dask.definition import Dense, dense_gamma
+
+X, Y = load_wine(return_X_y=True)
+# A kernel of one width: without a selection of the width fits take a tenth of the time.
+MEDIAN = Gaussian("median")
+Z = StandardScaler().fit_transform(X)
+
+
+def rows(n: int, d: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows whose class depends on columns 1 and 4 alone."""
+    drawn = np.random.default_rng(seed).normal(size=(n, d))
+    return drawn, np.digitize(np.hypot(drawn[:, 1], drawn[:, 4]), [0.9, 1.6])
+
+
+def criterion(loadings: np.ndarray) -> float:
+    squares = loadings**2
+    return sum(np.mean(each**2) - np.mean(each) ** 2 for each in squares.T)
+
+
+def plane_rotation(q: int, i: int, j: int, angle: float) -> np.ndarray:
+    turn = np.eye(q)
+    turn[[i, j], [i, j]] = np.cos(angle)
+    turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
+    return turn
+
+
+@pytest.mark.parametrize("q", [1, 2, 4])
+def test_no_rotation_in_a_plane_raises_the_criterion_of_varimax(q: int):
+    loadings = np.linalg.qr(np.random.default_rng(q).normal(size=(9, q)))[0]
+    rotation = varimax(loadings)
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(q), atol=1e-12)
+    best = loadings @ rotation
+    assert criterion(best) >= criterion(loadings)
+    for i in range(q):
+        for j in range(i):
+            for angle in np.linspace(0, np.pi, 181):
+                turned = best @ plane_rotation(q, i, j, angle)
+                assert criterion(turned) <= criterion(best) * (1 + 1e-9)
+
+
+def test_varimax_finds_columns_of_single_weights_again():
+    turn = plane_rotation(3, 0, 1, 0.7) @ plane_rotation(3, 1, 2, -0.4)
+    simple = np.abs(np.eye(7)[:, :3] @ turn @ varimax(np.eye(7)[:, :3] @ turn))
+    np.testing.assert_allclose(np.sort(simple.ravel())[-3:], 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [MEDIAN, Polynomial(), RelativeGaussian()])
+def test_a_rotation_changes_neither_j_nor_the_space(kernel):
+    options = {"kernel": kernel, "warm_start": True}
+    plain = SupervisedIKDR(3, **options).fit(X, Y)
+    turned = SupervisedIKDR(3, rotation="varimax", **options).fit(X, Y)
+    W, V = turned.components_.T, plain.components_.T
+    np.testing.assert_allclose(W @ W.T, V @ V.T, atol=1e-12)
+    assert criterion(W) > 1.1 * criterion(V)
+    assert turned.objective_ == plain.objective_
+    definition = Dense(Z, dense_gamma(class_dependence(Y)), turned.kernel_)
+    assert definition.objective(W) == pytest.approx(definition.objective(V), rel=1e-12)
+    phi = definition.phi(W)
+    # Each value belongs to the new feature of its number, and the gap ends at what is outside.
+    np.testing.assert_allclose(turned.eigenvalues_, np.diag(W.T @ phi @ W), rtol=1e-4, atol=1e-3)
+    assert (np.diff(turned.eigenvalues_) <= 0).all()
+    outside = turned.eigenvalues_[-1] - turned.eigengap_
+    assert outside == pytest.approx(largest_eigenvalue_outside(phi, W), rel=1e-3)
+    assert (W[np.abs(W).argmax(axis=0), range(3)] > 0).all()
+    # The next fit starts there, and ends there.
+    assert turned.fit(X, Y).converged_
+    np.testing.assert_allclose(turned.components_.T, W, atol=0.02)
+
+
+def test_a_rotation_of_clusterers_changes_no_cluster():
+    plain, turned = (UnsupervisedIKDR(3, 2, rotation=each).fit(X) for each in (None, "varimax"))
+    assert np.array_equal(plain.labels_, turned.labels_)
+    assert np.array_equal(plain.predict(X), turned.predict(X))
+    W, V = turned.components_.T, plain.components_.T
+    np.testing.assert_allclose(W @ W.T, V @ V.T, atol=1e-12)
+    assert criterion(W) > criterion(V)
+
+
+@pytest.mark.parametrize("options", [{}, {"whiten": True, "rotation": "varimax"}])
+def test_contributions_are_j_of_each_new_feature_and_of_the_others(options):
+    model = SupervisedIKDR(3, kernel=MEDIAN, **options).fit(X, Y)
+    new, pairs = model.transform(X), (len(X) - 1) ** 2
+
+    def j(columns: np.ndarray) -> float:
+        return pairs * hsic(new[:, columns], Y, kernel=model.kernel_)
+
+    each = np.arange(3)
+    alone = [j(each == k) for k in each]
+    lost = [model.objective_ - j(each != k) for k in each]
+    scale = model.objective_
+    np.testing.assert_allclose(model.contributions_.alone, alone, atol=1e-5 * scale)
+    np.testing.assert_allclose(model.contributions_.lost, lost, atol=1e-5 * scale)
+
+
+def test_contributions_of_many_rows_come_from_a_sample():
+    drawn, y = rows(2500, d=5)
+    model = SupervisedIKDR(2, kernel=Gaussian(1.0), selection=None, tol=0.01).fit(drawn, y)
+    new = model.transform(drawn)
+    alone = [(2500 - 1) ** 2 * hsic(new[:, [k]], y, kernel=model.kernel_) for k in (0, 1)]
+    np.testing.assert_allclose(model.contributions_.alone, alone, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel": "gaussian"}, {"whiten": True}, {"kernel": RelativeGaussian()},
+     {"selection": None, "kernel": Gaussian(1.0)}, {"solver": "stiefel"}, {"n_init": 2}],
+)  # fmt: skip
+def test_w_is_stationary_on_its_support_and_zero_elsewhere(options):
+    model = SupervisedIKDR(2, max_features=5, **{"kernel": MEDIAN, **options}).fit(X, Y)
+    support = model.get_support()
+    assert support.sum() == 5
+    assert np.array_equal(model.get_support(indices=True), np.flatnonzero(support))
+    assert (model.components_[:, ~support] == 0).all()
+    assert model.converged_
+    assert model.stability_.shape == (13,)
+    assert model.stability_[support].min() >= model.stability_[~support].max()
+    if isinstance(model.kernel_, RelativeGaussian):
+        return  # its widths are those of the neighbours in the support, so that its J is another
+    assert 0 < model.objective_ < model.full_objective_
+    J = (len(X) - 1) ** 2 * hsic(model.transform(X), Y, kernel=model.kernel_)
+    assert model.objective_ == pytest.approx(J, rel=1e-6)
+    if not options.get("whiten"):
+        W = model.components_[:, support].T
+        np.testing.assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
+        phi = Dense(Z, dense_gamma(class_dependence(Y)), model.kernel_).phi(model.components_.T)
+        product = phi[np.ix_(support, support)] @ W
+        residual = np.linalg.norm(product - W @ (W.T @ product)) / np.linalg.norm(product)
+        assert residual == pytest.approx(model.residual_, abs=1e-5)
+        assert residual <= 1.1e-4
+
+
+def test_stable_features_are_the_true_ones_in_any_container():
+    drawn, y = rows(300)
+    model = SupervisedIKDR(2, max_features="auto").fit(drawn, y)
+    assert model.get_support(indices=True).tolist() == [1, 4]
+    # As many new features as columns: W spans their space, and J cannot rise.
+    assert model.converged_
+    projector = model.components_.T @ model.components_
+    np.testing.assert_allclose(projector, np.diag(model.get_support()), atol=1e-12)
+    frame = pd.DataFrame(drawn, columns=list("abcdefgh"))
+    same = SupervisedIKDR(2, max_features="auto").fit(frame, y)
+    assert same.feature_names_in_[same.get_support()].tolist() == ["b", "e"]
+    assert same.get_feature_names_out().tolist() == ["supervisedikdr0", "supervisedikdr1"]
+    lazy = SupervisedIKDR(2, max_features=3, kernel=MEDIAN).fit(
+        da.from_array(drawn, chunks=(100, 8)), y
+    )
+    assert {1, 4} < set(lazy.get_support(indices=True))
+    # Rows of weight 0, here of another law, do not count.
+    others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * ([9, 1] * 4)])
+    labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(300), np.zeros(100)]
+    weighted = SupervisedIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
+    np.testing.assert_allclose(weighted.components_, model.components_, atol=1e-6)
+
+
+def test_few_features_of_more_columns_than_rows():
+    drawn, _ = rows(60, d=90)
+    y = (drawn[:, 1] + drawn[:, 4] > 0).astype(int)
+    model = SupervisedIKDR(1, max_features=2, kernel=MEDIAN).fit(drawn, y)
+    assert model.get_support(indices=True).tolist() == [1, 4]
+    assert model.converged_
+
+
+def test_the_number_of_new_features_stays_below_max_features():
+    drawn, _ = rows(200, d=6)
+    y = np.digitize(drawn[:, 1], [-1, -0.5, 0, 0.5, 1])  # six classes, so that q would be 5
+    model = SupervisedIKDR(max_features=2, kernel=MEDIAN).fit(drawn, y)
+    assert len(model.components_) == 2
+    assert model.get_support().sum() == 2
+    every = SupervisedIKDR(2, max_features=6, kernel=MEDIAN).fit(drawn, y)
+    assert every.get_support().all()
+    assert every.objective_ == pytest.approx(every.full_objective_, rel=1e-4)
+    # Without a limit, attributes of an earlier one are gone.
+    assert not hasattr(every.set_params(max_features=None).fit(drawn, y), "stability_")
+
+
+def test_the_fewest_features_are_those_within_a_standard_error_of_the_largest_j():
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(30, 1)) + 0.01 * random.normal(size=(30, 4))
+    # The noise that all sizes of a half-sample share does not matter.
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [10, 10.001, 9.5, 3])) == 4
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [10, 9.9, 9.5, 3])) == 8
+    assert fewest_features([8, 4, 2, 1], np.add(noise, [9, 9.5, 10, 10])) in (1, 2)
+    assert fewest_features([3, 2], np.array([[5.0, 4.0]])) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_features": 0}, "`max_features` must be a whole number from 1 to 13 .*; got 0"),
+        ({"max_features": True}, '13 for 13 features, "auto" or None; got True'),
+        ({"max_features": 14}, "got 14"),
+        ({"max_features": 2.5}, "got 2.5"),
+        ({"max_features": "all"}, "got 'all'"),
+        ({"max_features": 1}, "`max_features` is 1, but 2 new features need 2 .* n_components=1"),
+        ({"rotation": "quartimax"}, "`rotation` must be one of varimax; got 'quartimax'"),
+        ({"rotation": True}, "`rotation` must be one of varimax; got True"),
+    ],
+)
+def test_other_values_are_refused(options, words: str):
+    with pytest.raises(ValueError, match=words):
+        SupervisedIKDR(2, kernel=Linear(), **options).fit(X, Y)
