@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
@@ -187,7 +188,7 @@ class Checkpoints:
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Candidate, Checkpoint, Record, Round, Solution, OuterState, State)
+    for kind in (Candidate, Certificate, Checkpoint, Record, Round, Solution, OuterState, State)
 }
 _ENUMS: dict[str, type[Enum]] = {Status.__name__: Status}
 # Keys in the JSON: the class of a record, and an array as its offset in the numbers and its shape.

@@ -263,6 +263,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
         self.engine_standard_error_ = solution.standard_error
+        self.certificate_ = solution.certificate
 
     def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
         for name, array in self._projection_of(solution.W, prepared).items():

@@ -50,6 +50,15 @@ class Kernel(ABC):
         own = {term.multiples for _, term in self.terms}
         return own.pop() if len(own) == 1 else ()
 
+    @property
+    def has_second_derivative(self) -> bool:
+        """Whether all terms define f''."""
+        return all(
+            term.constant_slope
+            or type(term).second_derivative is not PointwiseKernel.second_derivative
+            for _, term in self.terms
+        )
+
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return conic_sum([(weight, term.linearised()) for weight, term in self.terms])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.records.certificate import Certificate
 from ism_dask.status import Status
 
 
@@ -115,6 +116,8 @@ class Solution:
         of rows; else 0.
     tolerance : float or None
         The limit on the residual, if the noise of the engine set it; else None.
+    certificate : Certificate
+        Whether W is a local maximum of J.
     """
 
     W: Array
@@ -131,6 +134,7 @@ class Solution:
     in_double: bool = False
     standard_error: float = 0.0
     tolerance: float | None = None
+    certificate: Certificate = field(default_factory=Certificate)
 
 
 def relative_change(values: Array, before: Array) -> float:

@@ -7,6 +7,7 @@ kernels, and refinement by Newton steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,9 +28,11 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
+from ism_dask.solvers.certificates import can_be_certified, certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
+from ism_dask.solvers.scaled_hessian import Extremes
 from ism_dask.solvers.second_order import refine_by_newton
 from ism_dask.solvers.stiefel import solve_fully, solve_roughly
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
@@ -225,30 +228,40 @@ class _SearchRun:
     def _with_true_status(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
     ) -> Solution:
-        solution = with_true_residual(engine, self._solve_and_verify(engine, state, watcher))
+        solution, extremes = self._solve_and_verify(engine, state, watcher)
+        solution = with_true_residual(engine, solution)
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
-            return replace(solution, status=Status.APPROXIMATE)
-        return solution
+            solution = replace(solution, status=Status.APPROXIMATE)
+        if extremes is None and can_be_certified(engine, solution):
+            with suppress(TimeIsUpError):
+                extremes = hessian_of(engine, solution, self._stopping_now()).extremes()
+        return replace(solution, certificate=certificate_of(engine, solution, extremes))
 
     def _solve_and_verify(
         self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
-    ) -> Solution:
-        """Return the solution of the solver, continued while the check finds a better W."""
-        operator = PaddedOperator(engine, self._constant)
+    ) -> tuple[Solution, Extremes | None]:
+        """Return the solution of the solver, continued while the check finds a better W.
+
+        It comes with the extremes of the Hessian that the check measured, if it did.
+        """
+        operator, extremes = PaddedOperator(engine, self._constant), None
         for _ in range(_MOST_CONTINUATIONS):
             solution = self._solve_once(operator, state, watcher)
             if not self.search.solver.ends_by_change or solution.status is not Status.CONVERGED:
-                return solution
+                return solution, None
             try:
-                limited = TimeLimited(operator, self._stopping_now())
-                verdict = verify_maximum(limited, solution, self._horizon)
+                stopping = self._stopping_now()
+                extremes = hessian_of(engine, solution, stopping).extremes()
+                limited = TimeLimited(operator, stopping)
+                verdict = verify_maximum(limited, solution, extremes, self._horizon)
             except TimeIsUpError:
-                return replace(solution, status=Status.OVER_CAP)
+                return replace(solution, status=Status.OVER_CAP), None
             if verdict.better is None:
                 certain = verdict.certain or self.search.begins_with_gradient_steps
-                return solution if certain else replace(solution, status=Status.LOCAL)
+                status = Status.CONVERGED if certain else Status.LOCAL
+                return replace(solution, status=status), extremes
             state = continue_from(solution, verdict.better)
-        return replace(solution, status=Status.MAX_ITER)
+        return replace(solution, status=Status.MAX_ITER), extremes
 
     def _solve_once(
         self,

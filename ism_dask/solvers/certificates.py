@@ -1,0 +1,141 @@
+"""Certify that a solution is a local maximum of J, from its residual and its scaled Hessian."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ism_dask._types import Array
+from ism_dask.engines import Engine, ExactEngine, PaddedOperator, Problem
+from ism_dask.engines.operator import relative_residual
+from ism_dask.records.certificate import Certificate
+from ism_dask.records.iteration import Solution
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.solvers.rayleigh_ritz import RitzPairs
+from ism_dask.solvers.scaled_hessian import Extremes, ScaledHessian
+from ism_dask.solvers.time_limit import TimeLimited
+from ism_dask.status import Status
+
+# The maximum has to be within this distance of a certified W, so that second order describes it.
+_FARTHEST = 0.05
+# Up to this many rows the exact products by `curvature` take no time that matters.
+_FEW_ROWS = 1000
+# An eigenvalue or eigengap is 0 if it is a smaller share of the largest eigenvalue.
+_ROUNDING = 1e-9
+
+
+def hessian_of(
+    engine: Engine, ritz: RitzPairs | Solution, stopping: Stopping | None = None
+) -> ScaledHessian:
+    """Return the Hessian at a W (r + s, q); its products raise TimeIsUpError after a time limit."""
+    problem = engine.problem
+    few = problem.shards.n_rows <= _FEW_ROWS and problem.kernel.has_second_derivative
+    by_curvature = few and not engine.approximate
+    operator = PaddedOperator(engine.double if by_curvature else engine, len(ritz.W) - problem.d)
+    limited = TimeLimited(operator, stopping or Stopping())
+    return ScaledHessian.at(limited, ritz, by_differences=not by_curvature)
+
+
+def certify(problem: Problem, W: Array, status: Status) -> Certificate:
+    """Return the certificate of W (r + s, q) by passes over all pairs of rows.
+
+    `status` says how the fit of W ended.
+
+    Raises
+    ------
+    MemoryError
+        If a task of such a pass would not fit into memory.
+    """
+    engine = ExactEngine(problem.in_double(), W.shape[1])
+    ritz = RitzPairs.of(PaddedOperator(engine, len(W) - problem.d), W)
+    solution = Solution(
+        **vars(ritz),
+        n_iter=0,
+        status=status,
+        history=(),
+        residual=relative_residual(ritz.W, ritz.product),
+        residual_rows=problem.shards.n_rows,
+        in_double=True,
+    )
+    may = can_be_certified(engine, solution)
+    return certificate_of(engine, solution, hessian_of(engine, ritz).extremes() if may else None)
+
+
+def can_be_certified(engine: Engine, solution: Solution) -> bool:
+    """Return whether the Hessian by this engine could prove that a solution is a maximum."""
+    is_stationary = solution.residual <= RESIDUAL and solution.status is not Status.FLAT
+    return is_stationary and not engine.approximate
+
+
+def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None) -> Certificate:
+    """Return the certificate of a solution whose Hessian has these extremes, if it was measured."""
+    measured = extremes if can_be_certified(engine, solution) else None
+    certificate = Certificate(residual=solution.residual, residual_rows=solution.residual_rows)
+    if measured is None:
+        return replace(certificate, reason=f"not certified: {_unmeasured(engine, solution)}")
+    certificate = replace(
+        certificate,
+        largest_eigenvalue=measured.largest,
+        upper_bound=measured.upper_bound,
+        n_products=measured.n_products,
+    )
+    if _is_global(engine.problem, solution):
+        reason = (
+            "no W has a larger J: Phi does not depend on W, and W spans its leading eigenvectors"
+        )
+        return replace(certificate, is_certified=True, is_global=True, distance=0.0, reason=reason)
+    if measured.falls:
+        certificate = replace(certificate, distance=measured.distance)
+    doubt = _doubt(engine.problem, solution, measured)
+    if doubt:
+        return replace(certificate, reason=f"not certified: {doubt}")
+    reason = (
+        f"W is a local maximum of J, to within an angle of {measured.distance:.1g}: J falls from "
+        "it in every direction"
+    )
+    return replace(certificate, is_certified=True, reason=reason)
+
+
+def _unmeasured(engine: Engine, solution: Solution) -> str:
+    """Return why the Hessian at a solution was not measured, or would prove nothing."""
+    if solution.status is Status.FLAT:
+        return "J does not depend on W"
+    if solution.residual > RESIDUAL:
+        return f"W is not stationary: its residual is {solution.residual:.2g}, above {RESIDUAL:g}"
+    if engine.approximate:
+        return (
+            f"the engine {engine.name!r} approximates J. `certify` of `SupervisedIKDR`, or a fit "
+            "with engine='exact', measures the Hessian under the true kernel"
+        )
+    return "the time limit was reached before the Hessian was measured"
+
+
+def _is_global(problem: Problem, solution: Solution) -> bool:
+    """Return whether Phi does not depend on W, and W spans its leading eigenvectors."""
+    constant = all(term.constant_slope for _, term in problem.kernel.terms)
+    return constant and solution.eigengap >= -_ROUNDING * abs(float(solution.eigenvalues[0]))
+
+
+def _doubt(problem: Problem, solution: Solution, extremes: Extremes) -> str:
+    """Return why the Hessian at a solution does not prove a maximum, or nothing if it does."""
+    if extremes.rises:
+        return "J rises from W along a direction, but by too little to follow it"
+    if extremes.is_flat:
+        return (
+            "to second order J is flat along a direction, so that W may be one of many equally "
+            "good ones; fewer new features may have a single maximum"
+        )
+    if not extremes.falls:
+        return f"{extremes.n_products} products with the Hessian do not show that J falls from W"
+    n_constant = 0 if problem.space is None else problem.space.n_constant
+    has_unused = n_constant > 0 and len(solution.W) == problem.d
+    if has_unused and solution.eigenvalues[-1] < _ROUNDING * solution.eigenvalues[0]:
+        return (
+            "J rises if W turns into a direction in which the rows are constant. A fit with a "
+            "selected width leaves these out, and W is a maximum among the others"
+        )
+    if extremes.distance > _FARTHEST:
+        return (
+            f"J falls from W, but the maximum may be {extremes.distance:.1g} away; refine=True "
+            "brings W to it"
+        )
+    return ""
