@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
+from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -64,6 +65,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         stability,
         umap,
         optima,
+        certified,
         default,
         blocks60k,
         blocks1m,

@@ -15,8 +15,6 @@ from ism_dask.solvers.scaled_hessian import Extremes, ScaledHessian
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
-# The maximum has to be within this distance of a certified W, so that second order describes it.
-_FARTHEST = 0.05
 # Up to this many rows the exact products by `curvature` take no time that matters.
 _FEW_ROWS = 1000
 # An eigenvalue or eigengap is 0 if it is a smaller share of the largest eigenvalue.
@@ -133,7 +131,7 @@ def _doubt(problem: Problem, solution: Solution, extremes: Extremes) -> str:
             "J rises if W turns into a direction in which the rows are constant. A fit with a "
             "selected width leaves these out, and W is a maximum among the others"
         )
-    if extremes.distance > _FARTHEST:
+    if not extremes.proves_maximum:
         return (
             f"J falls from W, but the maximum may be {extremes.distance:.1g} away; refine=True "
             "brings W to it"

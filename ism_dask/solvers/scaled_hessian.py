@@ -31,6 +31,8 @@ _LEAST_GAP = 1e-3
 _FLAT = 1e-6
 # An engine with an error may show eigenvalues up to this where J does not rise.
 _ENGINE_ERROR = 0.05
+# Within this distance second order describes J well enough to say where its maximum is.
+_FARTHEST = 0.05
 # The chance that Lanczos misses a larger eigenvalue.
 _CHANCE = 1e-4
 # The remainder of an orthogonalised vector is rounding if it is a smaller share of the vector.
@@ -89,6 +91,11 @@ class Extremes:
     def falls(self) -> bool:
         """Whether J falls in every direction."""
         return not self.approximate and self.upper_bound < -_FLAT
+
+    @property
+    def proves_maximum(self) -> bool:
+        """Whether W is a maximum of J, or so near to one that second order describes it."""
+        return self.falls and self.distance <= _FARTHEST
 
     @property
     def is_flat(self) -> bool:
@@ -180,7 +187,7 @@ class ScaledHessian:
             images.append(self._product(vectors[-1]))
             if len(vectors) >= min(_PRODUCTS, most):
                 extremes = self._ritz(np.array(vectors).T, np.array(images).T)
-                if len(vectors) == most or extremes.rises or extremes.falls:
+                if len(vectors) == most or extremes.rises or extremes.proves_maximum:
                     return extremes
             following = _orthogonalised(vectors, images[-1])
             if not following.any():

@@ -1,0 +1,118 @@
+"""Certificates: what is certified is a local maximum by brute force, and a saddle point is left."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from awkward import Definition, small
+from sklearn.datasets import load_wine
+
+from benchmarks.local_maxima import objection
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.engines import ExactEngine, PaddedOperator, Problem
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Gaussian, Linear, Polynomial, Squared
+from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.records.stopping_rule import Stopping
+from ism_dask.rows.shards import cut
+from ism_dask.solvers.certificates import certify, hessian_of
+from ism_dask.solvers.ism import state_at
+from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.rayleigh_ritz import RitzPairs
+from ism_dask.status import Status
+
+WINE, VINEYARD = load_wine(return_X_y=True)
+MEDIAN = Gaussian("median")
+
+
+def test_what_is_certified_is_a_local_maximum_by_brute_force():
+    certified = 0
+    for seed in range(30):
+        case = small(seed)
+        model = SupervisedIKDR(case.q, kernel=case.kernel, target=case.target)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            certificate = model.fit(case.X, case.y).certificate_
+        assert certificate.residual == model.residual_
+        if certificate.is_certified:
+            certified += 1
+            objective = Definition.of(case, model).objective
+            if certificate.is_global:
+                assert isinstance(case.kernel, Linear | Squared)
+            else:
+                assert not objection(objective, model.components_.T, certificate.distance), seed
+        else:
+            assert certificate.reason.startswith("not certified: "), seed
+    assert certified >= 27
+
+
+def _corners():
+    """Four groups at the corners of a square; J is stationary at its diagonal, by symmetry."""
+    rng = np.random.default_rng(0)
+    near = 0.1 * rng.normal(size=(30, 2))
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    X = np.concatenate([corner + near for corner in corners])
+    y = np.repeat([0, 1, 2, 3], 30)
+    X, y = np.concatenate([X, X[:, ::-1]]), np.concatenate([y, np.array([0, 2, 1, 3])[y]])
+    return Problem.from_dependence(cut(X), Gaussian(0.5).resolve(X), target_dependence(y))
+
+
+def test_a_fit_climbs_from_a_saddle_to_a_certified_maximum():
+    problem = _corners()
+    saddle = np.full((2, 1), np.sqrt(0.5))
+    engine = ExactEngine(problem, 1)
+    extremes = hessian_of(engine, RitzPairs.of(PaddedOperator(engine, 0), saddle)).extremes()
+    assert extremes.rises
+    doubt = certify(problem, saddle, Status.CONVERGED)
+    assert not doubt.is_certified
+    assert doubt.residual < 1e-12
+    assert "J rises" in doubt.reason
+    _, solution = MultistartSearch("exact", Stopping(None)).run(problem, 1, state_at(saddle))
+    assert solution.status is Status.CONVERGED
+    assert solution.certificate.is_certified
+    assert solution.objective > 1.1 * engine.objective(saddle)
+    assert subspace_sine(solution.W, saddle) > 0.1
+    assert objection(engine.objective, saddle, 0.0)
+    assert not objection(engine.objective, solution.W, solution.certificate.distance)
+
+
+def test_differences_and_curvature_give_the_same_eigenvalues():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.0, 1.0])
+    for kernel in (Gaussian(1.0), Polynomial(3, 1.0)):
+        problem = Problem.from_dependence(cut(X), kernel, target_dependence(y))
+        engine, solution = MultistartSearch("exact", Stopping(None)).run(problem, 2)
+        exact = hessian_of(engine, solution)
+        assert exact.step is None
+        true, near = exact.extremes(), replace(exact, step=1e-5).extremes()
+        assert near.largest == pytest.approx(true.largest, rel=1e-3)
+        assert near.least == pytest.approx(true.least, rel=1e-3)
+        assert true.error < 1e-9
+        assert true.n_products <= 8  # the directions: these eigenvalues are exact
+        assert true.slack == 0.0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"tol": 0.5, "kernel": MEDIAN}, "W is not stationary: its residual is"),
+        ({"max_iter": 1, "kernel": MEDIAN}, "W is not stationary: its residual is"),
+        ({"engine": "landmarks", "kernel": MEDIAN}, "the engine 'landmarks' approximates J"),
+        ({"kernel": Polynomial(1, 1.0), "n_components": 4}, "J is flat along a direction"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_uncertified_fits_say_why(parameters, reason):
+    model = SupervisedIKDR(**{"n_components": 2, **parameters}).fit(WINE, VINEYARD)
+    assert not model.certificate_.is_certified
+    assert reason in model.certificate_.reason
+
+
+def test_linear_kernels_are_certified_as_global():
+    certificate = SupervisedIKDR(2, kernel="linear").fit(WINE, VINEYARD).certificate_
+    assert certificate.is_global
+    assert certificate.reason.startswith("no W has a larger J")
