@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         fitted_dependence_test,
     )
     from ism_dask.observe.progress_bar import progress_bar
+    from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
     from ism_dask.status import ComponentsWarning
 
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlternativeIKDR",
+    "Certificate",
     "CheckpointedFit",
     "ComponentsWarning",
     "DependenceTest",
@@ -50,6 +52,7 @@ __all__ = [
 
 _MODULES = {
     "AlternativeIKDR": "estimators.alternative",
+    "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
     "ComponentsWarning": "status",
     "DependenceTest": "inference.dependence",

@@ -102,6 +102,17 @@ class Prepared:
             varying = varying @ np.linalg.inv(self.whitening.T)
         return np.linalg.qr(varying.T)[0]
 
+    def coordinates(self, components: Array) -> Array:
+        """Return the W (r + s, q) that `lift` maps to the components (q, d) of a fit.
+
+        W uses up to s = q + 1 directions in which the rows are constant, as in a fit.
+        """
+        q = len(components)
+        size = self.n_varying + min(self.n_constant, q + 1)
+        if self.whitening is not None:
+            return np.pad(self.lower(components), [(0, size - self.n_varying), (0, 0)])
+        return np.asarray(self.lift(np.eye(size)) @ components.T)
+
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's features."""
         if self.whitening is not None:

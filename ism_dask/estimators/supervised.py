@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int
@@ -22,14 +24,22 @@ from ism_dask.estimators.partial_fit import PartialFit
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.estimators.supervised_input import check_rows_and_target, row_weights
-from ism_dask.estimators.wide_rows import WideFit, WidePrepared, is_wide, prepare_wide
+from ism_dask.estimators.wide_rows import (
+    MOST_DENSE_COLUMNS,
+    WideFit,
+    WidePrepared,
+    is_wide,
+    prepare_wide,
+)
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import Solver
+from ism_dask.solvers.certificates import certify
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.width_selection import SELECTIONS
 
@@ -170,6 +180,9 @@ default "auto"
         stationary (`residual_` at most 1e-4), that fifty more iterations would gain less than
         0.1% of J, and that a search found no direction from W along which J rises. For the other
         solvers it states the residual alone.
+    certificate_ : Certificate
+        Whether W is proved to be a local maximum of J: see `ism_dask.Certificate`. Measured by
+        every solver with engines that leave nothing out; `certify` measures it with any engine.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues. With "blocks" it can be the residual that the noise of the blocks causes.
@@ -284,6 +297,67 @@ default "auto"
     @with_callbacks
     def _fit_to(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self.__dict__.pop("classes_", None)
+        X, y, dependence, weights = self._checked_input(X, y, sample_weight)
+        if dependence.classes is not None:
+            self.classes_ = dependence.classes
+        self._check_parameters()
+        with announce(self.plan), single_threaded_blas(), fit_task(self, X, y, sample_weight):
+            solution, advice = self._learn(X, dependence, weights)
+        self._warn_about_fit(solution, advice)
+        return self
+
+    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+        """Set and return `certificate_` by passes over all pairs of rows, whatever the engine.
+
+        A fit by an engine that approximates, as for many rows, does not spend this time, which is
+        that of some dozens of gradients by engine="exact".
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+            The rows of the fit. For others W is not stationary.
+        y : (n,) labels, or (n,) or (n, t) numbers
+            The target of the fit.
+        sample_weight : (n,) numbers, optional
+            The weights of the fit.
+
+        Returns
+        -------
+        Certificate
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from ism_dask import SupervisedIKDR
+        >>> X, y = load_wine(return_X_y=True)
+        >>> SupervisedIKDR(2, engine="landmarks").fit(X, y).certify(X, y).is_certified
+        True
+        """
+        check_is_fitted(self)
+        checker = clone(self)  # checks set attributes
+        X, y, dependence, weights = checker._checked_input(X, y, sample_weight)
+        if checker.n_features_in_ != self.n_features_in_:
+            raise ValueError(
+                f"X has {checker.n_features_in_} features, the fit had {self.n_features_in_}; "
+                "`certify` takes the rows of the fit"
+            )
+        if is_wide(X):
+            raise ValueError(
+                f"`certify` needs Phi in all columns, and the {X.shape[1]} of sparse X are too "
+                f"many; expected at most {MOST_DENSE_COLUMNS}"
+            )
+        with single_threaded_blas():
+            prepared = self._prepared(X, as_kernel(self.kernel_), dependence, weights)
+            q = len(self.components_)
+            fit_rows = prepared.fit_rows(self.kernel_, self.random_state, q, weights)
+            W = prepared.coordinates(self.components_)
+            self.certificate_ = certify(fit_rows.problem(dependence), W, self.status_)
+        return self.certificate_
+
+    def _checked_input(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Array, Dependence, Array | None]:
+        """Return validated X (n, d) and y in an order of their own, the dependence, and weights."""
         X, y = check_rows_and_target(self, row_source(X), y)
         weights = row_weights(y, self.target, self.class_weight, sample_weight)
         if weights is not None and isinstance(X, np.ndarray):
@@ -293,26 +367,23 @@ default "auto"
         if order is not None:
             X, y = X[order], y[order]
             weights = None if weights is None else weights[order]
-        dependence = target_dependence(y, self.target, weights)
-        if dependence.classes is not None:
-            self.classes_ = dependence.classes
-        self._check_parameters()
-        with announce(self.plan), single_threaded_blas(), fit_task(self, X, y, sample_weight):
-            solution, advice = self._learn(X, dependence, weights)
-        self._warn_about_fit(solution, advice)
-        return self
+        return X, y, target_dependence(y, self.target, weights), weights
 
-    def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
-        """Return the solution for validated rows X (n, d), and advice on the number of features."""
-        started = time.perf_counter()
-        kernel = as_kernel(self.kernel)
+    def _prepared(
+        self, X: Any, kernel: Kernel, dependence: Dependence, weights: Array | None
+    ) -> Prepared:
         options: dict[str, Any] = {"standardize": self.standardize, "weights": weights}
         if is_wide(X):
             prepared: Prepared = prepare_wide(X, kernel, dependence, **options)
         else:
             prepared = prepare_rows(X, kernel, **options)
-        if self.whiten:
-            prepared = prepared.whitened(weights)
+        return prepared.whitened(weights) if self.whiten else prepared
+
+    def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
+        """Return the solution for validated rows X (n, d), and advice on the number of features."""
+        started = time.perf_counter()
+        kernel = as_kernel(self.kernel)
+        prepared = self._prepared(X, kernel, dependence, weights)
         fit_start = self._fit_start(prepared, kernel, dependence, weights)
         fit_rows, q = fit_start.fit_rows, fit_start.q
         search = self._search_with(prepared)
