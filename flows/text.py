@@ -19,6 +19,7 @@ _OPTIONS = {
     "`class_weight`": "--balanced",
     "solver='ism'": "--solver ism",
     "`y`": "the label",
+    "refine=True": "--refine",
 }
 
 
@@ -50,6 +51,12 @@ def ending_words(status: str) -> str:
         return "did not converge"
     ending = Status(status)
     return f"{_with_options(ending.meaning)}. {_capitalised(_with_options(ending.advice))}"
+
+
+def certificate_words(reason: str) -> str:
+    """Return the reason of a certificate as a sentence that names options."""
+    words = _capitalised(_with_options(reason.removeprefix("not certified: ")))
+    return words if words.endswith(".") else f"{words}."
 
 
 def components_words(advice: str | None, eigenvalues: Sequence[float], eigengap: float) -> str:

@@ -84,7 +84,10 @@ def certified() -> Figure:
         "refuted": len(refuted),
         "certified_share_of_converged": share,
         "table": [_line(name, judged) for name in _KERNELS],
-        "notes": [f"{count} of {_FITS} {reason}" for reason, count in reasons.most_common()],
+        "notes": [
+            f"Not certified: {count} of {_FITS}, because {reason}"
+            for reason, count in reasons.most_common()
+        ],
         "must": f"no certified fit refuted; at least {_SHARE:.0%} of the converged fits certified",
         "met": not refuted and share >= _SHARE,
     }
@@ -124,7 +127,7 @@ def _judge(seed: int) -> _Judged:
         bool(model.converged_),
         certificate.is_certified,
         certificate.is_global,
-        certificate.reason.split(". ")[0].split(":")[-1].strip(),
+        certificate.reason.removeprefix("not certified: ").split(":")[0].split(". ")[0],
         refutation,
     )
 

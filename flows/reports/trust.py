@@ -8,7 +8,14 @@ from typing import Any
 
 from flows import text
 from flows.reports.blocks import Fact
-from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
+from flows.results.runs import (
+    CertificateRecord,
+    ClusterResult,
+    CrossvalResult,
+    FitEnding,
+    FitResult,
+    FittedW,
+)
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.status import Status
 from storage import new_feature_name
@@ -21,6 +28,8 @@ _LARGE_RESIDUAL = 0.5
 _ROUNDING = 1e-6
 # The solver whose converged fits are checked for a higher J nearby.
 _CHECKED_SOLVER = "ism"
+# The name of the fact on the certificate.
+_MAXIMUM = "Maximum of J"
 # What is known and what is not, by how a fit ended.
 _UNFINISHED = (
     "Known: J and the residual of the W that was saved, the best one so far. Not known: how far "
@@ -83,6 +92,7 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
         _engine(" and ".join(dict.fromkeys(each.engine for each in endings)), engine_note),
         _error_bound(max(each.engine_error for each in endings)),
         _residual(worst.residual, f"{worst.residual:.2g} {checked}"),
+        *_certificates({each.fold: each.ending.certificate for each in folds}),
     )
 
 
@@ -103,6 +113,7 @@ def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[
         _engine(ending.engine, ending.engine_note),
         _error_bound(ending.engine_error),
         _residual(ending.residual, checked),
+        *_certificate(ending.certificate),
         *_component_count(result.fitted, new_feature_names(result)),
     )
 
@@ -215,6 +226,34 @@ def _residual(residual: float, words: str) -> Fact:
         return Fact("Residual", words, meaning, warnings=(warning,))
     size = "This one is small." if residual <= RESIDUAL else "This one is not small."
     return Fact("Residual", words, f"{meaning} {size}")
+
+
+def _certificate(certificate: CertificateRecord | None) -> tuple[Fact, ...]:
+    """Return whether W is proved to be a maximum; nothing for runs of earlier versions."""
+    if certificate is None:
+        return ()
+    meaning = text.certificate_words(certificate.reason)
+    if not certificate.is_certified:
+        return (Fact(_MAXIMUM, "not certified", meaning),)
+    if certificate.is_global:
+        return (Fact(_MAXIMUM, "certified, the highest", meaning),)
+    return (Fact(_MAXIMUM, "certified, local", f"{meaning} It need not be the highest one."),)
+
+
+def _certificates(certificates: Mapping[int, CertificateRecord | None]) -> tuple[Fact, ...]:
+    """Return for how many folds W is proved to be a maximum, and why not for the others."""
+    known = {fold: each for fold, each in certificates.items() if each is not None}
+    if not known:
+        return ()
+    doubts = {
+        fold: text.certificate_words(each.reason)
+        for fold, each in known.items()
+        if not each.is_certified
+    }
+    meaning = "J falls from a certified W in every direction. It need not be the highest maximum."
+    notes = (text.fold_notes(doubts),) if doubts else ()
+    value = f"certified in {len(known) - len(doubts)} of {len(known)} folds"
+    return (Fact(_MAXIMUM, value, meaning, notes=notes),)
 
 
 def _component_count(fitted: FittedW, names: Sequence[str]) -> tuple[Fact, ...]:

@@ -16,6 +16,28 @@ _TOP_LOADINGS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
+class CertificateRecord(JsonRecord):
+    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it.
+
+    Attributes
+    ----------
+    is_certified, is_global : bool
+    reason : str
+        What is known and why, in one sentence.
+    largest_eigenvalue : float or None
+        That of the scaled Hessian of J; None if it was not measured.
+    distance : float or None
+        A bound on the sine of the largest angle between W and the maximum, if there is a bound.
+    """
+
+    is_certified: bool
+    is_global: bool
+    reason: str
+    largest_eigenvalue: float | None = None
+    distance: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitEnding(JsonRecord):
     """How a fit of W ended, and how accurate W is.
 
@@ -45,6 +67,8 @@ class FitEnding(JsonRecord):
         Sine of the angle by which the last iteration turned W.
     check_seconds : float or None
         The part of `seconds` after the last iteration, in which W was checked.
+    certificate : CertificateRecord or None
+        Whether W is proved to be a maximum. None in runs of earlier versions.
     """
 
     seconds: float
@@ -60,6 +84,7 @@ class FitEnding(JsonRecord):
     measure: str | None = field(default=None, metadata=NEWER)
     angle: float | None = field(default=None, metadata=NEWER)
     check_seconds: float | None = field(default=None, metadata=NEWER)
+    certificate: CertificateRecord | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

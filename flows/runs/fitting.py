@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare
-from flows.results.runs import FitEnding
+from flows.results.runs import CertificateRecord, FitEnding
 from flows.runs.data import Array, target_of
 from flows.settings.kernels import fitted_kernel
 from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
-from ism_dask import SupervisedIKDR
+from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -59,7 +60,19 @@ class FittedModel:
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
             check_seconds=self.check_seconds,
+            certificate=_certificate_record(model.certificate_),
         )
+
+
+def _certificate_record(certificate: Certificate) -> CertificateRecord:
+    eigenvalue, distance = certificate.largest_eigenvalue, certificate.distance
+    return CertificateRecord(
+        is_certified=certificate.is_certified,
+        is_global=certificate.is_global,
+        reason=certificate.reason,
+        largest_eigenvalue=eigenvalue if math.isfinite(eigenvalue) else None,
+        distance=distance if math.isfinite(distance) else None,
+    )
 
 
 def stopping_of(settings: Settings) -> Stopping:

@@ -11,7 +11,7 @@ from awkward import Definition, small
 from sklearn.datasets import load_wine
 
 from benchmarks.local_maxima import objection
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SupervisedIKDR
 from ism_dask.engines import ExactEngine, PaddedOperator, Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial, Squared
