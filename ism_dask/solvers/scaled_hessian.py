@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ism_dask.solvers.rayleigh_ritz import RitzPairs
 
 # The least number of products, which estimates the eigenvalues, and the most, to decide the sign
-# of the largest one.
-_PRODUCTS, _MOST_PRODUCTS = 12, 60
+# of the largest one: by differences, and by `curvature`, which is for few rows.
+_PRODUCTS, _MOST_BY_DIFFERENCES, _MOST_BY_CURVATURE = 12, 60, 200
 # The step of a finite difference, for exact and for approximate engines, whose error varies with W.
 _STEP, _COARSE_STEP = 1e-5, 0.03
 # Differences of eigenvalues are taken to be at least this share of the largest difference.
@@ -103,6 +103,12 @@ class Extremes:
         return not self.rises and self.largest + self.error >= -_FLAT
 
     @property
+    def is_decided(self) -> bool:
+        """Whether more products would hardly change what the extremes say."""
+        is_flat = self.is_flat and self.n_products >= 2 * _PRODUCTS
+        return self.rises or self.proves_maximum or is_flat
+
+    @property
     def spectral_step_leaves(self) -> bool:
         """Whether Phi has an eigenvalue outside of W that is larger than one within."""
         return self.least_gap < 0
@@ -175,19 +181,24 @@ class ScaledHessian:
         sizes = np.abs(self.gaps)
         return np.sqrt(np.maximum(sizes, _LEAST_GAP * sizes.max()))
 
+    @property
+    def _most_products(self) -> int:
+        if self.approximate:
+            return _PRODUCTS
+        return _MOST_BY_CURVATURE if self.step is None else _MOST_BY_DIFFERENCES
+
     def extremes(self) -> Extremes:
         """Return the extreme eigenpairs, by Lanczos until the sign of the largest is certain."""
-        rng = np.random.default_rng(0)
+        rng, most = np.random.default_rng(0), min(self._most_products, self.gaps.size)
         vectors: list[Array] = []
         images: list[Array] = []
         following = self._random_direction(rng)
-        most = min(_PRODUCTS if self.approximate else _MOST_PRODUCTS, self.gaps.size)
         while True:
             vectors.append(_orthogonalised(vectors, following))
             images.append(self._product(vectors[-1]))
             if len(vectors) >= min(_PRODUCTS, most):
                 extremes = self._ritz(np.array(vectors).T, np.array(images).T)
-                if len(vectors) == most or extremes.rises or extremes.proves_maximum:
+                if len(vectors) == most or extremes.is_decided:
                     return extremes
             following = _orthogonalised(vectors, images[-1])
             if not following.any():
