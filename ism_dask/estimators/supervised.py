@@ -181,8 +181,8 @@ default "auto"
         0.1% of J, and that a search found no direction from W along which J rises. For the other
         solvers it states the residual alone.
     certificate_ : Certificate
-        Whether W is proved to be a local maximum of J: see `ism_dask.Certificate`. Measured by
-        every solver with engines that leave nothing out; `certify` measures it with any engine.
+        Whether W is proved to be a local maximum of J, or why not: see `ism_dask.Certificate`.
+        "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues. With "blocks" it can be the residual that the noise of the blocks causes.
@@ -309,8 +309,8 @@ default "auto"
     def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
         """Set and return `certificate_` by passes over all pairs of rows, whatever the engine.
 
-        A fit by an engine that approximates, as for many rows, does not spend this time, which is
-        that of some dozens of gradients by engine="exact".
+        A fit does not spend this time, that of some dozens of gradients by engine="exact", if its
+        engine approximates, or if `tol` or another solver than "ism" ended it.
 
         Parameters
         ----------

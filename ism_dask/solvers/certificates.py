@@ -16,7 +16,7 @@ from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
 # Up to this many rows the exact products by `curvature` take no time that matters.
-_FEW_ROWS = 1000
+_FEW_ROWS = 300
 # An eigenvalue or eigengap is 0 if it is a smaller share of the largest eigenvalue.
 _ROUNDING = 1e-9
 
@@ -54,19 +54,18 @@ def certify(problem: Problem, W: Array, status: Status) -> Certificate:
         residual_rows=problem.shards.n_rows,
         in_double=True,
     )
-    may = can_be_certified(engine, solution)
-    return certificate_of(engine, solution, hessian_of(engine, ritz).extremes() if may else None)
+    extremes = hessian_of(engine, ritz).extremes() if _is_stationary(solution) else None
+    return certificate_of(engine, solution, extremes)
 
 
-def can_be_certified(engine: Engine, solution: Solution) -> bool:
-    """Return whether the Hessian by this engine could prove that a solution is a maximum."""
-    is_stationary = solution.residual <= RESIDUAL and solution.status is not Status.FLAT
-    return is_stationary and not engine.approximate
+def _is_stationary(solution: Solution) -> bool:
+    return solution.residual <= RESIDUAL and solution.status is not Status.FLAT
 
 
 def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None) -> Certificate:
     """Return the certificate of a solution whose Hessian has these extremes, if it was measured."""
-    measured = extremes if can_be_certified(engine, solution) else None
+    can_prove = _is_stationary(solution) and not engine.approximate
+    measured = extremes if can_prove else None
     certificate = Certificate(residual=solution.residual, residual_rows=solution.residual_rows)
     if measured is None:
         return replace(certificate, reason=f"not certified: {_unmeasured(engine, solution)}")
@@ -104,7 +103,10 @@ def _unmeasured(engine: Engine, solution: Solution) -> str:
             f"the engine {engine.name!r} approximates J. `certify` of `SupervisedIKDR`, or a fit "
             "with engine='exact', measures the Hessian under the true kernel"
         )
-    return "the time limit was reached before the Hessian was measured"
+    return (
+        "the fit did not measure the Hessian, because `tol`, a limit or another solver than 'ism' "
+        "ended it. `certify` of `SupervisedIKDR` does"
+    )
 
 
 def _is_global(problem: Problem, solution: Solution) -> bool:

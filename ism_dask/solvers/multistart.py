@@ -7,7 +7,6 @@ kernels, and refinement by Newton steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
-from ism_dask.solvers.certificates import can_be_certified, certificate_of, hessian_of
+from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
@@ -232,9 +231,6 @@ class _SearchRun:
         solution = with_true_residual(engine, solution)
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             solution = replace(solution, status=Status.APPROXIMATE)
-        if extremes is None and can_be_certified(engine, solution):
-            with suppress(TimeIsUpError):
-                extremes = hessian_of(engine, solution, self._stopping_now()).extremes()
         return replace(solution, certificate=certificate_of(engine, solution, extremes))
 
     def _solve_and_verify(
