@@ -36,7 +36,13 @@ from ism_dask.estimators.supervised_input import (
     check_rows_and_target,
     row_weights,
 )
-from ism_dask.estimators.wide_rows import WideFit, WidePrepared, is_wide, prepare_wide
+from ism_dask.estimators.wide_rows import (
+    MOST_DENSE_COLUMNS,
+    WideFit,
+    WidePrepared,
+    is_wide,
+    prepare_wide,
+)
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -384,8 +390,8 @@ default "auto"
         checked = checker._checked_input(X, y, sample_weight)
         if is_wide(checked.X):
             raise ValueError(
-                f"X is sparse with {checked.X.shape[1]} columns, too many for the second "
-                "derivative of J; `certify` takes dense rows, or sparse ones with fewer columns"
+                f"`certify` needs Phi in all columns, and the {checked.X.shape[1]} of sparse X are "
+                f"too many; expected at most {MOST_DENSE_COLUMNS}"
             )
         if checker.n_features_in_ != self.n_features_in_:
             raise ValueError(
@@ -431,8 +437,8 @@ default "auto"
         kernel, saved_fit = as_kernel(self.kernel), current_fit()
         if self.max_features is not None and is_wide(checked.X):
             raise ValueError(
-                f"`max_features` needs dense rows, and X is sparse with {checked.X.shape[1]} "
-                "columns; drop columns first, or leave it out"
+                f"`max_features` needs dense rows, and the {checked.X.shape[1]} columns of sparse "
+                f"X are too many; expected at most {MOST_DENSE_COLUMNS}, or no `max_features`"
             )
         dependence, weights = checked.dependence, checked.weights
         prepared = self._prepared(checked, kernel)

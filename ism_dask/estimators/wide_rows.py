@@ -23,6 +23,7 @@ from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.row_space import RowSpace
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
@@ -51,6 +52,9 @@ _BASES = 20
 _CLIMBS = 6
 # The climb ends at this share of the residual that `converged_` allows, or when J is still.
 _REST, _STILL = 0.4, 1e-9
+_UNCERTIFIED = (
+    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only"
+)
 # Directions are dependent on others if this share of their length, or less, is left beside these.
 _DEPENDENT = 1e-10
 
@@ -269,10 +273,11 @@ class WideFit:
         else:
             in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
         residual, rows = in_columns.residual, in_columns.residual_rows
+        certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=rows)
         if solution.status is Status.CONVERGED and residual > RESIDUAL:
             status = Status.APPROXIMATE if engine.approximate else Status.STALLED
             solution = replace(solution, status=status)
-        solution = replace(solution, residual=residual, residual_rows=rows)
+        solution = replace(solution, residual=residual, residual_rows=rows, certificate=certificate)
         return engine, solution, prepared, replace(fit_start, fit_rows=fit_rows)
 
     def _wide_problem(self, prepared: WidePrepared, fit_rows: FitRows) -> Problem:

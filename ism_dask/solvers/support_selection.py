@@ -92,7 +92,7 @@ def stable_support(
         k = fewest_features(paths[0].sizes, np.array([path.held_out for path in paths]))
     frequencies = (ranks < k).mean(axis=0)
     if size is None:
-        k = max(choice.q, np.count_nonzero(frequencies >= _STABLE))
+        k = max(choice.q, int(np.count_nonzero(frequencies >= _STABLE)))
     order = np.lexsort([ranks.mean(axis=0), -frequencies])
     chosen, shares = np.zeros(len(space.varying), dtype=bool), np.zeros(len(space.varying))
     chosen[varying[order[:k]]] = True

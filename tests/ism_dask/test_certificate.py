@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from awkward import Definition, small
 from sklearn.datasets import load_wine
 
@@ -133,6 +134,17 @@ def test_certify_measures_what_the_fit_did_not():
     other = model.certify(constant[::-1], y)
     assert "W is not stationary" in other.reason
     assert model.n_features_in_ == 7
+
+
+def test_sparse_rows_in_a_subspace_are_not_certified():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(60, 2100, density=0.02, format="csr", random_state=rng)
+    y = np.arange(60) % 3
+    model = SupervisedIKDR(2, kernel=MEDIAN).fit(X, y)
+    assert "X is sparse" in model.certificate_.reason
+    assert model.certificate_.residual == model.residual_
+    with pytest.raises(ValueError, match="expected at most 2000"):
+        model.certify(X, y)
 
 
 def _centred_classes(y):
