@@ -124,6 +124,48 @@ def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def dimensions(model: IKDR, axes: Any = None) -> Array:
+    """Draw what each number of new features explains, if "auto" chose the number.
+
+    The first panel has HSIC of held-out rows, under W fitted to all rows and under W fitted to the
+    other rows. The second one has the share of y that held-out rows explain, with the standard
+    error of its gain over one feature fewer, and for classes their accuracy.
+
+    Parameters
+    ----------
+    model : SupervisedIKDR fitted with n_components="auto"
+    axes : two Axes, optional
+
+    Returns
+    -------
+    (2,) array of Axes.
+    """
+    check_is_fitted(model)
+    path = getattr(model, "dimension_path_", ())
+    if not path:
+        raise ValueError(
+            "the model has no `dimension_path_`: no numbers of new features were tried. Fit "
+            'SupervisedIKDR with n_components="auto", a selection, a kernel whose width the '
+            "data give, and at most seven classes"
+        )
+    left, right = _panels(2, _IMAGE_WIDTH, axes)
+    numbers, chosen = [each.q for each in path], len(model.components_)
+    own, heldout = [each.objective for each in path], [each.heldout_objective for each in path]
+    entries = drawing.draw_dimension_objectives(left, numbers, own, heldout, chosen)
+    drawing.add_legend(left, entries)
+    accuracies = [each.heldout_accuracy for each in path if each.heldout_accuracy is not None]
+    entries = drawing.draw_dimension_shares(
+        right,
+        numbers,
+        explained=[each.heldout_explained for each in path],
+        errors=[each.heldout_gain_error for each in path],
+        accuracy=accuracies or None,
+        chosen=chosen,
+    )
+    drawing.add_legend(right, entries)
+    return np.array([left, right])
+
+
 def scatter(
     model: IKDR,
     X: Any,
@@ -269,7 +311,7 @@ def _panels(count: int, width: float, axes: Any) -> Array:
         return np.asarray(grid.flat[:count])
     panels = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
     if len(panels) != count:
-        raise ValueError(f"`axes` must be {count} Axes, one a new feature; got {len(panels)}")
+        raise ValueError(f"`axes` must be {count} Axes, one for each panel; got {len(panels)}")
     return panels
 
 

@@ -15,6 +15,7 @@ from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
+from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
 from benchmarks.figures.growth import slope
@@ -62,6 +63,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters60k,
         guided,
         recovery,
+        dimensions,
         accuracy,
         stability,
         umap,
@@ -88,4 +90,4 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "optima", "blocks1m", "power", "umap"})
+UNASKED = frozenset({"scale", "optima", "blocks1m", "power", "umap", "dimensions"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -12,19 +13,24 @@ from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import on_this_machine
+from ism_dask.solvers.dimension_choice import (
+    DimensionTrial,
+    RatedDimension,
+    path_advice,
+    rate_dimension,
+)
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.width_selection import (
     SelectionProblem,
     Trial,
-    adds_information,
     try_widths,
     useful_features,
 )
 from ism_dask.status import components_advice
 
 # Maximum number of new features if the data decide the number.
-_MOST_FEATURES = 6
+MOST_FEATURES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,8 @@ class FitStart:
         The problem that a selection solved, if there was one.
     trials : tuple of Trial
         The trials of the selection, best first.
+    dimension_path : tuple of DimensionTrial
+        The numbers of features that were tried, from 1 up.
     """
 
     fit_rows: FitRows
@@ -50,6 +58,7 @@ class FitStart:
     state: State | None = None
     selection_problem: SelectionProblem | None = None
     trials: tuple[Trial, ...] = ()
+    dimension_path: tuple[DimensionTrial, ...] = ()
 
     @property
     def can_select(self) -> bool:
@@ -73,31 +82,31 @@ class FitStart:
 
     def selected(self, dependence: Dependence, multiples: Sequence[float]) -> FitStart:
         """Return the start with the width and the W that a selection prefers."""
-        return self._with_selection(self.fit_rows.selection_problem(dependence, self.q, multiples))
+        return self.with_selection(self.fit_rows.selection_problem(dependence, self.q, multiples))
 
     def grown(self, dependence: Dependence, multiples: Sequence[float], most: int) -> FitStart:
-        """Return the start with the number of features that the nearest rows can use, up to `most`.
+        """Return the start with the number of features that explain y, up to `most`.
 
-        It starts with one feature and adds one at a time, as long as the nearest rows then explain
-        clearly more of y.
+        It begins with the number up to classes - 1 that explains most of held-out rows, or with 1
+        for numbers, and adds features as long as each one clearly explains more. Features of more
+        than seven classes are too many to try: there is one fewer than there are classes.
         """
-        single = self._with_features(1)
-        choice = single.fit_rows.selection_problem(dependence, 1, multiples)
-        best = single._with_selection(choice)
-        for q in range(2, min(most, _MOST_FEATURES) + 1):
-            candidate = self._with_features(q)
-            larger = candidate._with_selection(
-                replace(choice, q=q, kernel=candidate.fit_rows.kernel)
-            )
-            if not adds_information(larger.trials[0], best.trials[0]):
-                break
-            best = larger
-        return best
+        usual = 1 if dependence.classes is None else self.q
+        if usual > MOST_FEATURES:
+            return self.selected(dependence, multiples)
+        growth = _Growth(self, dependence, multiples)
+        for q in range(1, usual + 1):
+            growth.try_dimension(q)
+        best = growth.best_held_out
+        while best == growth.last < min(most, MOST_FEATURES):
+            if growth.try_dimension(best + 1).explains_more:
+                best += 1
+        return growth.start(best)
 
-    def _with_selection(self, choice: SelectionProblem) -> FitStart:
+    def with_selection(self, choice: SelectionProblem) -> FitStart:
         """Return the start with the best trial of the selection problem `choice`."""
         with on_this_machine():
-            trials = tuple(try_widths(choice, self.fit_rows.seed))
+            trials = tuple(try_widths(choice))
         best = trials[0]
         return replace(
             self,
@@ -107,7 +116,7 @@ class FitStart:
             trials=trials,
         )
 
-    def _with_features(self, q: int) -> FitStart:
+    def with_features(self, q: int) -> FitStart:
         """Return the start without a selection, with another number of features."""
         kernel = self.fit_rows.kernel.widened(float(np.sqrt(q / self.q)))
         return replace(self, q=q, fit_rows=self.fit_rows.with_kernel(kernel))
@@ -123,6 +132,8 @@ class FitStart:
 
     def advice(self, solution: Solution) -> str:
         """Return the advice on the number of features; empty if there is none."""
+        if self.dimension_path:
+            return path_advice(self.dimension_path, MOST_FEATURES)
         if self.selection_problem is None:
             return components_advice(solution.eigenvalues.tolist(), solution.eigengap)
         evidence = self.selection_problem.evidence
@@ -133,3 +144,44 @@ class FitStart:
             f"the first {useful} of {self.q} new features tell y as well as all of them: the "
             f"nearest rows explain no more with the others. n_components={useful} would do"
         )
+
+
+@dataclass(eq=False)
+class _Growth:
+    """The numbers of new features that were tried so far, each with its start of the fit."""
+
+    single: FitStart
+    dependence: Dependence
+    multiples: Sequence[float]
+    starts: dict[int, FitStart] = field(default_factory=dict)
+    rated: list[RatedDimension] = field(default_factory=list)
+
+    @cached_property
+    def _choice(self) -> SelectionProblem:
+        fit_rows = self.single.with_features(1).fit_rows
+        return fit_rows.selection_problem(self.dependence, 1, self.multiples)
+
+    @property
+    def last(self) -> int:
+        """The largest number of features that was tried."""
+        return len(self.rated)
+
+    @property
+    def best_held_out(self) -> int:
+        """The least number of features with which held-out rows explain most."""
+        return 1 + int(np.argmax([each.trial.heldout_explained for each in self.rated]))
+
+    def try_dimension(self, q: int) -> DimensionTrial:
+        """Return the trial of `q` features, one more than the last."""
+        candidate = self.single.with_features(q)
+        choice = replace(self._choice, q=q, kernel=candidate.fit_rows.kernel)
+        self.starts[q] = candidate.with_selection(choice)
+        classes = None if self.dependence.classes is None else choice.evidence.slices
+        fewer = self.rated[-1] if self.rated else None
+        with on_this_machine():
+            self.rated.append(rate_dimension(choice, self.starts[q].trials[0], fewer, classes))
+        return self.rated[-1].trial
+
+    def start(self, q: int) -> FitStart:
+        """Return the start with `q` features, with all trials."""
+        return replace(self.starts[q], dimension_path=tuple(each.trial for each in self.rated))

@@ -280,7 +280,7 @@ class FitRows:
         def problem(part: Array, kernel: Kernel) -> Problem:
             return Problem.from_dependence(cut(rows[part]), kernel, sample_dependence.part(part))
 
-        return SelectionProblem(evidence, self.kernel, problem, q, widths)
+        return SelectionProblem(evidence, self.kernel, problem, q, widths, self.seed)
 
     @cached_property
     def is_selectable(self) -> bool:

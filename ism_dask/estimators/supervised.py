@@ -80,11 +80,14 @@ class SupervisedIKDR(PartialFit, DependenceScore):
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        Number of new features q, at most d - 1. "auto" and None mean the same: for classes, one
-        feature fewer than there are classes. For numbers, features are added, up to six, as long
-        as each one lets the nearest rows in X W explain clearly more of y; without a `selection`,
-        there is one feature for each column of y. "auto" always stays below the number of
-        directions in which the rows vary.
+        Number of new features q, at most d - 1. "auto" and None mean the same: up to six features
+        are tried, one at a time, on up to 2,000 rows, and `dimension_path_` has the trials. For
+        numbers, a feature is added as long as it clearly explains more of y and held-out rows
+        confirm it. For classes the number is at first the one up to classes - 1 with which held-out
+        rows explain most; beyond it, features are added as for numbers. With more than seven
+        classes, without a `selection`, or with a kernel whose width is given, nothing is tried:
+        there is one feature fewer than there are classes, and one for each column of numbers.
+        "auto" always stays below the number of directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
@@ -256,6 +259,9 @@ default "auto"
     sampling_error_ : float
         After `partial_fit`: the residual that W is expected to have under all rows so far, with
         the mean and scale of the fit, because a sample of them was fitted; 0 up to 10,000 rows.
+    dimension_path_ : tuple of DimensionTrial
+        What each number of new features explains, from 1 up, if "auto" tried them; else empty. See
+        `ism_dask.solvers.dimension_choice.DimensionTrial` and `ism_dask.plot.dimensions`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     classes_ : (c,) array
@@ -459,6 +465,7 @@ default "auto"
             self.contributions_ = contributions(choice, W, solution.objective)
         self.target_remainder_ = dependence.remainder
         self.selection_ = fit_start.trials
+        self.dimension_path_ = fit_start.dimension_path
         return solution, fit_start.advice(solution)
 
     def _with_few_features(
@@ -525,10 +532,12 @@ default "auto"
             trials = getattr(self, "selection_", ())
             width = trials[0].width if trials and kernel.multiples else 1.0
             start = default_start.continued(prepared.lower(self.components_), width, dependence)
-            return replace(start, trials=trials)
+            return replace(
+                start, trials=trials, dimension_path=getattr(self, "dimension_path_", ())
+            )
         if self.selection is None or not kernel.multiples or not default_start.can_select:
             return default_start
-        if self.n_components not in (None, "auto") or dependence.classes is not None:
+        if self.n_components not in (None, "auto"):
             return default_start.selected(dependence, kernel.multiples)
         most = limited(prepared.n_varying - 1, self.max_features)
         return default_start.grown(dependence, kernel.multiples, most)

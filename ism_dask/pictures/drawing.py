@@ -88,6 +88,48 @@ def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], un
     _mark_integers(ax, numbers[0], numbers[-1])
 
 
+def draw_dimension_objectives(
+    ax: Axes, numbers: Sequence[int], own: Sequence[float], heldout: Sequence[float], chosen: int
+) -> Entries:
+    """Draw J by the number of new features, under W of all rows and under W of the other rows."""
+    drawn = ax.plot(numbers, own, color=BLUE, marker="o")
+    drawn += ax.plot(numbers, heldout, color=RED, marker="s", ls="--")
+    ax.set_ylabel("J for a pair of held-out rows")
+    _mark_dimensions(ax, numbers, chosen)
+    return list(zip(drawn, ("W of all rows", "W of the other rows"), strict=True))
+
+
+def draw_dimension_shares(
+    ax: Axes,
+    numbers: Sequence[int],
+    *,
+    explained: Sequence[float],
+    errors: Sequence[float],
+    accuracy: Sequence[float] | None,
+    chosen: int,
+) -> Entries:
+    """Draw the share of y that held-out rows explain by the number of new features.
+
+    Each has the standard error of its gain over one feature fewer. The accuracy of classes is drawn
+    if there is one.
+    """
+    drawn: list[Any] = [ax.errorbar(numbers, explained, errors, color=BLUE, marker="o", capsize=3)]
+    names = ["share of y explained"]
+    if accuracy is not None:
+        drawn += ax.plot(numbers, accuracy, color=RED, marker="s", ls="--")
+        names.append("accuracy")
+    ax.set_ylabel("on held-out rows")
+    _mark_dimensions(ax, numbers, chosen)
+    return list(zip(drawn, names, strict=True))
+
+
+def _mark_dimensions(ax: Axes, numbers: Sequence[int], chosen: int) -> None:
+    ax.axvline(chosen, color=GREY, ls=":")
+    ax.set_xlabel(f"number of new features q (dotted: {chosen}, chosen)")
+    ax.yaxis.set_major_formatter(_TICKS)
+    _mark_integers(ax, numbers[0], numbers[-1])
+
+
 def draw_measure(
     ax: Axes,
     numbers: Sequence[int],

@@ -42,11 +42,9 @@ _NEIGHBOURS = 10
 # out.
 _FOLDS, _ENOUGH = 4, 500
 # Limits in standard errors: the gain on held-out rows that confirms the gain of a width, ...
-_CONFIRMED = 0.5
-# ... the gain of a narrower width from which it is worth held-out fits, ...
+CONFIRMED = 0.5
+# ... and the gain of a narrower width from which it is worth held-out fits.
 _WORTH_A_TRY = 1.0
-# ... and the gain by which one more feature is clearly useful.
-_CLEAR = 2.0
 _SPECTRAL, _WIDER = "spectral", "the wider kernel's W"
 
 
@@ -95,6 +93,8 @@ class SelectionProblem:
     q : int
     widths : tuple of float
         Multiples of the kernel's width, from wide to narrow; 1 is one of them.
+    seed : int
+        Deals the rows into folds.
     """
 
     evidence: SampledRows
@@ -102,17 +102,23 @@ class SelectionProblem:
     problem: Callable[[Array, Kernel], Problem]
     q: int
     widths: Sequence[float]
+    seed: int
+
+    @cached_property
+    def folds(self) -> tuple[Fold, ...]:
+        """The folds, each with its held-out rows."""
+        return tuple(Fold(self, *rows) for rows in _folds(self.evidence, self.seed))
 
     def engine(self, rows: Array, width: float) -> Engine:
         """Return the exact engine of some rows (k,), with the kernel widened by `width`."""
         return Exact().build(self.problem(rows, self.kernel.widened(width)), self.q)
 
 
-def try_widths(choice: SelectionProblem, seed: int) -> list[Trial]:
+def try_widths(choice: SelectionProblem) -> list[Trial]:
     """Return the trials of all widths and starts, the best first."""
     trials = _trials(choice)
     reference = max((each for each in trials if each.width == 1.0), key=_explained)
-    corrections = _corrections(choice, trials, reference, seed)
+    corrections = _corrections(choice, trials, reference)
     gained = [
         replace(each, gain=each.explained - reference.explained + corrections[each.width])
         for each in trials
@@ -168,12 +174,6 @@ def _loose_solution(engine: Engine, W: Array, precondition: Precondition) -> tup
     return best
 
 
-def adds_information(more: Trial, fewer: Trial) -> bool:
-    """Return whether the neighbours explain more with another feature, by two standard errors."""
-    gain = fewer.losses - more.losses
-    return float(gain.mean()) > _CLEAR * _standard_error(gain)
-
-
 def useful_features(evidence: SampledRows, W: Array) -> int:
     """Return the number of leading features of W (d, q) with which neighbours explain most."""
     losses = [float(neighbour_losses(evidence, W[:, :k]).mean()) for k in range(1, W.shape[1] + 1)]
@@ -188,12 +188,9 @@ def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
     return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
 
 
-def _held_out_losses(evidence: SampledRows, W: Array, train: Array, test: Array) -> Array:
-    """Return the squared errors with which the nearest rows of `train` predict y of `test`."""
-    Z = evidence.X @ W
-    nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
-    predicted = evidence.U[train][nearest].mean(axis=1)
-    return _squares(evidence.U[test] - predicted)
+def held_out_losses(choice: SelectionProblem, trial: Trial) -> Array:
+    """Return the squared errors (k,) with which W of the other rows predicts held-out rows."""
+    return np.concatenate([fold.losses(trial) for fold in choice.folds])
 
 
 def _squares(errors: Array) -> Array:
@@ -201,7 +198,7 @@ def _squares(errors: Array) -> Array:
 
 
 def _corrections(
-    choice: SelectionProblem, trials: list[Trial], reference: Trial, seed: int
+    choice: SelectionProblem, trials: list[Trial], reference: Trial
 ) -> dict[float, float]:
     """Return the correction of the gains over `reference` for each width.
 
@@ -221,15 +218,14 @@ def _corrections(
     tried = [each for each in best.values() if _is_worth_a_try(each, reference)]
     if not tried:
         return corrections
-    folds = [_Fold(choice, *rows) for rows in _folds(choice.evidence, seed)]
-    reference_losses = np.concatenate([fold.losses(reference) for fold in folds])
+    reference_losses = held_out_losses(choice, reference)
     for each in tried:
-        gains = reference_losses - np.concatenate([fold.losses(each) for fold in folds])
+        gains = reference_losses - held_out_losses(choice, each)
         gains /= choice.evidence.mean_square
         own, held_out = each.explained - reference.explained, float(gains.mean())
-        error = _standard_error(gains)
+        error = standard_error(gains)
         gain = float(np.clip(own, held_out - error, held_out + error))
-        if held_out < _CONFIRMED * error:
+        if held_out < CONFIRMED * error:
             gain = min(gain, 0.0)
         corrections[each.width] = gain - own
     return corrections
@@ -237,15 +233,16 @@ def _corrections(
 
 def _is_worth_a_try(trial: Trial, reference: Trial) -> bool:
     gains = reference.losses - trial.losses
-    return trial.width > 1.0 or float(gains.mean()) > _WORTH_A_TRY * _standard_error(gains)
+    return trial.width > 1.0 or float(gains.mean()) > _WORTH_A_TRY * standard_error(gains)
 
 
-def _standard_error(numbers: Array) -> float:
+def standard_error(numbers: Array) -> float:
+    """Return the standard error of the mean of numbers (m,)."""
     return float(numbers.std()) / np.sqrt(len(numbers))
 
 
 @dataclass(frozen=True, eq=False)
-class _Fold:
+class Fold:
     """The training rows and the held-out rows of one fold."""
 
     choice: SelectionProblem
@@ -267,7 +264,22 @@ class _Fold:
         )
 
     def losses(self, trial: Trial) -> Array:
-        """Return the losses of the held-out rows, with W fitted to the training rows as in `trial`.
+        """Return the losses of the held-out rows, with W fitted to the training rows."""
+        return _squares(self.choice.evidence.U[self.test] - self.predicted(trial))
+
+    def predicted(self, trial: Trial) -> Array:
+        """Return what the nearest training rows predict for the held-out rows (k, r)."""
+        return self.nearest_mean(self.W_as_in(trial), self.choice.evidence.U)
+
+    def nearest_mean(self, W: Array, values: Array) -> Array:
+        """Return the means of values (m, r) over the training rows nearest to held-out ones."""
+        Z = self.choice.evidence.X @ W
+        k = min(_NEIGHBOURS, len(self.train))
+        nearest = np.asarray(cKDTree(Z[self.train]).query(Z[self.test], k)[1])
+        return np.asarray(values[self.train][nearest].mean(axis=1))
+
+    def W_as_in(self, trial: Trial) -> Array:
+        """Return W fitted to the training rows as in `trial`.
 
         A good start for all rows may lead elsewhere with fewer. So the start whose neighbours
         explain most is tried, too.
@@ -279,8 +291,7 @@ class _Fold:
         else:
             paths.add((trial.start, (trial.width,)))
         ends = [self._fitted(*path) for path in sorted(paths)]
-        best = min(ends, key=lambda W: float(neighbour_losses(self._training_rows, W).mean()))
-        return _held_out_losses(self.choice.evidence, best, self.train, self.test)
+        return min(ends, key=lambda W: float(neighbour_losses(self._training_rows, W).mean()))
 
     def _fitted(self, start: str, widths: tuple[float, ...]) -> Array:
         """Return W after loose solutions from a start, with kernels of these widths in turn."""
