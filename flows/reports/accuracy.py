@@ -77,7 +77,9 @@ def _beside_baselines(result: CrossvalResult) -> list[Block]:
     folds = [each.baselines for each in result.results if each.baselines is not None]
     if not folds or len(folds) < len(result.results):
         return []
-    means = [("ISM", f"{result.n_components} new features, this run", result.mean.accuracy)]
+    q = result.n_components
+    features = f"{q} new features" if q else "new features, as many as each fold chooses"
+    means = [("ISM", f"{features}, this run", result.mean.accuracy)]
     means += [
         (name, about, float(np.mean([fold[name] for fold in folds])))
         for name, about in _BASELINES.items()

@@ -15,6 +15,7 @@ from flows import text
 from flows.interface.run_pictures import component_image
 from flows.reports.picture_elements import Picture, Pixels, draw_axes
 from flows.reports.view import View, are_classes
+from flows.results.runs import DimensionTried
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
 from ism_dask.records.stopping_rule import RESIDUAL
@@ -57,6 +58,36 @@ def accuracy(view: View) -> Figure:
         ),
     )
     return Figure("Accuracy", "The share of held-out rows classified correctly, by fold.", drawn)
+
+
+def dimensions(tried: Sequence[DimensionTried], chosen: int) -> list[Figure]:
+    """Draw J and what held-out rows explain, by the number of new features."""
+    numbers = [each.q for each in tried]
+    objectives = draw_axes(
+        f"J of held-out rows with {numbers[0]} to {numbers[-1]} new features; {chosen} was chosen",
+        partial(
+            drawing.draw_dimension_objectives,
+            numbers=numbers,
+            own=[each.objective for each in tried],
+            heldout=[each.heldout_objective for each in tried],
+            chosen=chosen,
+        ),
+    )
+    accuracies = [each.heldout_accuracy for each in tried if each.heldout_accuracy is not None]
+    shares = draw_axes(
+        f"Share of y that held-out rows explain with {numbers[0]} to {numbers[-1]} new features",
+        partial(
+            drawing.draw_dimension_shares,
+            numbers=numbers,
+            explained=[each.heldout_explained for each in tried],
+            errors=[each.heldout_gain_error for each in tried],
+            accuracy=accuracies or None,
+            chosen=chosen,
+        ),
+    )
+    caption = "J of the same held-out rows, with W fitted to all rows and to the other rows."
+    about = "What the nearest rows explain of held-out rows, with W fitted to the other rows."
+    return [Figure("J by q", caption, objectives), Figure("Explained by q", about, shares)]
 
 
 def iteration_figures(view: View) -> list[Figure]:

@@ -125,8 +125,41 @@ def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
     return [
         *_pictures_of_result(view),
         _features(result, view),
+        *_dimensions(result),
         *_course(view),
         Block("How far to trust it", facts=fit_trust(result)),
+    ]
+
+
+def _dimensions(result: FitResult) -> list[Block]:
+    """Return what each number of new features explains, if the fit has chosen the number."""
+    tried = result.fitted.dimensions
+    if not tried:
+        return []
+    columns = ("q", "J, held out", "explained", "held out", "gain", "held-out gain")
+    rows = tuple(
+        (
+            f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
+            text.number(each.heldout_objective),
+            f"{100 * each.explained:.1f}%",
+            f"{100 * each.heldout_explained:.1f}%",
+            f"{100 * each.gain:.1f} ± {100 * each.gain_error:.1f}",
+            f"{100 * each.heldout_gain:.1f} ± {100 * each.heldout_gain_error:.1f}",
+        )
+        for each in tried
+    )
+    caption = (
+        "The share of y that the nearest rows explain with q new features, and how much more than "
+        "with one fewer, with its standard error: of all rows, and of rows that were held out."
+    )
+    table = Table(caption, columns, rows)
+    return [
+        Block(
+            "How many new features",
+            tables=(table,),
+            draw=lambda: _drawing().dimensions(tried, len(result.fitted.eigenvalues)),
+            detail=True,
+        )
     ]
 
 
@@ -261,14 +294,19 @@ def _data_subject(title: str) -> Callable[[FitResult | ClusterResult | CrossvalR
         part = "" if result.split in ("", "all") else f" ({result.split})"
         return (
             f"{title} {result.dataset}{part}: {result.rows:,} rows, {result.columns:,} columns, "
-            f"{result.kernel} kernel, q = {result.n_components}"
+            f"{result.kernel} kernel, q {_q_words(result)}"
         )
 
     return subject
 
 
+def _q_words(result: FitResult | ClusterResult | CrossvalResult) -> str:
+    return "chosen by each fold" if result.n_components is None else f"= {result.n_components}"
+
+
 def _with_q(result: FitResult | CrossvalResult) -> str:
-    return f"{result.dataset} {result.kernel} q={result.n_components}"
+    q = "" if result.n_components is None else f" q={result.n_components}"
+    return f"{result.dataset} {result.kernel}{q}"
 
 
 def _with_k(result: ClusterResult) -> str:

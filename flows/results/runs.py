@@ -111,6 +111,22 @@ class FewColumns(JsonRecord):
     share_of_objective: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class DimensionTried(JsonRecord):
+    """What one number of new features explains: see `DimensionTrial` of ism_dask."""
+
+    q: int
+    objective: float
+    heldout_objective: float
+    explained: float
+    heldout_explained: float
+    heldout_accuracy: float | None
+    gain: float
+    gain_error: float
+    heldout_gain: float
+    heldout_gain_error: float
+
+
 def column_names(
     names: Sequence[str] | None, image_shape: Sequence[int] | None, d: int
 ) -> tuple[str, ...]:
@@ -155,6 +171,8 @@ class FittedW(JsonRecord):
         One for each new feature. None for clusters, and in runs of earlier versions.
     few_columns : FewColumns or None
         None if W may use all columns.
+    dimensions : tuple of DimensionTried or None
+        The numbers of new features that the fit tried, from 1 up; None if it tried none.
     """
 
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -166,6 +184,7 @@ class FittedW(JsonRecord):
     loadings: tuple[tuple[Loading, ...], ...] = ()
     contributions: tuple[Contribution, ...] | None = field(default=None, metadata=NEWER)
     few_columns: FewColumns | None = field(default=None, metadata=NEWER)
+    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

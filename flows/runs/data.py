@@ -16,6 +16,7 @@ from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.runs import SavedRunSettings, SearchSettings, Settings
+from ism_dask.estimators.model_choice import tries_dimensions
 from ism_dask.rows.standardise import tile_dtype
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
@@ -128,13 +129,17 @@ class LabelledDataset:
         return sizes
 
     def count_components(self, settings: SearchSettings) -> int | None:
-        """Return the number of new features: q if given, else the number of classes less one.
+        """Return the number of new features: q if given, else that of a fit that tries none.
 
-        None if the label is numeric and q is not given: the fit then chooses q itself.
+        None if the fit chooses q by its rows.
         """
         d = self.data.X.shape[1]
         if settings.n_components is None:
-            if target_of(self.y, settings.target) != "classes":
+            is_classes = target_of(self.y, settings.target) == "classes"
+            n_classes = len(self.class_sizes) if is_classes else None
+            if not is_classes or tries_dimensions(
+                n_classes, settings.build_kernel(), settings.selection_or_none
+            ):
                 return None
             return min(max(len(self.class_sizes) - 1, 1), d - 1)
         if settings.n_components >= d:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import (
     Contribution,
+    DimensionTried,
     FewColumns,
     FitResult,
     FittedW,
@@ -97,6 +99,11 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         loadings=top_loadings(model.components_, names),
         contributions=_contributions(model),
         few_columns=_few_columns(model),
+        dimensions=tuple(
+            DimensionTried(**dataclasses.asdict(each))
+            for each in getattr(model, "dimension_path_", ())
+        )
+        or None,
     )
 
 

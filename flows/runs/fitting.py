@@ -12,7 +12,7 @@ from flows.interface.progress import ProgressShare
 from flows.results.runs import CertificateRecord, FitEnding
 from flows.runs.data import Array, target_of
 from flows.settings.kernels import fitted_kernel
-from flows.settings.runs import NO_SELECTION, SearchSettings, Settings
+from flows.settings.runs import SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.observe.earlier_course import EarlierCourse
@@ -136,7 +136,7 @@ def fit(
     time left.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
-    selection = None if settings.selection == NO_SELECTION else settings.selection
+    selection = settings.selection_or_none
     parameters = shared_parameters(settings)
     if start is not None:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])

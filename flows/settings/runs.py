@@ -124,8 +124,8 @@ class Settings(DataSettings):
     )
     n_components: int | None = solver_setting(
         None,
-        about="How many new features, q. Default: the number of classes less one; for numbers, as "
-        "many as are seen to explain more.",
+        about="How many new features, q. Default: as many as explain more of held-out rows, up to "
+        "six; the number of classes less one if these are more than seven or --sigma is given.",
         title="New features, q",
         early=True,
         flags=("--components", "-q"),
@@ -338,6 +338,11 @@ class SearchSettings(SavedRunSettings):
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
         check_choice("target", self.target, _target_names())
         check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
+
+    @property
+    def selection_or_none(self) -> str | None:
+        """The selection as the estimators take it: None is none."""
+        return None if self.selection == NO_SELECTION else self.selection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
+from ism_dask.kernels import Kernel
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers.dimension_choice import (
@@ -31,6 +32,16 @@ from ism_dask.status import components_advice
 
 # Maximum number of new features if the data decide the number.
 MOST_FEATURES = 6
+
+
+def tries_dimensions(n_classes: int | None, kernel: Kernel, selection: str | None) -> bool:
+    """Return whether "auto" tries numbers of new features, for y of classes or of numbers (None).
+
+    Without a selection, or if the width of the kernel is given, there is nothing to try them with.
+    More than seven classes have too many numbers to try.
+    """
+    few = n_classes is None or n_classes - 1 <= MOST_FEATURES
+    return few and selection is not None and bool(kernel.multiples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +99,9 @@ class FitStart:
         """Return the start with the number of features that explain y, up to `most`.
 
         It begins with the number up to classes - 1 that explains most of held-out rows, or with 1
-        for numbers, and adds features as long as each one clearly explains more. Features of more
-        than seven classes are too many to try: there is one fewer than there are classes.
+        for numbers, and adds features as long as each one clearly explains more.
         """
         usual = 1 if dependence.classes is None else self.q
-        if usual > MOST_FEATURES:
-            return self.selected(dependence, multiples)
         growth = _Growth(self, dependence, multiples)
         for q in range(1, usual + 1):
             growth.try_dimension(q)

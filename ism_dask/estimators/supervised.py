@@ -27,7 +27,7 @@ from ism_dask.estimators.few_features import (
     choose_support,
     limited,
 )
-from ism_dask.estimators.model_choice import FitStart
+from ism_dask.estimators.model_choice import FitStart, tries_dimensions
 from ism_dask.estimators.partial_fit import PartialFit
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
@@ -537,7 +537,9 @@ default "auto"
             )
         if self.selection is None or not kernel.multiples or not default_start.can_select:
             return default_start
-        if self.n_components not in (None, "auto"):
+        n_classes = None if dependence.classes is None else len(dependence.classes)
+        is_given = self.n_components not in (None, "auto")
+        if is_given or not tries_dimensions(n_classes, kernel, self.selection):
             return default_start.selected(dependence, kernel.multiples)
         most = limited(prepared.n_varying - 1, self.max_features)
         return default_start.grown(dependence, kernel.multiples, most)

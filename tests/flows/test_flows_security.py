@@ -102,7 +102,7 @@ def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
 
 
 def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> None:
-    ended = apart("crossval", "wine", "--folds", 3, "--scheduler", "up", "--debug")
+    ended = apart("crossval", "wine", "-q", 2, "--folds", 3, "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
     assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700

@@ -22,7 +22,7 @@ NAME = "wine-gaussian-q2: wine gaussian q=2, engine auto, on this machine"
 def test_a_finished_run_shows_its_tables_and_pictures(
     serving: Serving, apart: Command, browser: Browsing
 ) -> None:
-    ended = apart("fit", "wine", "--json")
+    ended = apart("fit", "wine", "-q", 2, "--json")
     run = ended.answer["flow_run"]
     wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
     (artifact,) = serving.find("artifacts", artifacts=wanted)

@@ -46,6 +46,24 @@ def points(ax) -> np.ndarray:
     return np.concatenate([each.get_offsets() for each in ax.collections])
 
 
+def test_dimensions_are_drawn_as_they_were_tried():
+    model = SupervisedIKDR(random_state=0).fit(X, Y)
+    left, right = plot.dimensions(model)
+    path = model.dimension_path_
+    numbers = [each.q for each in path]
+    own, heldout, chosen = left.lines
+    np.testing.assert_array_equal(own.get_xdata(), numbers)
+    np.testing.assert_array_equal(own.get_ydata(), [each.objective for each in path])
+    np.testing.assert_array_equal(heldout.get_ydata(), [each.heldout_objective for each in path])
+    assert list(chosen.get_xdata()) == [2, 2]
+    drawn = [list(line.get_ydata()) for line in right.lines]
+    assert [each.heldout_explained for each in path] in drawn
+    assert [each.heldout_accuracy for each in path] in drawn
+    assert names_in(right) == ["share of y explained", "accuracy"]
+    with pytest.raises(ValueError, match="no numbers of new features were tried"):
+        plot.dimensions(SupervisedIKDR(2, kernel=Gaussian("median")).fit(X, Y))
+
+
 def test_bars_are_the_largest_weights_under_their_names(fitted):
     panels = plot.components(fitted, top=4)
     assert panels.shape == (2,)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from definition import dense_gamma
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from ism_dask import SupervisedIKDR, hsic
+from ism_dask import ComponentsWarning, SupervisedIKDR, hsic
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.linalg.eigen import largest_pairs, subspace_sine
@@ -203,9 +204,52 @@ def test_one_index_and_two_are_seen():
     assert _away(two.components_.T, 0, 1) < 0.3
 
 
-def test_classes_have_one_feature_less():
-    assert _fit(WINE, CULTIVAR, "auto").components_.shape == (2, 13)
-    assert _fit(*load_breast_cancer(return_X_y=True)).components_.shape == (1, 30)
+def test_classes_have_as_many_features_as_held_out_rows_confirm():
+    wine = _fit(WINE, CULTIVAR, "auto")
+    assert wine.components_.shape == (2, 13)  # a third one explains no more
+    assert [each.q for each in wine.dimension_path_] == [1, 2, 3]
+    assert [each.explains_more for each in wine.dimension_path_] == [True, True, False]
+    _, X = _rows(0)
+    both = _fit(X, (X[:, 0] * X[:, 1] > 0).astype(int), max_iter=1)  # two classes, two features
+    assert both.components_.shape == (2, D)
+    bands = _fit(X, np.digitize(X[:, 0], [-0.5, 0.5]), max_iter=1)  # three classes, one feature
+    assert bands.components_.shape == (1, D)
+    assert len(bands.dimension_path_) == 2
+
+
+def test_trials_of_dimensions_are_what_their_definitions_say():
+    model = _fit(*_of_square(), max_iter=1)
+    path = model.dimension_path_
+    assert path[0].explained == model.selection_[0].explained  # q = 1 was chosen
+    assert path[0].gain == pytest.approx(path[0].explained)  # the mean explains nothing
+    for fewer, more in pairwise(path):
+        assert more.gain == pytest.approx(more.explained - fewer.explained)
+        assert more.heldout_gain == pytest.approx(more.heldout_explained - fewer.heldout_explained)
+        assert more.heldout_accuracy is None
+
+
+def test_noise_has_one_feature_and_advice():
+    rng, X = _rows(5, 200)
+    with pytest.warns(ComponentsWarning, match="held-out rows explain nothing of y .*dependence_t"):
+        model = SupervisedIKDR(max_iter=1000).fit(X, rng.integers(0, 2, len(X)))
+    assert model.components_.shape == (1, D)
+    assert "explain nothing" in model.components_advice_
+
+
+def test_nothing_is_tried_where_nothing_could_be_chosen():
+    for parameters in ({"selection": None}, {"kernel": Gaussian("median")}, {"n_components": 2}):
+        model = _fit(WINE, CULTIVAR, **parameters)
+        assert (model.components_.shape, model.dimension_path_) == ((2, 13), ())
+    _, X = _rows(0, 160)
+    many = _fit(np.repeat(X, 2, axis=1) + X[:, [0] * 12], np.arange(160) % 8, max_iter=1)
+    assert len(many.components_) < 8
+    assert many.dimension_path_ == ()
+
+
+def test_a_warm_start_keeps_the_trials_of_dimensions():
+    model = _fit(WINE, CULTIVAR, warm_start=True)
+    path = model.dimension_path_
+    assert model.fit(WINE, CULTIVAR).dimension_path_ is path
 
 
 # Whitened rows.
