@@ -14,14 +14,14 @@ from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
 from ism_dask import SupervisedIKDR
 
-_ROWS, _DRAWS, _EXACT = 500, 10, 0.9
+_ROWS, _DRAWS, _EXACT = 500, 6, 0.9
 _SPLITS = 4
 _COLUMNS, _LOST, _POINTS = 10, 0.01, 0.5
 _SIZES = (10, 15, 20, 30, 40, "auto")
 
 
 def supports() -> Figure:
-    """17 designs with 500 rows, ten draws: how often the support is exactly that of the truth.
+    """17 designs with 500 rows, six draws: how often the support is exactly that of the truth.
 
     `auto` chooses the number of features, `given` is told it. `J` is that of the support, as a
     share of J with all features.
