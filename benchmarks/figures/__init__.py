@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
 from benchmarks.figures.certified import certified
+from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -62,6 +63,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         clusters60k,
         guided,
         recovery,
+        certainty,
+        certainty_elsewhere,
+        bootstrap60k,
         accuracy,
         stability,
         umap,

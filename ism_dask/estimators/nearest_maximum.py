@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ism_dask._types import Array
@@ -66,12 +67,10 @@ def _climb(engine: Engine, start: FitStart) -> tuple[Array, bool]:
     residual = relative_residual(W, now.product)
     rest = max(min(_RESIDUAL, _SHARE * residual), engine.resolution(W))
     steps = lbfgs_ascent(engine.product, W, now, start.precondition)
-    for _ in range(_STEPS):
-        if residual <= rest:
-            break
-        # Without a further step, none along the slope raises J any more.
-        W, now = next(steps, (W, None))
-        if now is None:
-            break
-        residual = relative_residual(W, now.product)
+    if residual > rest:
+        # The steps end by themselves if none along the slope raises J any more.
+        for W, now in islice(steps, _STEPS):
+            residual = relative_residual(W, now.product)
+            if residual <= rest:
+                break
     return W, residual <= rest

@@ -157,7 +157,8 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
     distances = np.array([subspace_distance(W.T, each.weights.T) for each in refits])
     # In the standardised units of the fit, so that shares can be compared.
     components = [each.weights * fitted.scale_ for each in refits]
-    shares_low, shares_high = _interval([subspace_shares(each) for each in components])
+    shares = fitted.feature_importances_
+    shares_low, shares_high = _share_intervals(shares, [*map(subspace_shares, components)])
     low, high = _interval(distances)
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
@@ -167,7 +168,7 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
         distance_low=float(low),
         distance_high=float(high),
         distances=distances,
-        shares=fitted.feature_importances_,
+        shares=shares,
         shares_low=shares_low,
         shares_high=shares_high,
         stability=stability,
@@ -186,6 +187,17 @@ def _interval(values: Any) -> tuple[Array, Array]:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0, method="weibull")
     return low, high
+
+
+def _share_intervals(shares: Array, refitted: Sequence[Array]) -> tuple[Array, Array]:
+    """Return the ends (d,) of the intervals of shares (d,), given those of the refits.
+
+    Noise adds to the shares of features that do not matter and takes from the others, in the fit
+    compared with the truth as in a refit compared with the fit. So the refits are mirrored at the
+    fit (the basic bootstrap). The interval contains the share itself.
+    """
+    low, high = _interval(np.stack([2 * shares - each for each in refitted]))
+    return np.clip(np.minimum(low, shares), 0.0, 1.0), np.clip(np.maximum(high, shares), 0.0, 1.0)
 
 
 def _matches(components: Array, others: Array) -> Array:

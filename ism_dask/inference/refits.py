@@ -140,23 +140,30 @@ def _check_same_columns(fitted: SupervisedIKDR, checked: SupervisedIKDR) -> None
             f"X has {checked.n_features_in_} features, but `fitted` was fitted to "
             f"{fitted.n_features_in_}; give the rows of that fit"
         )
-    names = [getattr(each, "feature_names_in_", None) for each in (checked, fitted)]
-    if all(each is not None for each in names) and not np.array_equal(*names):
+    ours, theirs = (list(getattr(each, "feature_names_in_", ())) for each in (checked, fitted))
+    if ours and theirs and ours != theirs:
         raise ValueError(
-            f"X has the features {', '.join(names[0])}, but `fitted` was fitted to "
-            f"{', '.join(names[1])}; give the rows of that fit"
+            f"X has the features {', '.join(ours)}, but `fitted` was fitted to "
+            f"{', '.join(theirs)}; give the rows of that fit"
         )
 
 
 def _check_same_target(fitted: SupervisedIKDR, y: Array) -> None:
     """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
     classes = target_dependence(y, fitted.target).classes
-    known = getattr(fitted, "classes_", None)
-    if (classes is None) != (known is None) or not np.array_equal(classes, known):
+    ours, theirs = (
+        None if each is None else each.tolist()
+        for each in (classes, getattr(fitted, "classes_", None))
+    )
+    if ours != theirs:
         raise ValueError(
-            f"y has the classes {classes}, but `fitted` was fitted to {known}; give the y of that "
-            "fit"
+            f"y has {_in_words(ours)}, but `fitted` was fitted to {_in_words(theirs)}; give the y "
+            "of that fit"
         )
+
+
+def _in_words(classes: list[Any] | None) -> str:
+    return "numbers" if classes is None else f"the classes {', '.join(map(str, classes))}"
 
 
 class _Silent(FitWatcher):

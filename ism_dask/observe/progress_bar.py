@@ -174,8 +174,8 @@ class _Bar(FitWatcher):
             self._refits = TimeLeft()
         self._refits.tick(done / total)
         text = ", ".join(filter(None, (self._description, f"refit {done} of {total}")))
-        fields = {"completed": done / total, "began": self._began, "ends": self._refits.end}
-        self._line.update(text, **fields)
+        ends = self._refits.end
+        self._line.update(text, completed=done / total, began=self._began, ends=ends)
 
     def ended(self) -> None:
         self._show(self._text, completed=1.0, ends=None)
