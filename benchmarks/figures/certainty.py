@@ -72,8 +72,7 @@ def bootstrap60k() -> Figure:
         "refits": result.n_refits,
         "refits_seconds": refits.seconds,
         "ratio": ratio,
-        "distance_low": result.distance_low,
-        "distance_high": result.distance_high,
+        "standardized_interval": np.round(result.standardized_interval, 3).tolist(),
         "stability": result.stability.round(3).tolist(),
         "must": f"{_MANY_REFITS} refits in at most {_MOST_FITS} times one fit",
         "met": ratio <= _MOST_FITS,
@@ -128,8 +127,8 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
     low, high = result.shares_low, result.shares_high
     return _Outcome(
         true=distance(drawn.B, (fitted.components_ / fitted.scale_).T),
-        low=result.distance_low,
-        high=result.distance_high,
+        low=result.distance_interval[0],
+        high=result.distance_interval[1],
         separated=bool(low[is_true].min() > high[~is_true].max(initial=0.0)),
         shares=float(np.mean((low <= shares + _ROUNDING) & (shares <= high + _ROUNDING))),
     )

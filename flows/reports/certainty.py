@@ -32,10 +32,11 @@ def certainty_block(
 
 def _distance(certainty: Certainty) -> Fact:
     meaning = (
-        "The 90% interval of the distance between W and the true subspace, for columns in their "
-        "own units: 0 if they are the same, 1 if they are orthogonal."
+        "The 90% interval of the distance between W and the true subspace, for standardised "
+        "columns: 0 if they are the same, 1 if they are orthogonal."
     )
-    value = f"{certainty.distance_low:.2g} to {certainty.distance_high:.2g}"
+    low, high = certainty.standardized_interval
+    value = f"{low:.2g} to {high:.2g}"
     return Fact("Distance from the truth", value, meaning)
 
 

@@ -213,8 +213,9 @@ class Certainty(JsonRecord):
     ----------
     refits, converged : int
         The number of refits, and of those that converged.
-    distance_low, distance_high : float
-        The 90% interval of the distance from the true subspace.
+    distance_interval, standardized_interval : tuple of two floats
+        The 90% intervals of the distance from the true subspace, for columns in their own units
+        and in units of their standard deviation.
     stability, retention : tuple of float
         One for each new feature.
     separated : int
@@ -225,8 +226,8 @@ class Certainty(JsonRecord):
 
     refits: int
     converged: int
-    distance_low: float
-    distance_high: float
+    distance_interval: tuple[float, ...]
+    standardized_interval: tuple[float, ...]
     stability: tuple[float, ...]
     retention: tuple[float, ...]
     separated: int

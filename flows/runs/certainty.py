@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.interface.progress import ProgressShare, progress_log
+from flows.interface.progress import ProgressShare, progress_note
 from flows.results.runs import Certainty, ShareInterval
 from flows.runs.resumable import ResumableRun, fit_on_cluster
 from flows.settings.runs import FitSettings
@@ -35,7 +35,7 @@ def bootstrap_on_cluster(
             if number not in refits and (saved := this.restored(_PART, number)) is not None:
                 refits[number] = _refit_of(saved)
         if refits:
-            progress_log(f"{len(refits)} of {count} refits were saved before")
+            progress_note(f"{len(refits)} of {count} refits were saved before")
         missing = [number for number in range(count) if number not in refits]
         for number, refit in plan.refits(missing):
             this.save_part(_PART, number, _record_of(refit))
@@ -52,8 +52,8 @@ def certainty_of(result: BootstrapResult, names: tuple[str, ...]) -> Certainty:
     return Certainty(
         refits=result.n_refits,
         converged=result.n_converged,
-        distance_low=result.distance_low,
-        distance_high=result.distance_high,
+        distance_interval=result.distance_interval,
+        standardized_interval=result.standardized_interval,
         stability=tuple(result.stability.tolist()),
         retention=tuple(result.retention.tolist()),
         separated=len(result.separated),

@@ -62,7 +62,7 @@ def _climb(engine: Engine, start: FitStart) -> tuple[Array, bool]:
             f"the rows vary in {engine.problem.d} directions, fewer than the {start.q} new "
             "features; fit with fewer `n_components`"
         )
-    W = start.state.current.W
+    W, engine = start.state.current.W, engine.for_resamples()
     now = engine.product(W)
     residual = relative_residual(W, now.product)
     rest = max(min(_RESIDUAL, _SHARE * residual), engine.resolution(W))

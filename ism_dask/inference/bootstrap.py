@@ -14,8 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
-from ism_dask.linalg.eigen import subspace_shares
-from ism_dask.linalg.subspaces import subspace_distance
+from ism_dask.linalg.eigen import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import fit_watcher
 
 # The share of cases in which an interval is to contain the truth.
@@ -30,12 +29,12 @@ class BootstrapResult:
 
     Attributes
     ----------
-    distance_low, distance_high : float
-        The interval for the distance of W from the true subspace, from 0 (equal) to 1
-        (orthogonal): the mean squared sine of the angles between the two, square root. It is
-        measured for X in its own units.
     distances : (n,) array
-        The distance of each refit from W.
+        The distance of the space of each refit from that of W, for X in its own units:
+        `|P - P'|_F / sqrt(2 q)` of the projectors, from 0 (equal) to 1 (orthogonal).
+    standardized_distances : (n,) array
+        The same for features in units of their standard deviation. They are to be preferred if the
+        features have different units, such as metres and years.
     shares : (d,) array
         The share of each feature in the space of the new ones, `feature_importances_`.
     shares_low, shares_high : (d,) arrays
@@ -52,9 +51,8 @@ class BootstrapResult:
         The names of the d features.
     """
 
-    distance_low: float
-    distance_high: float
     distances: Array
+    standardized_distances: Array
     shares: Array
     shares_low: Array
     shares_high: Array
@@ -67,6 +65,16 @@ class BootstrapResult:
     def n_refits(self) -> int:
         """The number of refits."""
         return len(self.distances)
+
+    @property
+    def distance_interval(self) -> tuple[float, float]:
+        """The interval of the distance of W from the true subspace, for X in its own units."""
+        return _ends(self.distances)
+
+    @property
+    def standardized_interval(self) -> tuple[float, float]:
+        """The interval of that distance, for features in units of their standard deviation."""
+        return _ends(self.standardized_distances)
 
     @property
     def separated(self) -> Array:
@@ -153,21 +161,17 @@ def check_refit_count(n: Any) -> None:
 def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> BootstrapResult:
     """Return the intervals that the refits of a fitted estimator give."""
     check_is_fitted(fitted)
-    W = weights_in_units(fitted)
-    distances = np.array([subspace_distance(W.T, each.weights.T) for each in refits])
-    # In the standardised units of the fit, so that shares can be compared.
+    # In the standardised units of the fit, so that features can be compared.
     components = [each.weights * fitted.scale_ for each in refits]
     shares = fitted.feature_importances_
     shares_low, shares_high = _share_intervals(shares, [*map(subspace_shares, components)])
-    low, high = _interval(distances)
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
     d = fitted.n_features_in_
     names = getattr(fitted, "feature_names_in_", [f"feature {j}" for j in range(d)])
     return BootstrapResult(
-        distance_low=float(low),
-        distance_high=float(high),
-        distances=distances,
+        distances=_distances(weights_in_units(fitted), [each.weights for each in refits]),
+        standardized_distances=_distances(fitted.components_, components),
         shares=shares,
         shares_low=shares_low,
         shares_high=shares_high,
@@ -176,6 +180,16 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
         n_converged=sum(each.converged for each in refits),
         feature_names=tuple(map(str, names)),
     )
+
+
+def _distances(rows: Array, others: Sequence[Array]) -> Array:
+    """Return the distances (n,) of the span of the rows (q, d) from the spans of others."""
+    return np.array([subspace_distance(rows.T, each.T) for each in others])
+
+
+def _ends(distances: Array) -> tuple[float, float]:
+    low, high = _interval(distances)
+    return float(low), float(high)
 
 
 def _interval(values: Any) -> tuple[Array, Array]:
