@@ -164,7 +164,9 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
     # In the standardised units of the fit, so that features can be compared.
     components = [each.weights * fitted.scale_ for each in refits]
     shares = fitted.feature_importances_
-    shares_low, shares_high = _share_intervals(shares, [*map(subspace_shares, components)])
+    shares_low, shares_high = _share_intervals(
+        shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
+    )
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
     d = fitted.n_features_in_
@@ -203,15 +205,15 @@ def _interval(values: Any) -> tuple[Array, Array]:
     return low, high
 
 
-def _share_intervals(shares: Array, refitted: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the ends (d,) of the intervals of shares (d,), given those of the refits.
+def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> tuple[Array, Array]:
+    """Return the ends (d,) of the intervals of shares (d,) up to `most`, by those of the refits.
 
     Noise adds to the shares of features that do not matter and takes from the others, in the fit
     compared with the truth as in a refit compared with the fit. So the refits are mirrored at the
-    fit (the basic bootstrap). The interval contains the share itself.
+    fit (the basic bootstrap). The interval contains the share itself, and ends at 0 and 1 / q.
     """
     low, high = _interval(np.stack([2 * shares - each for each in refitted]))
-    return np.clip(np.minimum(low, shares), 0.0, 1.0), np.clip(np.maximum(high, shares), 0.0, 1.0)
+    return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
 
 
 def _matches(components: Array, others: Array) -> Array:

@@ -96,7 +96,8 @@ def test_what_is_said_of_refits(fitted):
         assert result.distances[3] == pytest.approx(units / 2)
         np.testing.assert_allclose(result.shares, fitted.feature_importances_)
         mirrored = np.sort([2 * result.shares - subspace_shares(each) for each in near], axis=0)
-        low, high = np.minimum(mirrored[1], result.shares), np.maximum(mirrored[-2], result.shares)
+        low = np.minimum(mirrored[1], result.shares)
+        high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
         np.testing.assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
         np.testing.assert_allclose(result.shares_high, high)
         cosines = [
