@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
+from ism_dask._validation import is_whole
 from ism_dask.estimators.base import row_source
 from ism_dask.estimators.nearest_maximum import climb_from_fit
 from ism_dask.estimators.supervised import SupervisedIKDR
@@ -77,7 +78,7 @@ class RefitPlan:
     def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
         """Yield the refits with their numbers, in order."""
         if self._side_by_side:
-            yield from zip(numbers, results_in_order(_refit_alone, self, numbers), strict=True)
+            yield from zip(numbers, results_in_order(_refit_by_itself, self, numbers), strict=True)
             return
         for number in numbers:
             with watching_fits(_Silent()), watching_passes(_ignore):
@@ -125,6 +126,9 @@ def plan_refits(
         raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     _check_same_target(fitted, y)
+    # Refits call no callback of the user, and a generator would change from one to the next.
+    seed = fitted.random_state if is_whole(fitted.random_state) else None
+    fitted = copy.copy(fitted).set_params(on_iteration=None, random_state=seed)
     return RefitPlan(fitted, X, y, weights, 0 if random_state is None else int(random_state))
 
 
@@ -172,7 +176,7 @@ class _Silent(FitWatcher):
     reports_endings = True
 
 
-def _refit_alone(plan: RefitPlan, number: int) -> Refit:
+def _refit_by_itself(plan: RefitPlan, number: int) -> Refit:
     """Return a refit that is computed in this thread or on this worker."""
     with on_this_machine(), watching_fits(_Silent()), watching_passes(_ignore):
         return plan.refit(number)
