@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -248,13 +248,21 @@ DESIGNS: tuple[Design, ...] = (
 )
 
 
-def seeded(number: int, draw: int, n: int) -> Draw:
+def seeded(number: int, draw: int, n: int, *, more: int = 0, mixed: bool = False) -> Draw:
     """Return draw number `draw` of `DESIGNS[number]`, its columns in random order.
+
+    There are `more` columns than the design has. If `mixed`, the first four columns are rotated at
+    random, so that each true direction is a weighted sum of them.
 
     If a method leaves a direction undetermined, LAPACK's choice favours the first columns, which
     are the true ones before they are reordered.
     """
     rng = np.random.default_rng([number, draw])
-    drawn = DESIGNS[number].draw(n, rng)
+    design = DESIGNS[number]
+    drawn = replace(design, d=design.d + more).draw(n, rng)
+    if mixed:
+        rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+        for each in (drawn.X, drawn.B.T):
+            each[:, :4] = each[:, :4] @ rotation
     order = rng.permutation(drawn.X.shape[1])
     return Draw(drawn.X[:, order], drawn.y, drawn.B[order])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.spectral_clusters import spectral_clusters
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
+    from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
     from ism_dask.inference.dependence import (
         DependenceTest,
         dependence_test,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlternativeIKDR",
+    "BootstrapResult",
     "Certificate",
     "CheckpointedFit",
     "ComponentsWarning",
@@ -41,6 +43,7 @@ __all__ = [
     "UnsupervisedIKDR",
     "__version__",
     "aligned_sum",
+    "bootstrap",
     "dependence_test",
     "fitted_dependence_test",
     "hsic",
@@ -52,6 +55,7 @@ __all__ = [
 
 _MODULES = {
     "AlternativeIKDR": "estimators.alternative",
+    "BootstrapResult": "inference.bootstrap",
     "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
     "ComponentsWarning": "status",
@@ -60,6 +64,7 @@ _MODULES = {
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.unsupervised",
     "aligned_sum": "estimators.alignment",
+    "bootstrap": "inference.bootstrap",
     "dependence_test": "inference.dependence",
     "fitted_dependence_test": "inference.dependence",
     "hsic": "estimators.hsic",

@@ -16,6 +16,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
+from ism_dask.inference.bootstrap import BootstrapResult
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, RED, largest_weight
 from ism_dask.records.stopping_rule import Stopping
@@ -60,8 +61,7 @@ def components(
     panels = _panels(len(model.components_), width, axes)
     if image_shape is None:
         names = _names(model, feature_names)
-        if not is_whole(top) or top < 1:
-            raise ValueError(f"`top` must be a whole number from 1 up; got {top!r}")
+        _check_top(top)
         for ax, weights in zip(panels, model.components_, strict=True):
             largest = np.argsort(-np.abs(weights), kind="stable")[:top]
             drawing.draw_weights(ax, [names[j] for j in largest], weights[largest])
@@ -164,6 +164,33 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
     )
     drawing.add_legend(right, entries)
     return np.array([left, right])
+
+
+def shares(result: BootstrapResult, *, top: int = 10, ax: Axes | None = None) -> Axes:
+    """Draw the largest shares of features in the space of the new ones, with their intervals.
+
+    Features that stand clear of all others are blue.
+
+    Parameters
+    ----------
+    result : BootstrapResult
+        The result of `ism_dask.bootstrap`.
+    top : int, default 10
+        Number of shares, largest first.
+    ax : Axes, optional
+
+    Returns
+    -------
+    The Axes.
+    """
+    _check_top(top)
+    ax = _new_axes() if ax is None else ax
+    largest = np.argsort(-result.shares, kind="stable")[:top]
+    clear = min(len(result.separated), len(largest))
+    intervals = np.array([result.shares, result.shares_low, result.shares_high])[:, largest]
+    names = [result.feature_names[j] for j in largest]
+    drawing.add_legend(ax, drawing.draw_shares(ax, names, intervals, clear))
+    return ax
 
 
 def scatter(
@@ -273,6 +300,11 @@ def _names(model: IKDR, given: Sequence[str] | None) -> Sequence[str]:
     if len(given) != d:
         raise ValueError(f"`feature_names` must be {d} names, one a feature; got {len(given)}")
     return given
+
+
+def _check_top(top: int) -> None:
+    if not is_whole(top) or top < 1:
+        raise ValueError(f"`top` must be a whole number from 1 up; got {top!r}")
 
 
 def _two_of(features: Sequence[int], q: int) -> list[int]:

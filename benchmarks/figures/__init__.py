@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
+from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
@@ -64,6 +65,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         guided,
         recovery,
         dimensions,
+        certainty,
+        certainty_elsewhere,
+        bootstrap60k,
         accuracy,
         stability,
         umap,

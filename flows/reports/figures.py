@@ -15,7 +15,7 @@ from flows import text
 from flows.interface.run_pictures import component_image
 from flows.reports.picture_elements import Picture, Pixels, draw_axes
 from flows.reports.view import View, are_classes
-from flows.results.runs import DimensionTried
+from flows.results.runs import Certainty, DimensionTried
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
 from ism_dask.records.stopping_rule import RESIDUAL
@@ -110,6 +110,23 @@ def components(view: View) -> Iterator[Figure]:
         largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in view.ranked(number, 5))
         alt = f"Weights of {names[number]}; the largest: {largest}"
         yield Figure(names[number], f"Eigenvalue {text.number(value)}.", draw(alt, view, number))
+
+
+def share_intervals(certainty: Certainty) -> Figure:
+    """Draw the largest shares of columns with their intervals."""
+    shares = certainty.shares
+    drawn = draw_axes(
+        "Shares of the columns in the space of the new features, with 90% intervals",
+        partial(
+            drawing.draw_shares,
+            names=[each.feature for each in shares],
+            intervals=np.array([(each.share, each.low, each.high) for each in shares]).T,
+            clear=min(certainty.separated, len(shares)),
+        ),
+        height=_BAR_HEIGHT * len(shares) + _AXIS_HEIGHT,
+    )
+    caption = "Dots are the shares in W, lines their 90% intervals over refits to resampled rows."
+    return Figure("Shares of the columns", caption, drawn)
 
 
 def _bars(alt: str, view: View, number: int) -> Picture:

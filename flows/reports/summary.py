@@ -14,6 +14,7 @@ from typing import Any
 from flows import text
 from flows.reports.accuracy import crossval_blocks, crossval_facts
 from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.certainty import certainty_block
 from flows.reports.provenance import provenance
 from flows.reports.trust import cluster_trust, fit_trust, new_feature_names
 from flows.reports.view import View
@@ -126,6 +127,7 @@ def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
         *_pictures_of_result(view),
         _features(result, view),
         *_dimensions(result),
+        *_certainty(result, view),
         *_course(view),
         Block("How far to trust it", facts=fit_trust(result)),
     ]
@@ -161,6 +163,15 @@ def _dimensions(result: FitResult) -> list[Block]:
             detail=True,
         )
     ]
+
+
+def _certainty(result: FitResult, view: View | None) -> list[Block]:
+    """Return what refits tell of W, if there were some."""
+    certainty = result.certainty
+    if certainty is None:
+        return []
+    draw = None if view is None else lambda: [_drawing().share_intervals(certainty)]
+    return [certainty_block(certainty, new_feature_names(result), draw)]
 
 
 def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:

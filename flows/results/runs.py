@@ -215,11 +215,58 @@ class LabelledResult(RunResult):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShareInterval(JsonRecord):
+    """The share of an original feature in the space of the new ones, with its 90% interval."""
+
+    feature: str
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certainty(JsonRecord):
+    """What refits to resampled rows tell of W: see `ism_dask.BootstrapResult`.
+
+    Attributes
+    ----------
+    refits, converged : int
+        The number of refits, and of those that converged.
+    distance_interval, standardized_interval : tuple of two floats
+        The 90% intervals of the distance from the true subspace, for columns in their own units
+        and in units of their standard deviation.
+    stability, retention : tuple of float
+        One for each new feature.
+    separated : int
+        How many features stand clear of all others: those with the largest shares.
+    shares : tuple of ShareInterval
+        The largest shares, largest first.
+    """
+
+    refits: int
+    converged: int
+    distance_interval: tuple[float, ...]
+    standardized_interval: tuple[float, ...]
+    stability: tuple[float, ...]
+    retention: tuple[float, ...]
+    separated: int
+    shares: tuple[ShareInterval, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitResult(LabelledResult):
-    """The result of `fit`: one W, fitted to all rows."""
+    """The result of `fit`: one W, fitted to all rows.
+
+    Attributes
+    ----------
+    fitted : FittedW
+    certainty : Certainty or None
+        What refits to resampled rows tell of W; None without `--bootstrap`.
+    """
 
     command: ClassVar[str] = "fit"
     fitted: FittedW = field(metadata=INLINE)
+    certainty: Certainty | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import (
+    Certainty,
     Contribution,
     DimensionTried,
     FewColumns,
@@ -18,18 +19,22 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
+from flows.runs.certainty import bootstrap_on_cluster, certainty_of
 from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
 from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
-from flows.runs.resumable import fit_on_cluster, resumable_run
+from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
+from ism_dask.inference.refits import plan_refits
 from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
+# The progress that is reached when the rows are fitted, before the refits, and after all.
+_HALF, _ALL = 0.5, 0.95
 
 
 def fit_and_save(settings: FitSettings) -> FitResult:
@@ -39,11 +44,12 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
     earlier = earlier_course(settings, run)
+    weights = labelled.data.weights
+    # Without refits, the fit is nearly all of the work; with them, about half of it.
+    part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
     def work() -> FittedModel:
-        rows = read_rows(labelled.data.X, settings)
-        start, weights = _start(settings, labelled), labelled.data.weights
-        part = ProgressShare(stop=0.95)
+        rows, start = read_rows(labelled.data.X, settings), _start(settings, labelled)
         return fit(settings, rows, labelled.y, part, start=start, weights=weights, earlier=earlier)
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
@@ -52,6 +58,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             run=run,
             n_components=len(fitted.model.components_),
             fitted=fitted_w(fitted, settings, labelled.data),
+            certainty=_certainty(settings, this, labelled, fitted),
             **labelled.facts(settings),
             **origin(),
         )
@@ -59,6 +66,25 @@ def fit_and_save(settings: FitSettings) -> FitResult:
         path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
+
+
+def _certainty(
+    settings: FitSettings, this: ResumableRun, labelled: LabelledDataset, fitted: FittedModel
+) -> Certainty | None:
+    """Return what refits to resampled rows tell of W, if the settings request them."""
+    if settings.bootstrap is None:
+        return None
+    data = labelled.data
+    plan = plan_refits(
+        fitted.model,
+        read_rows(data.X, settings),
+        labelled.y,
+        sample_weight=data.weights,
+        random_state=settings.seed,
+    )
+    result = bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
+    names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
+    return certainty_of(result, names)
 
 
 def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:

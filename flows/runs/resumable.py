@@ -159,17 +159,26 @@ class ResumableRun:
         self, name: str, number: int, work: Callable[[], Result]
     ) -> dict[str, Any]:
         """Return the saved result of a part of the run, or compute it by `work` and save it."""
-        store, identity = PieceStore.of_run(self.run), {**self.identity, name: number}
-        result = None
-        try:
-            result = store.find(f"{name}-{number}", identity)
-        except DamagedStore as error:
-            progress_note(f"{error}: it is computed again")
+        result = self.restored(name, number)
         if result is None:
             result = dict(work())
-            self.lease.check()
-            store.save(f"{name}-{number}", identity, result)
+            self.save_part(name, number, result)
         return result
+
+    def restored(self, name: str, number: int) -> dict[str, Any] | None:
+        """Return the saved result of a part of the run, or None if there is none."""
+        try:
+            store = PieceStore.of_run(self.run)
+            return store.find(f"{name}-{number}", {**self.identity, name: number})
+        except DamagedStore as error:
+            progress_note(f"{error}: it is computed again")
+            return None
+
+    def save_part(self, name: str, number: int, result: Result) -> None:
+        """Save the result of a part of the run."""
+        self.lease.check()
+        store = PieceStore.of_run(self.run)
+        store.save(f"{name}-{number}", {**self.identity, name: number}, result)
 
 
 class FitSpeed:

@@ -44,6 +44,9 @@ MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
 _INCIDENTAL = frozenset(
     {"run", "force", "afresh", "keep_runs", "checkpoint", "stall", "scheduler", "first"}
 )
+# The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
+# which takes long to import.
+FEWEST_REFITS = 19
 # The value of `selection` for a fit without one.
 NO_SELECTION = "none"
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
@@ -379,6 +382,13 @@ class FitSettings(SearchSettings):
         about="Begin at the W of this run, with the kernel parameters that it had; the columns "
         "must be the same.",
         title="Run to start from",
+    )
+    bootstrap: int | None = run_setting(
+        None,
+        about="Refit W to so many resamples of the rows, which gives intervals of its distance "
+        "from the truth and of the shares of the columns; 100 is usual.",
+        title="Refits to resampled rows",
+        ge=FEWEST_REFITS,
     )
 
     def __post_init__(self) -> None:

@@ -145,6 +145,10 @@ class Engine(ABC):
         """Return an engine on fewer rows for a warm start, or None if it would not pay."""
         return None
 
+    def for_resamples(self) -> Engine:
+        """Return an engine whose own noise is still small beside that of resampling the rows."""
+        return self
+
     def _same_kind(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
         other.note = self.note

@@ -196,6 +196,11 @@ class BlockEngine(Engine):
         coarse._is_sample = True  # an instance of this class
         return coarse
 
+    def for_resamples(self) -> BlockEngine:
+        """Return an engine with half the pairs: they add 8% to the variance by the rows, not 4%."""
+        partners = max(self.partners_per_row / 2, _LEAST_PARTNERS)
+        return self._with_plan(self.problem, min(partners, self.partners_per_row))
+
     def others(self, most: float) -> BlockEngine:
         """Return an engine with other pairs: twice as many, but at most `most` partners a row."""
         problem = replace(self.problem, seed=self.problem.seed + 1)

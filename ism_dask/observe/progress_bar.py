@@ -19,7 +19,7 @@ from rich.text import Text
 from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
-from ism_dask.observe.time_left import time_left_in_words
+from ism_dask.observe.time_left import TimeLeft, time_left_in_words
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
@@ -135,6 +135,7 @@ class _Bar(FitWatcher):
     def __init__(self, line: _Line, description: str) -> None:
         self._line, self._description = line, description
         self._fits, self._began = 0, time.monotonic()
+        self._refits = TimeLeft()
 
     def begun(self, plan: FitPlan) -> None:
         self._fits += 1
@@ -167,6 +168,14 @@ class _Bar(FitWatcher):
         text = self._progress.advance_by_pass()
         if text is not None:
             self._show(text, frequent=True, completed=self._progress.share)
+
+    def on_refit(self, done: int, total: int) -> None:
+        if done == 0:
+            self._refits = TimeLeft()
+        self._refits.tick(done / total)
+        text = ", ".join(filter(None, (self._description, f"refit {done} of {total}")))
+        ends = self._refits.end
+        self._line.update(text, completed=done / total, began=self._began, ends=ends)
 
     def ended(self) -> None:
         self._show(self._text, completed=1.0, ends=None)

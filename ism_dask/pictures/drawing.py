@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # Labels of the axis of the measure that decides convergence.
 MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
 WEIGHT_LABEL = "weight, in standardised units"
+SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
 # Values on a logarithmic axis are this far from its ends, in decades.
@@ -67,6 +68,29 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
         ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
     ax.set_xlabel(WEIGHT_LABEL)
     ax.xaxis.set_major_formatter(_TICKS)
+
+
+def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) -> Entries:
+    """Draw named shares from the top down, each with its interval, the first `clear` ones in blue.
+
+    The rows of `intervals` (3, m) are the shares and the ends of their intervals.
+    """
+    shares, low, high = intervals
+    heights = np.arange(len(shares))
+    drawn: Entries = []
+    groups = ((slice(clear), BLUE, "clear of all others"), (slice(clear, None), GREY, "not clear"))
+    for part, colour, name in groups:
+        if not len(heights[part]):
+            continue
+        ax.hlines(heights[part], low[part], high[part], color=colour, lw=2)
+        drawn += [(each, name) for each in ax.plot(shares[part], heights[part], "o", color=colour)]
+    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
+    ax.grid(visible=False)
+    ax.invert_yaxis()
+    ax.set_xlim(left=0.0)
+    ax.set_xlabel(SHARE_LABEL)
+    ax.xaxis.set_major_formatter(_TICKS)
+    return drawn
 
 
 def draw_weight_image(

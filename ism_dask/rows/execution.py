@@ -25,6 +25,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.observe.progress import count_tasks, task_done
 
 _Name = TypeVar("_Name")
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 # The topic on which workers report a finished task, and the clients that listen to it.
@@ -34,6 +35,8 @@ _LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
 _SMALL_ARGUMENT = 2 * 2**20
 # Seconds to wait for the first worker of a cluster.
 _WORKER_WAIT = 60
+# Items for each thread of a cluster that are computed before their results are fetched.
+_ITEMS_PER_THREAD = 2
 # Share of the free memory of this machine that tasks may use: other programs run here, too.
 _MEMORY_SHARE = 0.7
 # From this number of rows on, threads save more time than they cost.
@@ -119,6 +122,36 @@ def side_by_side(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_R
     with ThreadPoolExecutor(CPU_COUNT) as pool:
         running = [pool.submit(copy_context().run, call) for call in calls]
         return [each.result() for each in running]
+
+
+def results_in_order(
+    function: Callable[[Any, _Item], _Result], shared: Any, items: Sequence[_Item]
+) -> Iterator[_Result]:
+    """Yield `function(shared, item)` for each item, computed on a cluster or in threads.
+
+    On a cluster, `shared` is sent once, and a worker computes each result by itself.
+    """
+    if cluster() is None:
+        with ThreadPoolExecutor(CPU_COUNT) as pool, single_threaded_blas():
+            calls = [pool.submit(copy_context().run, function, shared, item) for item in items]
+            try:
+                yield from (call.result() for call in calls)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return
+    wait_for_a_worker()
+    if len(cloudpickle.dumps(shared)) >= _SMALL_ARGUMENT:
+        (shared,) = as_tasks([shared])
+    task = named_task(function.__name__.strip("_"), function)
+    at_once = _ITEMS_PER_THREAD * _cluster_threads()
+    for start in range(0, len(items), at_once):
+        yield from computed([task(shared, item) for item in items[start : start + at_once]])
+
+
+def _cluster_threads() -> int:
+    """Return the number of threads of all workers of the active cluster."""
+    workers = cluster().scheduler_info(n_workers=-1)["workers"].values()
+    return max(1, sum(worker["nthreads"] for worker in workers))
 
 
 def wait_for_a_worker() -> None:

@@ -96,6 +96,22 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
     assert not PieceStore.of_run("cut").folder.exists()
 
 
+def test_refits_that_are_done_stay_done(here: Command) -> None:
+    arguments = ("fit", "own", *MEDIAN, "-q", "1", "--selection", "none", "--bootstrap", "19")
+    store_own(200, 4)
+    whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
+    killed("ledger/refit-9.json", 1, *arguments, "--run", "cut")
+    assert len(PieceStore.of_run("cut").entries) == 9
+    resumed = here("resume", "cut", "--plain")
+    assert "9 of 19 refits were saved before" in resumed.out
+    assert "Distance from the truth" in resumed.out
+    assert whole["certainty"]["refits"] == 19
+    assert open_run("cut").metrics["certainty"] == whole["certainty"]
+    assert not PieceStore.of_run("cut").folder.exists()
+    refused = here(*arguments[:-1], "9", "--plain").failed(2)
+    assert "19" in refused
+
+
 def test_rounds_of_clusters_go_on(here: Command) -> None:
     arguments = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
     store_own(300, 6)

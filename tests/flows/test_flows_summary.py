@@ -22,6 +22,7 @@ from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import summary as summaries
 from flows.reports.blocks import Fact, Summary, Table
+from flows.reports.certainty import certainty_block
 from flows.reports.html import render_view
 from flows.reports.markdown import render_markdown
 from flows.reports.summary import summarise, summary_of
@@ -395,6 +396,43 @@ def test_a_record_that_lacks_an_entry_is_no_result(here: Command) -> None:
 
 def _fit(**changes: Any) -> FitResult:
     return FitResult.from_json({**SAVED["fit"], **changes, "run": "x"})
+
+
+CERTAINTY: dict[str, Any] = {
+    "refits": 100,
+    "converged": 80,
+    "distance_interval": [0.2, 0.3],
+    "standardized_interval": [0.123, 0.456],
+    "stability": [0.5, 0.4],
+    "retention": [0.99, 0.98],
+    "separated": 1,
+    "shares": [
+        {"feature": "age", "share": 0.4, "low": 0.3, "high": 0.5},
+        {"feature": "income", "share": 0.1, "low": 0.0, "high": 0.2},
+    ],
+}
+
+
+def test_refits_have_a_block() -> None:
+    shown = {"eigenvalues": [2.0, 1.0], "loadings": [[], []]}
+    assert "How sure" not in [block.title for block in summarise(_fit(**shown)).blocks]
+    result = _fit(certainty=CERTAINTY, **shown)
+    assert result.to_json()["certainty"] == CERTAINTY
+    (block,) = [each for each in summarise(result).blocks if each.title == "How sure"]
+    values = {fact.name: fact.value for fact in block.facts}
+    assert values == {
+        "Distance from the truth": "0.12 to 0.46",
+        "Columns clear of all others": "age",
+        "Refits": "100, 20 not converged",
+    }
+    assert "20 refits of 100 did not converge" in block.facts[-1].warnings[0]
+    assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%")
+    assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
+    for count, words in ((0, "none"), (5, "age, income and 3 more")):
+        changed = _fit(certainty={**CERTAINTY, "separated": count, "converged": 99})
+        facts = certainty_block(changed.certainty, ["a", "b"], None).facts
+        assert facts[1].value == words
+        assert not facts[2].warnings
 
 
 def _fact(found: tuple[Fact, ...], name: str) -> Fact:

@@ -19,8 +19,16 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import same_color, to_hex
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, plot
+from ism_dask import (
+    AlternativeIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    bootstrap,
+    plot,
+)
 from ism_dask.kernels import Gaussian
+from ism_dask.pictures import drawing
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
 
@@ -298,3 +306,16 @@ def test_matplotlib_is_imported_when_something_is_drawn():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{room} False" for room in rooms]
+
+
+def test_shares_are_drawn_with_their_intervals(fitted):
+    result = bootstrap(fitted, X, Y, 19)
+    ax = plot.shares(result, top=5)
+    names = [each.get_text() for each in ax.get_yticklabels()]
+    largest = np.argsort(-result.shares)[:5]
+    assert names[0] == drawing.short_name(result.feature_names[largest[0]])
+    lines = np.concatenate([each.get_segments() for each in ax.collections])
+    np.testing.assert_allclose(lines[:, 0, 0], result.shares_low[largest])
+    np.testing.assert_allclose(lines[:, 1, 0], result.shares_high[largest])
+    with pytest.raises(ValueError, match="`top` must be a whole number"):
+        plot.shares(result, top=0)

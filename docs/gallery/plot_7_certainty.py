@@ -1,0 +1,30 @@
+"""
+How sure?
+=========
+
+Refits to resampled rows say how far W may be from the truth, and which features surely matter.
+"""
+
+# %%
+# y depends on the first two of eight columns. Their intervals are clear of all others.
+
+import numpy as np
+
+from ism_dask import SupervisedIKDR, bootstrap, plot
+
+random = np.random.default_rng(0)
+X = random.normal(size=(300, 8))
+y = X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * random.normal(size=300)
+result = bootstrap(SupervisedIKDR(2).fit(X, y), X, y)
+ax = plot.shares(result)
+low, high = result.distance_interval
+ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
+
+# %%
+# With 60 rows, W is hardly more than a guess, and the intervals say so.
+
+few = SupervisedIKDR(2).fit(X[:60], y[:60])
+result = bootstrap(few, X[:60], y[:60])
+ax = plot.shares(result)
+low, high = result.distance_interval
+ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")

@@ -1,0 +1,76 @@
+"""The maximum of J on other rows, or other weights of rows, that is nearest to a fitted W."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ism_dask._types import Array
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.engines import Engine, candidate_engines, first_that_serves
+from ism_dask.engines.operator import relative_residual
+from ism_dask.estimators.model_choice import FitStart
+from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.solvers.lbfgs import lbfgs_ascent
+
+# The residual at which the steps end: this share of the first one, which the other rows cause, but
+# at most `_RESIDUAL`, and at least what the noise of the engine causes.
+_SHARE, _RESIDUAL = 0.02, 2e-3
+# The most steps.
+_STEPS = 200
+
+
+def climb_from_fit(
+    fitted: SupervisedIKDR, X: Any, y: Any, sample_weight: Array
+) -> tuple[Array, bool]:
+    """Return the weights of the new features at the nearest maximum, and whether it was reached.
+
+    A fit with `warm_start` would take the same steps, and then compute eigenvalues, error bounds
+    and a search for a higher maximum, which take most of its time.
+
+    Parameters
+    ----------
+    fitted : SupervisedIKDR
+        The steps start at its W, with the width that its selection chose.
+    X : (n, d) array, Dask array or RowSource
+    y : (n,) or (n, t) array
+    sample_weight : (n,) array
+
+    Returns
+    -------
+    weights : (q, d) array
+        For X in its own units.
+    reached : bool
+    """
+    model = copy.copy(fitted).set_params(warm_start=True)
+    X, dependence, weights = model._check_input(X, y, sample_weight)
+    with single_threaded_blas():
+        prepared, start = model._begin(X, dependence, weights)
+        problem = start.fit_rows.problem(dependence)
+        engines = candidate_engines(model._engine, problem, start.q, climbs=True)
+        W, reached = first_that_serves(engines, partial(_climb, start=start))
+    components = prepared.lift(W.T)
+    return (components / prepared.affine.scale if model.standardize else components), reached
+
+
+def _climb(engine: Engine, start: FitStart) -> tuple[Array, bool]:
+    """Return W (d, q) after gradient steps from the start, and whether it is stationary."""
+    if start.state is None:
+        raise ValueError(
+            f"the rows vary in {engine.problem.d} directions, fewer than the {start.q} new "
+            "features; fit with fewer `n_components`"
+        )
+    W, engine = start.state.current.W, engine.for_resamples()
+    now = engine.product(W)
+    residual = relative_residual(W, now.product)
+    rest = max(min(_RESIDUAL, _SHARE * residual), engine.resolution(W))
+    steps = lbfgs_ascent(engine.product, W, now, start.precondition)
+    if residual > rest:
+        # The steps end by themselves if none along the slope raises J any more.
+        for W, now in islice(steps, _STEPS):
+            residual = relative_residual(W, now.product)
+            if residual <= rest:
+                break
+    return W, residual <= rest

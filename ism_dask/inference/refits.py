@@ -1,0 +1,186 @@
+"""Warm refits of an estimator to resampled rows, independent of each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ism_dask._types import Array
+from ism_dask._validation import is_whole
+from ism_dask.estimators.base import row_source
+from ism_dask.estimators.nearest_maximum import climb_from_fit
+from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised_input import check_rows_and_target
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.weighted import check_weights
+from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.observe.progress import watching_passes
+from ism_dask.rows.execution import is_dask, on_this_machine, results_in_order
+
+# With fewer rows, a resample has too few different ones.
+_FEWEST_ROWS = 20
+# Rows of this size in memory are refitted side by side. Refits of larger rows follow each other,
+# and each spreads its passes over all workers.
+_SIDE_BY_SIDE_BYTES = 64 * 2**20
+# Times that a resample is drawn again if it has lost a class.
+_DRAWS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """The subspace of a refit to resampled rows.
+
+    Attributes
+    ----------
+    weights : (q, d) array
+        The weights of the new features, for X in its own units.
+    converged : bool
+        Whether the fit has converged.
+    """
+
+    weights: Array
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RefitPlan:
+    """A fitted estimator with checked rows, from which any refit can be made by its number.
+
+    Make one with `plan_refits`.
+
+    Attributes
+    ----------
+    fitted : SupervisedIKDR
+    X : (n, d) array, Dask array or RowSource
+    y : (n,) or (n, t) array
+    weights : (n,) array or None
+        Weights that the rows had in the fit.
+    seed : int
+    """
+
+    fitted: SupervisedIKDR
+    X: Any
+    y: Array
+    weights: Array | None
+    seed: int
+
+    def refit(self, number: int) -> Refit:
+        """Return the refit with this number; its rows depend on the seed and the number alone."""
+        counts = self._resample(np.random.default_rng([self.seed, number]))
+        weights = counts if self.weights is None else counts * self.weights
+        return Refit(*climb_from_fit(self.fitted, self.X, self.y, weights))
+
+    def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
+        """Yield the refits with their numbers, in order."""
+        if self._side_by_side:
+            yield from zip(numbers, results_in_order(_refit_by_itself, self, numbers), strict=True)
+            return
+        for number in numbers:
+            with watching_fits(_Silent()), watching_passes(_ignore):
+                refit = self.refit(number)
+            yield number, refit
+
+    @property
+    def _side_by_side(self) -> bool:
+        n, d = self.X.shape
+        return not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+
+    def _resample(self, rng: np.random.Generator) -> Array:
+        """Return how often each row is drawn (n,), if n rows are drawn with replacement."""
+        n = len(self.y)
+        for _ in range(_DRAWS):
+            counts = np.bincount(rng.integers(n, size=n), minlength=n)
+            if self._has_all_classes(counts):
+                return counts
+        raise ValueError(
+            f"{_DRAWS} resamples of the {n} rows lacked a class each; leave out classes of one or "
+            "two rows"
+        )
+
+    def _has_all_classes(self, counts: Array) -> bool:
+        if not hasattr(self.fitted, "classes_"):
+            return True
+        drawn = self.y[counts > 0]
+        return len(np.unique(drawn)) == len(self.fitted.classes_)
+
+
+def plan_refits(
+    fitted: Any, X: Any, y: Any, *, sample_weight: Any = None, random_state: int | None = None
+) -> RefitPlan:
+    """Return the plan of refits to X (n, d) and y (n,) or (n, t); raise an error for misfits."""
+    if not isinstance(fitted, SupervisedIKDR):
+        raise TypeError(
+            f"`fitted` is a {type(fitted).__name__}; expected a fitted SupervisedIKDR: the "
+            "clusters of a refit would be other groups of rows, with another W"
+        )
+    check_is_fitted(fitted)
+    checked = copy.copy(fitted)
+    X, y = check_rows_and_target(checked, row_source(X), y)
+    _check_same_columns(fitted, checked)
+    if len(y) < _FEWEST_ROWS:
+        raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
+    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+    _check_same_target(fitted, y)
+    # Refits call no callback of the user, and a generator would change from one to the next.
+    seed = fitted.random_state if is_whole(fitted.random_state) else None
+    fitted = copy.copy(fitted).set_params(on_iteration=None, random_state=seed)
+    return RefitPlan(fitted, X, y, weights, 0 if random_state is None else int(random_state))
+
+
+def weights_in_units(model: SupervisedIKDR) -> Array:
+    """Return the weights (q, d) of the new features for X in its own units."""
+    return np.asarray(model.components_ / model.scale_)
+
+
+def _check_same_columns(fitted: SupervisedIKDR, checked: SupervisedIKDR) -> None:
+    """Raise a ValueError if rows that `checked` has seen have other columns than the fit."""
+    if checked.n_features_in_ != fitted.n_features_in_:
+        raise ValueError(
+            f"X has {checked.n_features_in_} features, but `fitted` was fitted to "
+            f"{fitted.n_features_in_}; give the rows of that fit"
+        )
+    ours, theirs = (list(getattr(each, "feature_names_in_", ())) for each in (checked, fitted))
+    if ours and theirs and ours != theirs:
+        raise ValueError(
+            f"X has the features {', '.join(ours)}, but `fitted` was fitted to "
+            f"{', '.join(theirs)}; give the rows of that fit"
+        )
+
+
+def _check_same_target(fitted: SupervisedIKDR, y: Array) -> None:
+    """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
+    classes = target_dependence(y, fitted.target).classes
+    ours, theirs = (
+        None if each is None else each.tolist()
+        for each in (classes, getattr(fitted, "classes_", None))
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"y has {_in_words(ours)}, but `fitted` was fitted to {_in_words(theirs)}; give the y "
+            "of that fit"
+        )
+
+
+def _in_words(classes: list[Any] | None) -> str:
+    return "numbers" if classes is None else f"the classes {', '.join(map(str, classes))}"
+
+
+class _Silent(FitWatcher):
+    """Ignores the events of refits, which issue no warnings: the result counts failures."""
+
+    reports_endings = True
+
+
+def _refit_by_itself(plan: RefitPlan, number: int) -> Refit:
+    """Return a refit that is computed in this thread or on this worker."""
+    with on_this_machine(), watching_fits(_Silent()), watching_passes(_ignore):
+        return plan.refit(number)
+
+
+def _ignore(_done: int, _total: int) -> None:
+    pass

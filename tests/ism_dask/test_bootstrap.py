@@ -1,0 +1,212 @@
+"""The bootstrap: refits by their definition, intervals, and the same bits wherever it computes."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from scipy.linalg import subspace_angles
+from sklearn.exceptions import NotFittedError
+
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap
+from ism_dask.inference.bootstrap import summarise_refits
+from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
+from ism_dask.linalg.eigen import subspace_distance, subspace_shares
+from ism_dask.observe.fit_events import FitWatcher, watching_fits
+
+SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
+
+
+def _rows(n, seed=0):
+    """Draw rows (n, 5) of columns in different units; y depends on the first two."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 5))
+    return Z * SCALES + 7, Z[:, 0] + Z[:, 1] ** 2 + 0.3 * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = _rows(150)
+    return SupervisedIKDR(2, selection=None).fit(X, y)
+
+
+def test_the_distance_is_that_of_the_projectors():
+    V, W = np.random.default_rng(0).normal(size=(2, 7, 3))
+    P, Q = (each @ np.linalg.pinv(each) for each in (V, W))
+    expected = np.linalg.norm(P - Q) / np.sqrt(6)
+    assert subspace_distance(V, W) == pytest.approx(expected)
+    assert subspace_distance(V, V + 1e-10 * W) == pytest.approx(
+        np.sqrt(np.mean(np.sin(subspace_angles(V, V + 1e-10 * W)) ** 2)), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"whiten": True}, {"kernel": "distance"}, {"standardize": False}, {"target": "linear"}],
+)
+def test_a_refit_is_a_fit_to_repeated_rows(options):
+    X, y = _rows(150)
+    X = X / SCALES
+    fitted = SupervisedIKDR(2, **options).fit(X, y)
+    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
+    refit = plan_refits(fitted, X, y, random_state=5).refit(1)
+    expected = SupervisedIKDR(2, warm_start=True, **options)
+    for name in ("components_", "selection_"):
+        setattr(expected, name, getattr(fitted, name))
+    expected.fit(X[drawn], y[drawn])
+    moved = subspace_distance(weights_in_units(fitted).T, refit.weights.T)
+    apart = subspace_distance(weights_in_units(expected).T, refit.weights.T)
+    assert refit.converged
+    assert apart < 0.05 * moved
+
+
+def test_rows_that_had_weights_are_drawn_with_them(fitted):
+    X, y = _rows(150)
+    weights = np.random.default_rng(1).integers(0, 3, size=150)
+    repeated = np.repeat(np.arange(150), weights)
+    plan = plan_refits(fitted, X, y, sample_weight=weights, random_state=3)
+    counts = np.bincount(np.random.default_rng([3, 0]).integers(150, size=150), minlength=150)
+    ones = plan_refits(fitted, X[repeated], y[repeated], sample_weight=counts[repeated])
+    # Give both refits the same rows: once by weights, once repeated, each drawn once.
+    object.__setattr__(ones, "_resample", lambda _: np.ones(len(repeated)))
+    np.testing.assert_allclose(plan.refit(0).weights, ones.refit(0).weights, atol=1e-5)
+
+
+def test_what_is_said_of_refits(fitted):
+    rng = np.random.default_rng(2)
+    W = fitted.components_
+    near = [W + 0.1 * rng.normal(size=W.shape) for _ in range(39)]
+    # Its features in another order and with other signs are the same ones.
+    swapped = [each[::-1] * [[-1], [2]] for each in near]
+    results = [
+        summarise_refits(fitted, [Refit(each / fitted.scale_, number > 0) for each in kind])
+        for number, kind in enumerate((near, swapped))
+    ]
+    for result, converged in zip(results, (0, 39), strict=True):
+        assert (result.n_refits, result.n_converged) == (39, converged)
+        distances = [subspace_distance(W.T, each.T) for each in near]
+        np.testing.assert_allclose(result.standardized_distances, distances)
+        # Of 40 distances in all, a new one is below the second or above the last but one with
+        # the probability 2 / 40 each.
+        ends = sorted(distances)[1], sorted(distances)[-2]
+        assert result.standardized_interval == pytest.approx(ends)
+        units = np.linalg.norm(_projector(W / fitted.scale_) - _projector(near[3] / fitted.scale_))
+        assert result.distances[3] == pytest.approx(units / 2)
+        np.testing.assert_allclose(result.shares, fitted.feature_importances_)
+        mirrored = np.sort([2 * result.shares - subspace_shares(each) for each in near], axis=0)
+        low = np.minimum(mirrored[1], result.shares)
+        high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
+        np.testing.assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
+        np.testing.assert_allclose(result.shares_high, high)
+        cosines = [
+            [abs(v @ w) / np.linalg.norm(v) for v, w in zip(each, W, strict=True)] for each in near
+        ]
+        np.testing.assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
+        assert (result.retention >= result.stability - 0.02).all()
+
+
+def _projector(rows):
+    return np.linalg.pinv(rows) @ rows
+
+
+def test_features_that_mix_are_retained_and_not_stable(fitted):
+    angle = np.linspace(0, np.pi, 40)
+    turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
+    refits = [Refit(each @ fitted.components_ / fitted.scale_, True) for each in turned]
+    result = summarise_refits(fitted, refits)
+    assert result.retention == pytest.approx(1)
+    assert (result.stability < 0.9).all()
+    assert result.standardized_interval == pytest.approx((0, 0), abs=1e-12)
+    assert set(result.separated) <= set(range(5))
+
+
+def test_the_intervals_hold_the_truth():
+    covered, separated = 0, 0
+    B = np.eye(5)[:, :1]
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(100, 5))
+        y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=100)
+        fitted = SupervisedIKDR(1, selection=None).fit(X, y)
+        result = bootstrap(fitted, X, y, 19)
+        low, high = result.distance_interval
+        covered += low <= subspace_distance(B, weights_in_units(fitted).T) <= high
+        separated += result.separated.tolist() == [0]
+    # At 90%, fewer than 14 of 20 have a probability of 1%.
+    assert covered >= 14
+    assert separated == 20
+
+
+def test_frames_arrays_and_clusters_give_the_same(fitted):
+    X, y = _rows(150)
+    names = ["one", "two", "three", "four", "five"]
+    frame = pd.DataFrame(X, columns=names)
+    named = SupervisedIKDR(2, selection=None).fit(frame, y)
+    here = bootstrap(fitted, X, y, 19, random_state=4)
+    other = bootstrap(named, frame, y, 19, random_state=4)
+    np.testing.assert_array_equal(here.distances, other.distances)
+    assert other.feature_names == tuple(names)
+    assert here.feature_names[0] == "feature 0"
+    assert not np.array_equal(here.distances, bootstrap(fitted, X, y, 19).distances)
+    lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
+    np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        spread = bootstrap(fitted, X, y, 19, random_state=4)
+    np.testing.assert_array_equal(spread.distances, here.distances)
+    np.testing.assert_array_equal(spread.shares_high, here.shares_high)
+
+
+def test_a_resample_has_all_classes(fitted):
+    X, _ = _rows(60)
+    y = np.repeat([0, 1, 2], [29, 29, 2])
+    model = SupervisedIKDR(2, selection=None).fit(X, y)
+    plan = plan_refits(model, X, y)
+    for number in range(30):
+        counts = plan._resample(np.random.default_rng(number))
+        assert counts.sum() == 60
+        assert set(y[counts > 0]) == {0, 1, 2}
+
+
+def test_progress_is_reported(fitted):
+    steps = []
+
+    class Seen(FitWatcher):
+        def begun(self, plan):
+            raise AssertionError("a refit is not a fit of its own")
+
+        def on_refit(self, done, total):
+            steps.append((done, total))
+
+    X, y = _rows(150)
+    with watching_fits(Seen()):
+        bootstrap(fitted, X, y, 19)
+    assert steps == [(k, 19) for k in range(20)]
+
+
+def test_bad_input_is_named(fitted):
+    X, y = _rows(150)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    named = SupervisedIKDR(2, selection=None).fit(frame, y)
+    for error, words, arguments in (
+        (NotFittedError, "not fitted", (SupervisedIKDR(2), X, y)),
+        (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, y)),
+        (ValueError, "X has 4 features, but `fitted` was fitted to 5", (fitted, X[:, :4], y)),
+        (ValueError, "features e, d, c, b, a, but", (named, frame[list("edcba")], y)),
+        (ValueError, "target y is None", (fitted, X, None)),
+        (ValueError, "inconsistent numbers", (fitted, X, y[:9])),
+        (ValueError, "X has 19 rows; a bootstrap needs 20", (fitted, X[:19], y[:19])),
+        (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (y > 1).astype(int))),
+        (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, y, 18)),
+        (ValueError, "`n` is 19.0; expected", (fitted, X, y, 19.0)),
+    ):
+        with pytest.raises(error, match=words):
+            bootstrap(*arguments)
+    with pytest.raises(ValueError, match="`sample_weight` has shape"):
+        bootstrap(fitted, X, y, sample_weight=[1.0])
