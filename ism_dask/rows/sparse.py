@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.sparse
 
 from ism_dask._types import Array
 
@@ -17,14 +17,18 @@ Csr: TypeAlias = Any
 
 def is_sparse(X: Any) -> bool:
     """Return whether X is a sparse array or matrix of scipy."""
-    return bool(scipy.sparse.issparse(X))
+    # A program that only reads rows need not wait for the import of scipy: without it, no X can be.
+    scipy_sparse = sys.modules.get("scipy.sparse")
+    return scipy_sparse is not None and bool(scipy_sparse.issparse(X))
 
 
 def rows_between(X: Csr, start: int, stop: int) -> Csr:
     """Return rows `start` to `stop` of X (n, d) without a copy of their numbers."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 - as in `is_sparse`
+
     first, last = X.indptr[start], X.indptr[stop]
     parts = X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - first
-    return scipy.sparse.csr_array(parts, shape=(stop - start, X.shape[1]), copy=False)
+    return csr_array(parts, shape=(stop - start, X.shape[1]), copy=False)
 
 
 class SparseRows:
@@ -63,7 +67,9 @@ class StandardisedSparse:
     @classmethod
     def stack(cls, blocks: Sequence[StandardisedSparse]) -> StandardisedSparse:
         """Return the rows of several blocks as one."""
-        S = scipy.sparse.vstack([block.S for block in blocks], format="csr")
+        from scipy.sparse import vstack  # noqa: PLC0415 - as in `is_sparse`
+
+        S = vstack([block.S for block in blocks], format="csr")
         return cls(S, blocks[0].mean, blocks[0].scale)
 
     @property
