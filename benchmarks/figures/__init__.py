@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
-from benchmarks.figures.certified import certified
 from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
+from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
