@@ -12,7 +12,10 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, candidate_engines, first_that_serves
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.model_choice import FitStart
+from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised_input import CheckedInput
+from ism_dask.kernels import as_kernel
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 
 # The residual at which the steps end: this share of the first one, which the other rows cause, but
@@ -33,7 +36,7 @@ def climb_from_fit(
     Parameters
     ----------
     fitted : SupervisedIKDR
-        The steps start at its W, with the width that its selection chose.
+        The steps start at its W, with its kernel.
     X : (n, d) array, Dask array or RowSource
     y : (n,) or (n, t) array
     sample_weight : (n,) array
@@ -44,24 +47,35 @@ def climb_from_fit(
         For X in its own units.
     reached : bool
     """
-    model = copy.copy(fitted).set_params(warm_start=True)
-    X, dependence, weights = model._check_input(X, y, sample_weight)
+    model = copy.copy(fitted)  # the check sets attributes
+    checked = model._checked_input(X, y, sample_weight)
+    support = None if model.max_features is None else model.get_support()
     with single_threaded_blas():
-        prepared, start = model._begin(X, dependence, weights)
-        problem = start.fit_rows.problem(dependence)
+        prepared = model._prepared(checked, as_kernel(model.kernel_), support)
+        start = _start(model, prepared, checked)
+        problem = start.fit_rows.problem(checked.dependence)
         engines = candidate_engines(model._engine, problem, start.q, climbs=True)
         W, reached = first_that_serves(engines, partial(_climb, start=start))
     components = prepared.lift(W.T)
     return (components / prepared.affine.scale if model.standardize else components), reached
 
 
+def _start(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInput) -> FitStart:
+    """Return the start at the W of the fit, with its kernel."""
+    q = len(model.components_)
+    if q > prepared.n_varying:
+        raise ValueError(
+            f"the rows vary in {prepared.n_varying} directions, fewer than the {q} new features; "
+            "fit with fewer `n_components`"
+        )
+    fit_rows = prepared.fit_rows(model.kernel_, model.random_state, q, checked.weights)
+    W = prepared.lower(model.components_)
+    return FitStart(fit_rows, q).continued(W, 1.0, checked.dependence)
+
+
 def _climb(engine: Engine, start: FitStart) -> tuple[Array, bool]:
     """Return W (d, q) after gradient steps from the start, and whether it is stationary."""
-    if start.state is None:
-        raise ValueError(
-            f"the rows vary in {engine.problem.d} directions, fewer than the {start.q} new "
-            "features; fit with fewer `n_components`"
-        )
+    assert start.state is not None
     W, engine = start.state.current.W, engine.for_resamples()
     now = engine.product(W)
     residual = relative_residual(W, now.product)

@@ -103,7 +103,7 @@ def bootstrap(
     """Estimate how far W may be from the truth, and which features it surely contains.
 
     The estimator is fitted again to n resamples of the rows, each of as many rows, drawn with
-    replacement. Each refit starts at W, with the width that its selection chose. The refits vary
+    replacement. Each refit starts at W, with the kernel of the fit and its width. The refits vary
     around W as W varies around the truth, unless the fit has missed the truth altogether: no refit
     that starts at W can find that out.
 

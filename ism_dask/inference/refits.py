@@ -16,6 +16,7 @@ from ism_dask.estimators.base import row_source
 from ism_dask.estimators.nearest_maximum import climb_from_fit
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.estimators.supervised_input import check_rows_and_target
+from ism_dask.estimators.wide_rows import is_wide
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -122,6 +123,11 @@ def plan_refits(
     checked = copy.copy(fitted)
     X, y = check_rows_and_target(checked, row_source(X), y)
     _check_same_columns(fitted, checked)
+    if is_wide(X):
+        raise ValueError(
+            f"X is sparse with {X.shape[1]} columns, too many for the refits of a bootstrap; it "
+            "takes dense rows, or sparse ones with fewer columns"
+        )
     if len(y) < _FEWEST_ROWS:
         raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))

@@ -111,6 +111,14 @@ def _projector(rows):
     return np.linalg.pinv(rows) @ rows
 
 
+def test_refits_keep_the_chosen_features():
+    X, y = _rows(150)
+    fitted = SupervisedIKDR(1, selection=None, max_features=2).fit(X, y)
+    refit = plan_refits(fitted, X, y).refit(0)
+    assert refit.converged
+    np.testing.assert_array_equal(refit.weights[0] != 0, fitted.get_support())
+
+
 def test_features_that_mix_are_retained_and_not_stable(fitted):
     angle = np.linspace(0, np.pi, 40)
     turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
