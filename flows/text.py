@@ -149,6 +149,12 @@ def printable(words: str) -> str:
     return "".join(each if each.isprintable() else " " for each in words)
 
 
+def shortened(words: str, most: int = 40) -> str:
+    """Return `words` without the middle if they are longer than `most` letters."""
+    rest = most - 1
+    return words if len(words) <= most else f"{words[: rest - rest // 3]}…{words[-(rest // 3) :]}"
+
+
 def byte_size(count: int) -> str:
     """Return a number of bytes in words, such as 12 KiB or 1.2 MiB."""
     return f"{count / 2**10:.0f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"

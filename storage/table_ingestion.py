@@ -18,6 +18,7 @@ from storage.paths import safe_name
 from storage.table_writing import EarlierRows, write_table
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
+from storage.tables.frames import FrameSource
 from storage.tables.planning import EarlierScan, TablePlan, keeps_encoding, plan_table
 from storage.tables.scan import TableScan, kind_of
 from storage.tables.schema import (
@@ -28,7 +29,7 @@ from storage.tables.schema import (
     TableSchema,
     label_key,
 )
-from storage.tables.sources import ArraySource, FileSource, FrameSource, TableSource
+from storage.tables.sources import ArraySource, FileSource, TableSource
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
@@ -272,6 +273,8 @@ def dataset_name(source: Any, name: str | None = None) -> str:
     """Return the name of the data set of a table; raise an error if it has none, or a taken one."""
     if name is None and not isinstance(source, str | Path):
         raise TableError("a table in memory has no name; give it one with `name`")
+    if name is None and not table_name(source):
+        raise TableError(f"{source} gives no name for the data set; give it one with `name`")
     chosen = safe_name(table_name(source) if name is None else name)
     if chosen in DATASETS:
         raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")

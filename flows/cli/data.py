@@ -80,7 +80,8 @@ def ingest(
     output: Output,
 ) -> None:
     """Store a data set: a built-in one by its name, or a table of yours by its path."""
-    result: IngestResult = INGEST.run(settings, output, plain=plain)
+    # A dry run stores nothing, so there is nothing for Prefect to record.
+    result: IngestResult = INGEST.run(settings, output, plain=plain or settings.dry_run)
     if result.schema is not None:
         show_schema(result.schema, output)
     where = f"at {result.path}" if result.path else "not stored: a dry run"

@@ -62,7 +62,8 @@ class Output:
         for index, column in enumerate(columns):
             # The first column names the row and is never wrapped, however narrow the terminal is.
             justify: JustifyMethod = "left" if index < left else "right"
-            table.add_column(column, justify=justify, no_wrap=index == 0)
+            # A long path goes over several lines, rather than being cut.
+            table.add_column(column, justify=justify, no_wrap=index == 0, overflow="fold")
         for rows in sections:
             for row in rows:
                 table.add_row(*map(printable, row))

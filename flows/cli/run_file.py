@@ -17,6 +17,7 @@ from flows.errors import FlowError, SettingsError
 if TYPE_CHECKING:
     from flows.results.base import IngestResult, RunResult
     from flows.settings.run_file import RunFile
+    from flows.settings.runs import SavedRunSettings
 
 RunFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
 
@@ -43,16 +44,24 @@ def run(
     if dry_run:
         _show(plan, output)
         return
-    settings = plan.settings
     if plan.ingest is not None:
         stored: IngestResult = INGEST.run(plan.ingest, output, plain=plain)
-        settings = plan.settings_for(stored.dataset)
-    result: RunResult = RUN_FLOWS[plan.flow].run(settings, output, plain=plain)
+        plan = plan.stored_as(stored.dataset)
+    result = _computed(plan.flow, plan.settings, output, plain=plain)
+    answer = {**result.to_json(), "written": _write_outputs(plan, result.run, output)}
+    if plan.crossval is not None:
+        validated = _computed("crossval", plan.crossval, output, plain=plain)
+        answer["crossval"] = validated.to_json()
+    output.finish(answer)
+
+
+def _computed(flow: str, settings: SavedRunSettings, output: Output, *, plain: bool) -> RunResult:
+    """Run a flow, and print its summary; raise a FlowError if a part could not be computed."""
+    result: RunResult = RUN_FLOWS[flow].run(settings, output, plain=plain)
     print_result(result, output)
     if problem := result.failure:
         output.fail(result.to_json(), problem)
-    written = _write_outputs(plan, result.run, output)
-    output.finish({**result.to_json(), "written": written})
+    return result
 
 
 def init(
@@ -100,16 +109,19 @@ def _show(plan: RunFile, output: Output) -> None:
             show_schema(result.schema, output)
         answer["ingest"] = result.to_json()
     settings = plan.settings.to_json()
-    usual = {each.name: each.default for each in dataclasses.fields(plan.settings)}
-    changed = {key: value for key, value in settings.items() if value != usual[key]}
     steps = [
-        [plan.flow, ", ".join(f"{key}={value}" for key, value in changed.items())],
+        [plan.flow, _changed_words(plan.settings)],
         *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
         *([["report", str(plan.report)]] if plan.report else []),
+        *([["crossval", _changed_words(plan.crossval)]] if plan.crossval else []),
     ]
     output.table(("step", "with"), steps, left=2)
     output.say("nothing was stored: a dry run")
     output.finish({**answer, "flow": plan.flow, "settings": settings})
+
+
+def _changed_words(settings: SavedRunSettings) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
 
 
 def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.text import byte_size
+from flows.text import byte_size, shortened
 from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Feature, Label, TableSchema
 
 # Columns of the description of a schema.
@@ -31,7 +31,7 @@ def describe_schema(schema: TableSchema) -> str:
 def schema_cells(schema: TableSchema) -> list[list[str]]:
     """Return a row of cells (`SCHEMA_COLUMNS`) for each feature of a table."""
     return [
-        [feature.name, f"{feature.missing:,}", _encoding_words(feature, schema.missing)]
+        [shortened(feature.name), f"{feature.missing:,}", _encoding_words(feature, schema.missing)]
         for feature in schema.features
     ]
 

@@ -175,3 +175,42 @@ def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
         raise SettingsError(f"the {title} {file} is no TOML: {error}") from error
+
+
+_HEADER = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+\s*(?:#.*)?")
+
+
+def line_of_key(text: str, key: str) -> int | None:
+    """Return the number of the line with a key such as `fit.sigma`, or else of its table.
+
+    `transform[1].out` is a key of the second table [[transform]], and `fit.terms[0].sigma` one of
+    the first table [[fit.terms]], or of an element of the list `terms` in [fit].
+    """
+    nested = re.fullmatch(r"([\w-]+\.[\w-]+)\[(\d+)\](?:\.(.*))?", key)
+    if nested:
+        line = _line_within(text, nested[1], int(nested[2]), nested[3] or "")
+        if line is not None:
+            return line
+    match = re.fullmatch(r"(?:([\w-]+)(?:\[(\d+)\])?)?\.?(.*)", key)
+    table, nth, name = match.groups() if match else ("", None, key)
+    name = re.split(r"[.[]", name)[0]  # of an element of a list
+    if not name and re.search(rf"^\s*{table}\s*=", text, re.M):
+        table, name = "", table  # a key at the top of the file
+    return _line_within(text, table or "", int(nth or 0), name)
+
+
+def _line_within(text: str, table: str, nth: int, name: str) -> int | None:
+    """Return the line of `name` in the table with the number `nth` of its name, else its header."""
+    within, headers, found = "", 0, None
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.fullmatch(line)
+        if header:
+            within = header[1]
+            headers += within == table
+        if within != table or headers not in (0, nth + 1):
+            continue
+        if header:
+            found = number
+        elif name and re.match(rf'\s*"?{re.escape(name)}"?\s*[.=]', line):
+            return number
+    return found

@@ -164,7 +164,7 @@ class _Refresh:
         from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
 
         data = ingest_changed(self._ingest)
-        settings = self._plan.settings_for(data.info.folder)
+        settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
         settings = replace(settings, run=self._run, keep_runs=None)
         published = self._published

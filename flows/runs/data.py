@@ -15,6 +15,7 @@ from flows.interface.progress import report_progress
 from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
+from flows.settings.choices import label_keys
 from flows.settings.runs import SavedRunSettings, SearchSettings, Settings
 from ism_dask.estimators.model_choice import tries_dimensions
 from ism_dask.rows.standardise import tile_dtype
@@ -211,12 +212,12 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     check_pyarrow()
     # They import pyarrow, an extra.
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
-    from storage.tables.schema import label_key  # noqa: PLC0415
+    from storage.tables.schema import AUTO, CLASSES, NUMBERS  # noqa: PLC0415
 
-    data = store_labelled(settings.dataset, label_names(settings.label or ""))
-    keys = map(label_key, label_names(settings.label or ""))
-    label = ",".join(keys) or None
-    return replace(settings, dataset=data.info.folder, label=label), data
+    target = getattr(settings, "target", AUTO)
+    kind = target if target in (AUTO, CLASSES) else NUMBERS
+    data = store_labelled(settings.dataset, label_names(settings.label or ""), kind)
+    return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:

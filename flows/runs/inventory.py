@@ -36,6 +36,7 @@ from storage import (
 )
 from storage.errors import did_you_mean
 from storage.runs import run_not_found
+from storage.tables.schema import NUMBERS, label_key
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class DatasetEntry:
     rows, columns : int or None
         None if the stored data set is damaged.
     labels : dict of str to (int or None)
-        Number of classes of each label; None if only stored data would show it.
+        Number of classes of each label; None for numbers, and if only stored data would show it.
     bytes : int or None
         Size on disk; None if the split is not stored.
     problem : str
@@ -201,7 +202,10 @@ def _other(line: StoredDataset) -> DatasetEntry:
 def _labels(line: StoredDataset | None) -> dict[str, int | None]:
     if line is None or line.info is None:
         return {}
-    return {name: len(classes) for name, classes in line.info.class_names.items()}
+    classes = {name: len(names) for name, names in line.info.class_names.items()}
+    schema = (line.info.table or {}).get("schema", {"labels": []})
+    numbers = [label_key(each["name"]) for each in schema["labels"] if each["kind"] == NUMBERS]
+    return {**classes, **dict.fromkeys(numbers)}
 
 
 def _count(number: int | None) -> str:

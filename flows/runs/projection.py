@@ -69,7 +69,7 @@ class ProjectedRows:
 
     def check(self, source: str) -> None:
         """Raise an error that lists all that does not fit in the rows of `source`, if any."""
-        self.problems.check()
+        self.problems.check(source)
         if self.too_large:
             raise values_too_large(self.too_large, self.first_too_large, source)
 

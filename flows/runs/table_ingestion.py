@@ -9,7 +9,7 @@ from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
-from storage import Dataset
+from storage import Dataset, StorageError, TableError
 from storage.table_ingestion import (
     dataset_name,
     find_made_from,
@@ -29,8 +29,8 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     """
     check_credentials(settings.credentials)
     options = table_options(settings)
-    name = dataset_name(settings.dataset, settings.name)
     table = open_for(settings.dataset, options)
+    name = dataset_name(settings.dataset, settings.name)
     if settings.dry_run:
         schema = preview_table(table, options, report_progress)
         _show_schema(schema)
@@ -68,21 +68,29 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
         )
 
 
-def store_labelled(source: str, labels: tuple[str, ...]) -> Dataset:
+def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset:
     """Store the table at a path with labels, unless it is stored already, and return it opened.
 
     A data set that was made from the same files with other options serves if it has the labels.
+    `target` says what labels of numbers are, as in `ingest_table`.
     """
-    name, table = dataset_name(source), open_table(source)
+    table = open_table(source)
+    name = dataset_name(source)
     data = find_made_from(name, table.versions())
     if data is not None:
         known = [each.name for each in stored_schema(data).explained]
         if set(labels) <= set(known):
             return data
-    options = TableOptions(labels=labels)
-    return store_unless_stored(
-        table, name, options, on_schema=_show_schema, progress=report_progress
-    )
+    options = TableOptions(labels=labels, target=target)
+    try:
+        return store_unless_stored(
+            table, name, options, on_schema=_show_schema, progress=report_progress
+        )
+    except StorageError as error:
+        raise TableError(
+            f"{error}. `ism-dask ingest {source}` has options for that, such as --name, --drop, "
+            "--keep and --missing; a run then takes the name of the data set"
+        ) from error
 
 
 def stored_schema(data: Dataset) -> TableSchema:

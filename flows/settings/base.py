@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flows.errors import SettingsError
 from flows.interface.fields import as_form, check_bounds, data_setting, run_setting, setting
@@ -195,7 +195,19 @@ class IngestSettings(DataSettings):
     )
     scheduler: str | None = scheduler_setting()
 
+    # The settings that only tables have.
+    _of_tables: ClassVar[frozenset[str]] = frozenset(
+        ("name", "label", "drop", "keep", "columns", "missing", "target", "weights", "max_levels",
+         "dry_run", "credentials")
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_scheduler(self.scheduler)
         import_choices().table_options(self)
+        for each in () if self.is_table else dataclasses.fields(self):
+            if each.name in self._of_tables and getattr(self, each.name) != each.default:
+                raise SettingsError(
+                    f"`{each.name}` is given, but {self.dataset!r} is no table: leave it out, or "
+                    "give the path of a table"
+                )

@@ -46,7 +46,7 @@ __all__ = [
     "current_name",
     "dataset_names",
     "did_you_mean",
-    "label_key",
+    "label_keys",
 ]
 
 
@@ -98,6 +98,11 @@ def table_options(settings: IngestSettings) -> TableOptions:
         )
     except StorageError as error:
         raise SettingsError(str(error)) from error
+
+
+def label_keys(labels: str | None) -> str | None:
+    """Return the names that labels, separated by commas, have in the data set of a table."""
+    return ",".join(map(label_key, _names(labels))) or None
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,13 @@ from flows.interface.fields import check_bounds, check_choice, setting
 from flows.interface.toml_tables import (
     TableError,
     closest_name,
+    line_of_key,
     parse_toml,
     read_table,
     table_error,
 )
 from flows.settings.base import IngestSettings, import_choices
+from flows.settings.kernels import term_text
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, SavedRunSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
@@ -51,7 +52,9 @@ class DataTable:
         None, about="Table: name of the data set. Default: that of the file or folder."
     )
     split: str | None = setting(None, about="Built-in data set: its part. Default: the first.")
-    label: str | None = setting(None, about="The column to explain.")
+    label: list[str] | str | None = setting(
+        None, about="The column to explain; or a list of several that are numbers."
+    )
     drop: list[str] = setting(about="Columns to leave out.", default_factory=list)
     keep: list[str] = setting(
         about="Columns that are no features, but that transforms pass through.",
@@ -160,6 +163,8 @@ class RunFile:
         How the table is read; None if the file names a data set.
     settings : SavedRunSettings
         Those of the flow; their data set is the path of the table, if there is one.
+    crossval : CrossvalSettings or None
+        A cross-validation beside a fit: the settings of the fit with those of [crossval].
     transforms : tuple of TransformTable
     report : Path or None
         The page to write.
@@ -170,16 +175,17 @@ class RunFile:
     flow: str
     ingest: IngestSettings | None
     settings: SavedRunSettings
+    crossval: CrossvalSettings | None
     transforms: tuple[TransformTable, ...]
     report: Path | None
     limits: RefreshTable
 
-    def settings_for(self, dataset: str) -> SavedRunSettings:
-        """Return the settings of the flow for the table, stored as a data set of this name."""
-        label = self.settings.label
-        if label is not None:
-            label = import_choices().label_key(label)
-        return replace(self.settings, dataset=dataset, label=label)
+    def stored_as(self, dataset: str) -> RunFile:
+        """Return the run file for its table, which is stored as a data set of this name."""
+        label = import_choices().label_keys(self.settings.label)
+        settings = replace(self.settings, dataset=dataset, label=label)
+        crossval = self.crossval and replace(self.crossval, dataset=dataset, label=label)
+        return replace(self, settings=settings, crossval=crossval)
 
 
 def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> RunFile:
@@ -195,35 +201,38 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
     try:
         return _checked(path, tables, force=force, afresh=afresh)
     except TableError as error:
-        line = _line_of(path.read_text(encoding="utf-8"), error.key)
+        line = line_of_key(path.read_text(encoding="utf-8"), error.key)
         where = f"{path}, line {line}" if line else str(path)
         raise SettingsError(f"{where}: {error}") from error
 
 
 def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -> RunFile:
     flow = _flow_of(tables)
-    table = tables.pop(flow)
+    named = {name: tables.pop(name) for name in FLOWS if name in tables}
     others = read_table(OutputTables, tables, path.parent)
-    _check_known(flow, table)
     if flow == "crossval" and others.transform:
         raise TableError("a crossval saves no W to project rows with; use [fit]", "transform[0]")
     data = others.data
     source = _resolved(data.source, path.parent)
-    if isinstance(table.get("scheduler"), str) and table["scheduler"].endswith(".toml"):
-        table["scheduler"] = str(path.parent / Path(table["scheduler"]).expanduser())
-    common = {"dataset": source, "split": data.split, "label": data.label, "run": others.run}
-    values = {key: value for key, value in {**table, **common}.items() if value is not None}
-    values = {**values, "force": force, "afresh": afresh}
-    try:
-        settings = read_table(FLOWS[flow], values, path.parent, f"{flow}.")
-    except TableError as error:
-        key = _KEYS.get(error.key.removeprefix(f"{flow}."))
-        raise TableError(str(error).replace(error.key, key, 1), key) if key else error from error
+    label = ",".join(data.label) if isinstance(data.label, list) else data.label
+    common = {
+        "dataset": source, "split": data.split, "label": label, "run": others.run,
+        "force": force, "afresh": afresh,
+    }  # fmt: skip
+    settings = _settings(flow, named[flow], common, path.parent)
+    crossval = None
+    if flow == "fit" and "crossval" in named:
+        shared = {key: each for key, each in named["fit"].items() if key != "start_from"}
+        common["run"] = None if others.run is None else f"{others.run}-crossval"
+        validated = _settings("crossval", {**shared, **named["crossval"]}, common, path.parent)
+        assert isinstance(validated, CrossvalSettings)
+        crossval = validated
     return RunFile(
         path=path,
         flow=flow,
-        ingest=_ingest_settings(data, source, force=force, scheduler=settings.scheduler),
+        ingest=_ingest_settings(data, source, label, force=force, scheduler=settings.scheduler),
         settings=settings,
+        crossval=crossval,
         transforms=tuple(
             replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
         ),
@@ -232,17 +241,50 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     )
 
 
+def _settings(
+    flow: str, table: Mapping[str, Any], common: Mapping[str, Any], folder: Path
+) -> SavedRunSettings:
+    """Return the settings of a flow from its table, and from what all flows of a file share."""
+    _check_known(flow, table)
+    values = {key: value for key, value in {**table, **common}.items() if value is not None}
+    if isinstance(values.get("scheduler"), str) and values["scheduler"].endswith(".toml"):
+        values["scheduler"] = str(folder / Path(values["scheduler"]).expanduser())
+    if isinstance(values.get("terms"), list):
+        values["terms"] = [
+            _term(each, f"{flow}.terms[{number}]") for number, each in enumerate(values["terms"])
+        ]
+    try:
+        return read_table(FLOWS[flow], values, folder, f"{flow}.")
+    except TableError as error:
+        key = _KEYS.get(error.key.removeprefix(f"{flow}."))
+        raise TableError(str(error).replace(error.key, key, 1), key) if key else error from error
+
+
+def _term(term: Any, at: str) -> Any:
+    """Return a term of a sum of kernels as a text, if it is a table."""
+    if not isinstance(term, dict):
+        return term
+    try:
+        return term_text(term)
+    except SettingsError as error:
+        raise table_error(error, f"{at}.") from error
+
+
 def _flow_of(tables: Mapping[str, Any]) -> str:
-    """Return which flow a run file names; raise a TableError unless it is exactly one."""
+    """Return which flow a run file names; raise a TableError unless it is exactly one.
+
+    A fit may be cross-validated, too.
+    """
     named = [name for name in FLOWS if name in tables]
-    if len(named) != 1:
+    for name in named:
+        if not isinstance(tables[name], dict):
+            raise TableError(f"`{name}` is no table; expected [{name}]", name)
+    if len(named) != 1 and named != ["fit", "crossval"]:
         expected = " or ".join(f"[{name}]" for name in FLOWS)
         had = " and ".join(f"[{name}]" for name in named) or "none of them"
         raise TableError(
             f"the file has {had}; expected one table {expected}", named[-1] if named else ""
         )
-    if not isinstance(tables[named[0]], dict):
-        raise TableError(f"`{named[0]}` is no table; expected [{named[0]}]", named[0])
     return named[0]
 
 
@@ -267,7 +309,7 @@ def setting_names(flow: str) -> list[str]:
 
 
 def _ingest_settings(
-    data: DataTable, source: str, *, force: bool, scheduler: str | None
+    data: DataTable, source: str, label: str | None, *, force: bool, scheduler: str | None
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
@@ -285,6 +327,7 @@ def _ingest_settings(
     lists = {
         name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
     }
+    lists["label"] = label
     try:
         return IngestSettings(
             dataset=source, force=force, scheduler=scheduler, **{**given, **lists}
@@ -299,32 +342,3 @@ def _resolved(source: str, folder: Path) -> str:
     if "://" in source or not is_table or Path(source).expanduser().is_absolute():
         return source
     return str(folder / source)
-
-
-_HEADER = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+\s*(?:#.*)?")
-
-
-def _line_of(text: str, key: str) -> int | None:
-    """Return the number of the line with a key such as `fit.sigma`, or else of its table.
-
-    `transform[1].out` is a key of the second table [[transform]].
-    """
-    match = re.fullmatch(r"(?:([\w-]+)(?:\[(\d+)\])?)?\.?(.*)", key)
-    table, nth, name = match.groups() if match else ("", None, key)
-    name = name.split("[")[0]  # of an element of a list
-    if not name:
-        # The key of a whole table, or one at the top of the file.
-        table, name = ("", table) if re.search(rf"^\s*{table}\s*=", text, re.M) else (table, "")
-    within, headers, found = "", 0, None
-    for number, line in enumerate(text.splitlines(), start=1):
-        header = _HEADER.fullmatch(line)
-        if header:
-            within = header[1]
-            headers += within == table
-        if within != (table or "") or headers not in (0, int(nth or 0) + 1):
-            continue
-        if header:
-            found = number
-        elif name and re.match(rf'\s*"?{re.escape(name)}"?\s*[.=]', line):
-            return number
-    return found

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from flows.settings.kernels import SUM, kernel_names
 from flows.settings.run_file import (
     FLOWS,
     DataTable,
@@ -21,6 +22,13 @@ from flows.settings.run_file import (
 
 # What stands in a new file where the user has not said which table and which column.
 _SOURCE, _LABEL, _OUT = "table.csv", "label", "new-features.csv"
+# How a fit is cross-validated, too.
+_CROSSVAL_TOO = (
+    "",
+    "# Cross-validate the fit, too: a run RUN-crossval, with the settings of [fit] and these.",
+    "# [crossval]",
+    "# folds = 10",
+)
 _WIDTH = 88
 _TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -48,6 +56,7 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
         "# [[transform]]",
         f'# source = "{data["source"]}"',
         f'# out = "{_OUT}"',
+        *(_CROSSVAL_TOO if flow == "fit" else ()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -60,6 +69,8 @@ def run_file_schema() -> dict[str, Any]:
         "refresh": _object(RefreshTable, _names(RefreshTable)),
         **{flow: _object(kind, setting_names(flow)) for flow, kind in FLOWS.items()},
     }
+    for flow in FLOWS:
+        tables[flow]["properties"]["terms"]["items"] = {"anyOf": [{"type": "string"}, _term()]}
     top = _object(OutputTables, ["run", "report"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -67,7 +78,23 @@ def run_file_schema() -> dict[str, Any]:
         **top,
         "properties": {**top["properties"], **tables},
         "required": ["data"],
-        "oneOf": [{"required": [flow]} for flow in FLOWS],
+        "oneOf": [
+            {"anyOf": [{"required": ["fit"]}, {"required": ["crossval"]}]},
+            {"required": ["cluster"]},
+        ],
+    }
+
+
+def _term() -> dict[str, Any]:
+    """Return the schema of a term of a sum of kernels that is a table."""
+    return {
+        "type": "object",
+        "properties": {
+            "kernel": {"enum": [name for name in kernel_names() if name != SUM]},
+            "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1.0},
+        },
+        "additionalProperties": {"type": ["number", "string"]},
+        "required": ["kernel"],
     }
 
 

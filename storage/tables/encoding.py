@@ -63,8 +63,8 @@ class Problems:
         self.gaps.update(other.gaps)
         self.infinite.update(other.infinite)
 
-    def check(self) -> None:
-        """Raise a TableError that lists all problems, if there are any."""
+    def check(self, source: str = "") -> None:
+        """Raise a TableError that lists all problems of the table `source`, if there are any."""
         lines = [
             f"the column {name!r} has {', '.join(map(repr, sorted(levels)[:_MOST_LEVELS]))}"
             f"{', ...' if len(levels) > _MOST_LEVELS else ''}, which it did not have before"
@@ -76,7 +76,7 @@ class Problems:
             for name, rows in self.infinite.items()
         ]
         if lines:
-            raise TableError("; ".join(lines))
+            raise TableError(f"{source}: " * bool(source) + "; ".join(lines))
 
 
 def encode_batch(
@@ -139,8 +139,7 @@ def as_numbers(values: pa.Array) -> Array:
 
 def as_texts(values: pa.Array) -> pa.Array:
     """Return a column as strings; an empty one is none, and whole numbers have no decimals."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values = without_dictionary(values)
     if pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
         numbers = pa.array(as_numbers(values), from_pandas=True)
         whole = pc.and_(pc.equal(numbers, pc.round(numbers)), pc.less(pc.abs(numbers), _LARGEST))
@@ -149,6 +148,16 @@ def as_texts(values: pa.Array) -> pa.Array:
     else:
         texts = values.cast(pa.string())
     return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def without_dictionary(values: pa.Array) -> pa.Array:
+    """Return a column without a dictionary: batches may have different ones."""
+    if not pa.types.is_dictionary(values.type):
+        return values
+    if pa.types.is_string_view(values.type.value_type):  # polars; pyarrow cannot decode it
+        texts = values.dictionary.cast(pa.string())
+        values = pa.DictionaryArray.from_arrays(values.indices, texts)
+    return values.dictionary_decode()
 
 
 def are_whole(numbers: Array) -> bool:

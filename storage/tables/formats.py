@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ import pyarrow.dataset as pa_dataset
 
 from storage.errors import TableError
 from storage.tables.files import TableFiles, find_files
+from storage.tables.frames import FrameSource
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
 from storage.tables.sources import (
     ArraySource,
     FileSource,
-    FrameSource,
     TableSource,
     explain_arrow_errors,
     path_for_messages,
@@ -29,6 +30,9 @@ _BLOCK_BYTES = 2**22
 
 # An archive of NumPy is unpacked into memory.
 _MOST_UNPACKED = 2**31
+
+# The value of a hive folder whose rows have none.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # Types of columns that are known, by name; those of other columns of text files are inferred.
 Types = Mapping[str, pa.DataType]
@@ -179,8 +183,8 @@ def _open_dataset(
 ) -> pa_dataset.Dataset:
     """Open files as one data set; `key=value` folders below a given folder are columns."""
     partitioning = None
-    if files.folder is not None:
-        partitioning = pa_dataset.partitioning(flavor="hive")
+    if columns := _columns_of_folders(files):
+        partitioning = pa_dataset.partitioning(pa.schema(columns), flavor="hive")
     return pa_dataset.dataset(
         list(files.paths),
         schema=schema,
@@ -189,6 +193,27 @@ def _open_dataset(
         partitioning=partitioning,
         partition_base_dir=files.folder,
     )
+
+
+def _columns_of_folders(files: TableFiles) -> list[pa.Field]:
+    """Return the columns that `key=value` folders below the given one are.
+
+    pyarrow alone would read 01 and 1 as one number.
+    """
+    values: dict[str, set[str]] = {}
+    for _, name in files.names() if files.folder is not None else ():
+        for key, is_pair, value in (part.partition("=") for part in PurePosixPath(name).parts[:-1]):
+            if is_pair:
+                values.setdefault(key, set()).add(value)
+    return [
+        pa.field(key, pa.int64() if all(map(_is_whole, found - {_NO_VALUE})) else pa.string())
+        for key, found in values.items()
+    ]
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text is a whole number as it would be written, without further zeros."""
+    return re.fullmatch(r"0|-?[1-9]\d{0,17}", text) is not None
 
 
 def _open_npy(files: TableFiles, _types: Types) -> ArraySource:
@@ -219,7 +244,14 @@ def _open_npz(files: TableFiles, _types: Types) -> ArraySource:
 def _open_zarr(files: TableFiles, _types: Types) -> ArraySource:
     import zarr  # noqa: PLC0415
 
-    return _as_matrices(files, [zarr.open_array(path, mode="r") for path in _local(files)])
+    opened = [(path, zarr.open(path, mode="r")) for path in _local(files)]
+    arrays = [
+        _only_matrix(path, (array for _, array in each.arrays()))
+        if isinstance(each, zarr.Group)
+        else each
+        for path, each in opened
+    ]
+    return _as_matrices(files, arrays)
 
 
 def _open_hdf5(files: TableFiles, _types: Types) -> ArraySource:
@@ -229,14 +261,16 @@ def _open_hdf5(files: TableFiles, _types: Types) -> ArraySource:
         raise TableError(
             f"{files.paths[0]} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
         ) from error
-    arrays = []
-    for path in _local(files):
-        file = h5py.File(path, "r")
-        matrices = [each for each in file.values() if getattr(each, "ndim", 0) == 2]
-        if len(matrices) != 1:
-            raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
-        arrays.append(matrices[0])
+    arrays = [_only_matrix(path, h5py.File(path, "r").values()) for path in _local(files)]
     return _as_matrices(files, arrays)
+
+
+def _only_matrix(path: str, arrays: Iterable[Any]) -> Any:
+    """Return the one array of two dimensions in a file; raise a TableError for another number."""
+    matrices = [each for each in arrays if getattr(each, "ndim", 0) == 2]
+    if len(matrices) != 1:
+        raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
+    return matrices[0]
 
 
 def _local(files: TableFiles) -> tuple[str, ...]:
@@ -248,9 +282,14 @@ def _local(files: TableFiles) -> tuple[str, ...]:
     return files.paths
 
 
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    """Return whether numbers of this type are real, and of no more than 64 bits."""
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
 def _as_matrices(files: TableFiles, arrays: Sequence[Any]) -> ArraySource:
     for path, array in zip(files.paths, arrays, strict=True):
-        if array.ndim != 2 or array.dtype.kind not in "biuf" or 0 in array.shape:
+        if array.ndim != 2 or not _is_real(array.dtype) or 0 in array.shape:
             raise TableError(
                 f"{path} has an array of shape {array.shape} of {array.dtype}; expected rows and "
                 "columns of real numbers"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.encoding import Problems, encode_batch
+from storage.tables.encoding import Problems, encode_batch, without_dictionary
 from storage.tables.formats import open_table, text_types
 from storage.tables.scan import kind_of
 from storage.tables.schema import CATEGORY, TableSchema
@@ -66,7 +66,7 @@ def encode_new_rows(
     collected = Problems() if problems is None else problems
     for batch in _one_or_more(source, list(dict.fromkeys([*features, *passed]))):
         encoded = encode_batch(batch, schema, collected, with_labels=False)
-        columns = [_decoded(batch.column(name)) for name in passed]
+        columns = [without_dictionary(batch.column(name)) for name in passed]
         beside = None
         if passed:
             beside = pa.record_batch(columns, names=passed).filter(pa.array(~encoded.left_out))
@@ -74,7 +74,7 @@ def encode_new_rows(
     if ignore_unseen:
         collected.unseen.clear()
     if problems is None:
-        collected.check()
+        collected.check(source.description)
 
 
 def open_new_rows(source: Any, schema: TableSchema) -> TableSource:
@@ -134,11 +134,6 @@ def _one_or_more(source: TableSource, columns: list[str]) -> Iterator[pa.RecordB
     fields = pa.schema([source.schema.field(name) for name in columns])
     yield next(batches, pa.record_batch([pa.nulls(0, each.type) for each in fields], fields))
     yield from batches
-
-
-def _decoded(values: pa.Array) -> pa.Array:
-    """Return a column without a dictionary: batches may have different ones."""
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _fits(column: pa.Field, kind: str) -> bool:

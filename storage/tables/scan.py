@@ -176,6 +176,8 @@ class TableScan:
 def kind_of(column: pa.Field) -> str:
     """Return the kind of a column by its type; raise a TableError if there is none for it."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if isinstance(kind, pa.BaseExtensionType):  # such as periods and intervals of pandas
+        raise TableError(f"the column {column.name!r} holds values of the type {kind}")
     for is_unfit, words in _UNFIT:
         if is_unfit(kind):
             raise TableError(f"the column {column.name!r} holds {words} ({column.type})")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +30,8 @@ _MOST_TEXT_BYTES = 2**30
 _BATCH_BYTES = 2**24
 # The columns in which pandas stores the index of a frame.
 _INDEX = re.compile(r"__index_level_\d+__")
+# What pyarrow says before the reason why it cannot open a file, whose name the message has already.
+_WORDY = re.compile(r"Error creating dataset.*?input source '[^']*': (Invalid: )?", re.DOTALL)
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 
@@ -233,7 +235,7 @@ class ArraySource(_InFiles):
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         first = self.arrays[0]
-        kind = pa.from_numpy_dtype(first.dtype)
+        kind = pa.from_numpy_dtype(first.dtype.newbyteorder("="))
         return pa.schema([(f"column_{j}", kind) for j in range(first.shape[1])])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -245,7 +247,7 @@ class ArraySource(_InFiles):
             step = batch_rows(array.shape[1])
             first, stop = self.span or (0, array.shape[0])
             for start in range(first, stop, step):
-                rows = np.asarray(array[start : min(start + step, stop)])
+                rows = native(np.asarray(array[start : min(start + step, stop)]))
                 yield pa.record_batch([pa.array(rows[:, j]) for j in wanted], schema=fields)
 
     def parts(self) -> Iterator[tuple[str, ArraySource]]:
@@ -269,7 +271,7 @@ class ArraySource(_InFiles):
         if type(array) is np.ndarray:
             yield self
             return
-        for span in _spans(array.shape[0]):
+        for span in spans(array.shape[0]):
             yield replace(self, span=span)
 
 
@@ -285,75 +287,15 @@ def is_piece(rows: int) -> bool:
     return rows >= _PIECE_ROWS
 
 
-def _spans(rows: int) -> Iterator[tuple[int, int]]:
+def spans(rows: int) -> Iterator[tuple[int, int]]:
     """Yield the first row of each piece of a table, and the one after its last."""
     for start in range(0, rows, _PIECE_ROWS):
         yield start, min(start + _PIECE_ROWS, rows)
 
 
-@dataclass(frozen=True, eq=False)
-class FrameSource:
-    """A frame or array in memory, or lazily computed in parts.
-
-    Attributes
-    ----------
-    kind : str
-        Its type, for messages.
-    schema : pyarrow.Schema
-    parts : sequence of callables
-        Each returns a part of the rows as a pyarrow Table.
-    """
-
-    kind: str
-    schema: pa.Schema
-    parts: Sequence[Callable[[], pa.Table]]
-
-    @classmethod
-    def of(cls, frame: Any) -> FrameSource:
-        """Return the source of a frame; raise a TableError if its type is unknown."""
-        kind = type(frame).__name__
-        parts = _frame_parts(frame)
-        try:
-            first = parts[0]()
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise TableError(f"cannot read the {kind}: {error}") from error
-        if len(parts) == 1:
-            return cls(kind, first.schema.remove_metadata(), [lambda: first])
-        return cls(kind, _widened(first.schema, parts[1:]), parts)
-
-    @property
-    def description(self) -> str:
-        """The type of the frame."""
-        return f"the {self.kind}"
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether its parts are computed when they are read."""
-        return len(self.parts) > 1
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches with these columns."""
-        names = list(columns)
-        fields = pa.schema([self.schema.field(name) for name in names])
-        with explain_arrow_errors(self.description):
-            for part in self.parts:
-                table = part().select(names).cast(fields)
-                yield from table.to_batches(max_chunksize=batch_rows(len(names)))
-
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return nothing: a frame in memory has no files."""
-        return ()
-
-    def pieces(self) -> list[FrameSource]:
-        """Return rows of a frame in memory, as frames of their own; they cannot be pickled."""
-        if self.is_slow:
-            return [self]
-        (part,) = self.parts
-        frame = part()
-        return [
-            replace(self, parts=[partial(frame.slice, start, stop - start)])
-            for start, stop in _spans(frame.num_rows)
-        ] or [self]
+def native(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows in the byte order of this machine, which pyarrow needs."""
+    return rows.astype(rows.dtype.newbyteorder("="), copy=False)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -390,7 +332,7 @@ def path_for_messages(files: TableFiles) -> str:
 def _reason(error: Exception, names: Sequence[str]) -> str:
     misfit = _MISFIT.search(str(error))
     if misfit is None:
-        return str(getattr(error, "strerror", None) or error)
+        return _WORDY.sub("", str(getattr(error, "strerror", None) or error))
     column, kind, value = misfit.groups()
     # The parser counts the columns of the file from 0.
     number = int(column) if column.isdigit() else len(names)
@@ -399,56 +341,6 @@ def _reason(error: Exception, names: Sequence[str]) -> str:
         f"the column {name!r} has {value!r} among values of type {kind}; correct the value, "
         "or drop the column"
     )
-
-
-def _frame_parts(frame: Any) -> list[Callable[[], pa.Table]]:
-    """Return functions that give the parts of a frame as pyarrow Tables, in order of rows."""
-    if hasattr(frame, "dask") and hasattr(frame, "blocks"):  # Dask array
-        rows = frame.rechunk({1: -1})
-        return [partial(_computed_part, rows.blocks[k]) for k in range(rows.numblocks[0])]
-    if hasattr(frame, "to_delayed"):  # Dask DataFrame
-        return [partial(_computed_part, part) for part in frame.to_delayed()]
-    return [partial(_as_table, frame)]
-
-
-def _widened(first: pa.Schema, others: Sequence[Callable[[], pa.Table]]) -> pa.Schema:
-    """Return a schema that the parts of a frame fit: whole numbers may be decimals in a later part.
-
-    The type of a column that is empty in the first part is that of the first part that has values.
-    """
-    fields = {field.name: field.type for field in first}
-    for part in others:
-        if not any(map(pa.types.is_null, fields.values())):
-            break
-        for field in part().schema:
-            if pa.types.is_null(fields.get(field.name, pa.float64())):
-                fields[field.name] = field.type
-    return pa.schema(
-        (name, pa.float64() if pa.types.is_integer(kind) or pa.types.is_null(kind) else kind)
-        for name, kind in fields.items()
-    )
-
-
-def _computed_part(part: Any) -> pa.Table:
-    return _as_table(part.compute())
-
-
-def _as_table(frame: Any) -> pa.Table:
-    """Return a frame in memory as a pyarrow Table."""
-    if isinstance(frame, pa.Table):
-        return frame
-    if hasattr(frame, "to_dataframe"):  # xarray
-        frame = frame.to_dataframe()
-    if hasattr(frame, "iloc"):  # pandas; its index is no column
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if hasattr(frame, "__arrow_c_stream__"):  # polars and others
-        return pa.table(frame)
-    values = np.asarray(frame)
-    if values.ndim != 2:
-        raise TableError(
-            f"a {type(frame).__name__} is no table; expected a path, a frame or a matrix"
-        )
-    return matrix_table(values)
 
 
 def matrix_table(values: NDArray[Any], names: Sequence[str] | None = None) -> pa.Table:

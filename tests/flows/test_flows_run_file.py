@@ -115,6 +115,16 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
         ('out = "same.npy"', "out = 3", 22, "`transform[1].out` is 3; expected the path"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 23, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 20, "`transform[1].out` is missing"),
+        ('["gaussian(sigma=2)"', '[{kernel = "gauss"}', 13, "did you mean 'gaussian'"),
+        ('["gaussian(sigma=2)"', "[{weight = 2}", 13, "`fit.terms[0].kernel` is missing"),
+        ('["gaussian(sigma=2)"', '[{kernel = "linear", weight = -1}', 13, "is -1; expected a posi"),
+        ("[fit]", '[[fit.terms]]\nkernel = "linear"\ndegree = 2\n[fit]', None, "is no TOML"),
+        (
+            "[[transform]]",
+            '[crossval]\nterms = ["linear"]\nfold = 3\n[[transform]]',
+            18,
+            "did you mean `folds`",
+        ),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
         ("[fit]", "[crossval]", 16, "a crossval saves no W"),
@@ -136,6 +146,50 @@ def test_what_is_wrong_is_named_with_its_line(
     assert str(run_file) in said
     if at is not None:
         assert f", line {at}: " in said
+
+
+def test_a_fit_is_cross_validated_in_one_file(here: Command, run_file: Path) -> None:
+    """Terms may be tables, labels a list; [crossval] has the settings of [fit] but for its own."""
+    frame = pd.read_csv(run_file.parent / "sales.csv")
+    frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(
+        run_file.parent / "sales.csv", index=False
+    )
+    run_file.write_text(
+        """
+run = "two"
+[data]
+source = "sales.csv"
+label = ["spent", "lost"]
+drop = ["id", "left us"]
+[fit]
+n_components = 2
+kernel = "sum"
+selection = "none"
+[[fit.terms]]
+kernel = "gaussian"
+sigma = 2.0
+[[fit.terms]]
+kernel = "polynomial"
+weight = 0.5
+degree = 2
+"""
+    )
+    assert here("run", run_file, "--plain", "--json").answer["label"] == "spent,lost"
+    text = run_file.read_text().replace('["spent", "lost"]', '"left us"')
+    text = text.replace('["id", "left us"]', '["id", "spent", "lost"]')
+    run_file.write_text(f"{text}[crossval]\nfolds = 2\ntol = 0.1\n")
+    jsonschema.validate(tomllib.loads(run_file.read_text()), run_file_schema())
+    assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
+    answer = here("run", run_file, "--plain", "--force", "--json").answer
+    assert answer["fitted_kernel"]["terms"] == [
+        "1*gaussian(sigma=2)",
+        "0.5*polynomial(degree=2, offset=1)",
+    ]
+    assert (answer["run"], answer["crossval"]["run"]) == ("two", "two-crossval")
+    fitted, validated = answer["settings"], answer["crossval"]["settings"]
+    assert validated["folds"] == 2
+    assert validated["tol"] == 0.1
+    assert all(validated[key] == fitted[key] for key in ("terms", "n_components", "selection"))
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))
@@ -162,5 +216,7 @@ def test_the_schema_in_docs_is_that_of_this_version(here: Command, tmp_path: Pat
     valid = tomllib.loads(commented_run_file("fit"))
     validator = jsonschema.Draft202012Validator(run_file_schema())
     assert validator.is_valid(valid)
-    for wrong in ({"ran": "x"}, {"data": {}}, {"fit": {"n_components": "2"}}, {"crossval": {}}):
+    assert validator.is_valid({**valid, "crossval": {"folds": 3}})
+    assert not validator.is_valid({**valid, "cluster": {}})
+    for wrong in ({"ran": "x"}, {"data": {}}, {"fit": {"n_components": "2"}}):
         assert not validator.is_valid({**valid, **wrong})

@@ -1,0 +1,154 @@
+"""Frames and arrays in memory, or lazily computed in parts, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import TableError
+from storage.tables.files import SourceFile
+from storage.tables.sources import (
+    batch_rows,
+    explain_arrow_errors,
+    matrix_table,
+    native,
+    spans,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameSource:
+    """A frame or array in memory, or lazily computed in parts.
+
+    Attributes
+    ----------
+    kind : str
+        Its type, for messages.
+    schema : pyarrow.Schema
+    parts : sequence of callables
+        Each returns a part of the rows as a pyarrow Table.
+    """
+
+    kind: str
+    schema: pa.Schema
+    parts: Sequence[Callable[[], pa.Table]]
+
+    @classmethod
+    def of(cls, frame: Any) -> FrameSource:
+        """Return the source of a frame; raise a TableError if its type is unknown."""
+        kind = type(frame).__name__
+        parts = _frame_parts(frame)
+        try:
+            first = parts[0]()
+        except TableError:
+            raise
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            reason = ": ".join(map(str, error.args))
+            raise TableError(f"cannot read the {kind}: {reason}") from error
+        if len(parts) == 1:
+            return cls(kind, first.schema.remove_metadata(), [lambda: first])
+        return cls(kind, _widened(first.schema, parts[1:]), parts)
+
+    @property
+    def description(self) -> str:
+        """The type of the frame."""
+        return f"the {self.kind}"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its parts are computed when they are read."""
+        return len(self.parts) > 1
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches with these columns."""
+        names = list(columns)
+        fields = pa.schema([self.schema.field(name) for name in names])
+        with explain_arrow_errors(self.description):
+            for part in self.parts:
+                table = part().select(names).cast(fields)
+                yield from table.to_batches(max_chunksize=batch_rows(len(names)))
+
+    def versions(self) -> tuple[SourceFile, ...]:
+        """Return nothing: a frame in memory has no files."""
+        return ()
+
+    def pieces(self) -> list[FrameSource]:
+        """Return rows of a frame in memory, as frames of their own; they cannot be pickled."""
+        if self.is_slow:
+            return [self]
+        (part,) = self.parts
+        frame = part()
+        return [
+            replace(self, parts=[partial(frame.slice, start, stop - start)])
+            for start, stop in spans(frame.num_rows)
+        ] or [self]
+
+
+def _frame_parts(frame: Any) -> list[Callable[[], pa.Table]]:
+    """Return functions that give the parts of a frame as pyarrow Tables, in order of rows."""
+    if hasattr(frame, "dask") and hasattr(frame, "blocks"):  # Dask array
+        rows = frame.rechunk({1: -1})
+        return [partial(_computed_part, rows.blocks[k]) for k in range(rows.numblocks[0])]
+    if hasattr(frame, "to_dask_dataframe") and frame.chunks:  # xarray, cut into chunks
+        frame = frame.to_dask_dataframe()[list(frame.data_vars)]
+    if hasattr(frame, "to_delayed"):  # Dask DataFrame
+        return [partial(_computed_part, part) for part in frame.to_delayed()]
+    return [partial(_as_table, frame)]
+
+
+def _widened(first: pa.Schema, others: Sequence[Callable[[], pa.Table]]) -> pa.Schema:
+    """Return a schema that the parts of a frame fit: whole numbers may be decimals in a later part.
+
+    The type of a column that is empty in the first part is that of the first part that has values.
+    """
+    fields = {field.name: field.type for field in first}
+    for part in others:
+        if not any(map(pa.types.is_null, fields.values())):
+            break
+        for field in part().schema:
+            if pa.types.is_null(fields.get(field.name, pa.float64())):
+                fields[field.name] = field.type
+    return pa.schema(
+        (name, pa.float64() if pa.types.is_integer(kind) or pa.types.is_null(kind) else kind)
+        for name, kind in fields.items()
+    )
+
+
+def _computed_part(part: Any) -> pa.Table:
+    return _as_table(part.compute())
+
+
+def _as_table(frame: Any) -> pa.Table:
+    """Return a frame in memory as a pyarrow Table."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if hasattr(frame, "to_dataframe") and hasattr(frame, "data_vars"):  # an xarray Dataset
+        frame = frame.to_dataframe()
+    if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas; its index is no column
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # polars, eager or lazy
+        frame = frame.lazy().collect()
+    if hasattr(frame, "__arrow_c_stream__") and (
+        hasattr(frame, "columns") or hasattr(frame, "schema")
+    ):
+        return pa.table(frame)
+    if isinstance(frame, np.ma.MaskedArray):
+        frame = np.ma.filled(frame.astype(np.float64), np.nan)
+    values = native(np.asarray(frame))
+    if values.ndim != 2:
+        raise TableError(
+            f"a {type(frame).__name__} is no table; expected a path, a frame or a matrix"
+        )
+    return matrix_table(values, _column_names(frame))
+
+
+def _column_names(matrix: Any) -> list[str] | None:
+    """Return the names of the columns of an xarray matrix, None for a matrix that has none."""
+    coordinates = getattr(matrix, "coords", {})
+    column = matrix.dims[1] if coordinates else ""
+    return [str(each) for each in coordinates[column].values] if column in coordinates else None
