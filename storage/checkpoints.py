@@ -203,7 +203,7 @@ def checkpoint_to_json(checkpoint: Checkpoint) -> tuple[dict[str, Any], Numbers]
 
 def checkpoint_from_json(record: Mapping[str, Any], numbers: Numbers) -> Checkpoint:
     """Return the checkpoint that `checkpoint_to_json` wrote; raise ValueError for all else."""
-    checkpoint = values_from_json(record, numbers)
+    checkpoint = values_from_json(record, numbers, "checkpoint")
     if not isinstance(checkpoint, Checkpoint):
         raise ValueError(f"no checkpoint, but a {type(checkpoint).__name__}")  # noqa: TRY004
     return checkpoint
@@ -219,12 +219,12 @@ def values_to_json(values: Any) -> tuple[Any, Numbers]:
     return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
 
 
-def values_from_json(record: Any, numbers: Numbers) -> Any:
-    """Return the values that `values_to_json` wrote; raise ValueError for all else."""
+def values_from_json(record: Any, numbers: Numbers, what: str) -> Any:
+    """Return the values that `values_to_json` wrote; raise ValueError, naming `what`, for others."""
     try:
         return _restored(record, numbers)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no values of ism-dask: {error}") from error
+        raise ValueError(f"no {what}: {error}") from error
 
 
 def _plain(value: Any, arrays: list[Numbers]) -> Any:

@@ -151,6 +151,7 @@ def read_sum(path: Path) -> Any:
         attributes = group.attrs.asdict()
         if attributes["format_version"] != _VERSION:
             raise ValueError(f"`format_version` is {attributes['format_version']!r}")  # noqa: TRY301
-        return values_from_json(loads(str(attributes["record"])), get_array(group, _NUMBERS))
+        record, numbers = loads(str(attributes["record"])), get_array(group, _NUMBERS)
+        return values_from_json(record, numbers, "sum of a pass")
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise damaged_store(path, "zarr.json", f"not a sum of a pass ({error})") from error
