@@ -13,12 +13,26 @@ import numpy as np
 from support import doomed_command, store_own
 from tally import Tally, few_and_many
 
-from storage import Checkpoints, load_model
+from storage import Checkpoints, DatasetInfo, dataset_path, load_model, run_folder, write_dataset
 
 Begin = Callable[[str, int], Tally]
 FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "3", "--max-iter", "24")
 KEPT = ("--plain", "--checkpoint", "0", "--quiet")
 KILLS_OF_A_FIT = 5
+# A process in which every pass is long, and which says what sums of them it has saved.
+_IN_PASSES = """
+import sys
+from ism_dask.rows import saved_sums
+from storage import PassSums
+saved_sums._LONG = 0.0
+save = PassSums.save
+def said(self, key, number, total):
+    save(self, key, number, total)
+    print(key.rpartition("-")[2], number, flush=True)
+PassSums.save = said
+from flows.cli.app import main
+main()
+"""
 
 
 @few_and_many(few=1, many=50)
@@ -67,3 +81,47 @@ def _killed(name: str, rng: random.Random) -> int:
         0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
     )
     return reached - saved_iterations
+
+
+@few_and_many(few=2, many=10)
+def test_the_driver_is_killed_in_its_first_pass(tally: Begin, count: int) -> None:
+    """A pass goes on from the sums that are saved: at most what was under way is repeated."""
+    X = np.random.default_rng(0).normal(size=(16_000, 20))
+    labels = {"y": np.digitize(X[:, 0], [-0.5, 0.5])}
+    info = DatasetInfo("own", default_label="y")
+    write_dataset(dataset_path("own"), info, [X], labels, chunk_rows=500)
+    fit = ("fit", "own", "--engine", "exact", "--sigma", "3", "-q", "3", "--max-iter", "2")
+    subprocess.run([sys.executable, "-m", "flows.cli", *fit, *KEPT, "--run", "whole"], check=True)
+    whole, rng = load_model("whole"), random.Random(count)
+    row = tally("kill -9 the driver in its first pass: the same bits, only parts under way", count)
+    for each in range(count):
+        command = [sys.executable, "-c", _IN_PASSES, *fit, *KEPT, "--run", f"cut-{each}"]
+        known = _killed_after_sums(command, rng.randrange(1, 13), rng.random())
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        model, lines = load_model(f"cut-{each}"), done.stdout.split("result")[0].splitlines()
+        again = {int(line.split()[1]) for line in lines if line.startswith("parts")}
+        wrong = not np.array_equal(model.components, whole.components) or [
+            one["objective"] for one in model.history
+        ] != [one["objective"] for one in whole.history]
+        row.add(survived=done.returncode == 0 and not again & known, wrong=wrong)
+        assert not (run_folder(f"cut-{each}") / "passes").exists()
+
+
+def _killed_after_sums(command: list[str], sums: int, share: float) -> set[int]:
+    """Kill a process that has saved so many sums, after a share of the time that one takes it.
+
+    Return the numbers of all sums that it has saved.
+    """
+    known: set[int] = set()
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            known.add(int(line.split()[1]))
+            if len(known) == 1:
+                began = time.monotonic()
+            if len(known) == sums:
+                time.sleep(share * (time.monotonic() - began) / sums)
+                process.kill()
+        assert process.wait() == -signal.SIGKILL
+    return known

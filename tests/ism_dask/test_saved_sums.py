@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -68,6 +71,11 @@ def _first(total):
 def _outer(head, tail, scale):
     CALLS.append(head.start)
     return None, scale * sum(head.X.T @ (head.X @ (piece.X.T @ piece.X)) for piece in tail)
+
+
+def _slow_outer(head, tail, scale):
+    time.sleep(0.02)
+    return _outer(head, tail, scale)
 
 
 PASSES = {
@@ -159,6 +167,30 @@ def test_a_fit_killed_in_a_pass_ends_with_the_same_bits(engine, monkeypatch):
     assert [each.objective for each in model.history_] == [
         each.objective for each in whole.history_
     ]
+
+
+def test_a_pass_on_a_cluster_saves_what_it_has_computed_and_goes_on(monkeypatch):
+    monkeypatch.setattr(saved_sums, "_SHORT", 0.01)
+    plain = cut(X, 10).fold_pairs(_outer, 0.3)
+    saved, rest = {}, Sums()
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        with saving_sums(Sums(saved, 3)), pytest.raises(Killed):
+            cut(X, 10).fold_pairs(_slow_outer, 0.3)
+        rest.saved = {key: dict(sums) for key, sums in saved.items()}
+        CALLS.clear()
+        with saving_sums(rest):
+            whole = cut(X, 10).fold_pairs(_slow_outer, 0.3)
+    (sums,) = saved.values()
+    assert len(sums) == 3
+    # Each part has four calls, as has each head. Two calls of the killed pass may still run.
+    assert 0 <= len(CALLS) - 4 * (len(cut(X, 10).parts) - 3) <= 2
+    assert _bits(whole) == _bits(plain)
+    assert [len(each) for each in rest.saved.values()] == [1]
 
 
 def test_fingerprints_are_of_values_not_of_objects():
