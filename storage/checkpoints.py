@@ -220,7 +220,7 @@ def values_to_json(values: Any) -> tuple[Any, Numbers]:
 
 
 def values_from_json(record: Any, numbers: Numbers, what: str) -> Any:
-    """Return the values that `values_to_json` wrote; raise ValueError, naming `what`, for others."""
+    """Return the values that `values_to_json` wrote; raise ValueError (no `what`) for others."""
     try:
         return _restored(record, numbers)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
