@@ -78,7 +78,8 @@ class PassSums:
                 self._tell(f"{error} It is computed again")
         if sums:
             self._recent.add(folder.name)
-            self._tell(f"a pass over the rows goes on: {len(sums)} of its sums are saved")
+            count = f"{len(sums)} saved sum{'s' if len(sums) > 1 else ''}"
+            self._tell(f"resuming within a pass over the rows, from {count}")
         return sums
 
     def save(self, key: str, number: int, total: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from dask.base import is_dask_collection
 
-Feed = Callable[[bytes], None]
+Feed = Callable[[bytes | memoryview], None]
 
 # Types whose text is their value.
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype)

@@ -33,7 +33,7 @@ def test_sums_are_found_as_they_were_saved_and_for_their_request_alone() -> None
     found = sums.find("one")
     assert sorted(found) == [0, 3, 11]
     assert all(bits(found[number]) == bits(total(number)) for number in found)
-    assert told == ["a pass over the rows goes on: 3 of its sums are saved"]
+    assert told == ["resuming within a pass over the rows, from 3 saved sums"]
     assert sums.find("another") == {}
     assert PassSums.of_run("own", {**REQUEST, "dataset": "face"}).find("one") == {}
     sums.remove("one")
