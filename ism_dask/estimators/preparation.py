@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,8 +38,11 @@ from ism_dask.solvers.width_selection import SELECTION_ROWS, SelectionProblem
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
-# Rows in memory up to this many bytes are sorted into a canonical order.
+# Rows in memory up to this many bytes are sorted into a canonical order, and those of a source are
+# sampled in it.
 _ORDERED_BYTES = 64 * 2**20
+# Rows whose digests are computed at a time: in double precision they are larger.
+_DIGESTED_AT_ONCE = 8192
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
 # Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
@@ -67,8 +71,25 @@ def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | No
     return np.lexsort(keys)
 
 
+def sampling_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+    """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
+
+    So the same rows are sampled wherever they are. None means that there are too many of them, or
+    that X is no source.
+    """
+    if not is_row_source(X) or math.prod(X.shape) * X.dtype.itemsize > _ORDERED_BYTES:
+        return None
+    return row_order(np.asarray(X.read(0, X.shape[0])), y, weights)
+
+
 def _digests(rows: Array) -> Array:
     """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
+    starts = range(0, len(rows), _DIGESTED_AT_ONCE)
+    pieces = [_digests_of_piece(rows[start : start + _DIGESTED_AT_ONCE]) for start in starts]
+    return np.concatenate([np.empty(0, np.uint64), *pieces])
+
+
+def _digests_of_piece(rows: Array) -> Array:
     # Adding 0 makes -0 and 0 the same. Whole numbers as floats have nonzero bits only at the upper
     # end: these are shifted down before the multiplication by odd numbers, which wraps around.
     bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
@@ -188,15 +209,24 @@ class Prepared:
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
     def fit_rows(
-        self, kernel: Kernel, random_state: Any, q: int, weights: Array | None = None
+        self,
+        kernel: Kernel,
+        random_state: Any,
+        q: int,
+        weights: Array | None = None,
+        order: Array | None = None,
     ) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows.
 
-        Rows with weights (n,) occur in the sample as often as these say.
+        Rows with weights (n,) occur in the sample as often as these say. The sample is drawn from
+        the rows in the `order` (n,), if there is one.
         """
-        candidates = repeated_rows(weights) if weights is not None else self.shards.n_rows
-        indices, seed = _sample_indices(candidates, random_state or 0)
-        sample = self.shards.in_double().rows(indices)
+        order = np.arange(self.shards.n_rows) if order is None else order
+        candidates = repeated_rows(weights[order]) if weights is not None else len(order)
+        positions, seed = _sample_indices(candidates, random_state or 0)
+        indices = order[positions]
+        ascending = np.argsort(indices, kind="stable")
+        sample = self.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
         resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
         return FitRows(

@@ -16,7 +16,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
+from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order, sampling_order
 from ism_dask.estimators.supervised_input import check_rows_and_target
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
@@ -277,18 +277,24 @@ default "auto"
             self.classes_ = dependence.classes
         self._check_parameters()
         with announce(self.plan), single_threaded_blas():
-            solution, advice = self._learn(X, dependence, weights)
+            order = sampling_order(X, y, weights)
+            solution, advice = self._learn(X, dependence, weights, order)
         self._warn_about_fit(solution, advice)
         return self
 
-    def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
-        """Return the solution for validated rows X (n, d), and advice on the number of features."""
+    def _learn(
+        self, X: Any, dependence: Dependence, weights: Array | None, order: Array | None
+    ) -> tuple[Solution, str]:
+        """Return the solution for validated rows X (n, d), and advice on the number of features.
+
+        Rows are sampled in the `order` (n,), if there is one.
+        """
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
         prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         if self.whiten:
             prepared = prepared.whitened(weights)
-        fit_start = self._fit_start(prepared, kernel, dependence, weights)
+        fit_start = self._fit_start(prepared, kernel, dependence, weights, order)
         fit_rows, q = fit_start.fit_rows, fit_start.q
         problem = fit_rows.problem(dependence)
         search = self._search
@@ -306,7 +312,12 @@ default "auto"
         return solution, fit_start.advice(solution)
 
     def _fit_start(
-        self, prepared: Prepared, kernel: Kernel, dependence: Dependence, weights: Array | None
+        self,
+        prepared: Prepared,
+        kernel: Kernel,
+        dependence: Dependence,
+        weights: Array | None,
+        order: Array | None,
     ) -> FitStart:
         """Return the start of the fit: the number of new features, the width and the W."""
         if dependence.classes is None:
@@ -317,7 +328,7 @@ default "auto"
         q = self._resolve_n_components(self.n_components, default_q, prepared)
         if is_warm:
             q = self._check_warm_start(prepared)
-        fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights)
+        fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights, order)
         default_start = FitStart(fit_rows, q)
         if is_warm and q <= prepared.n_varying:
             trials = getattr(self, "selection_", ())
