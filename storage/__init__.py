@@ -41,6 +41,7 @@ from storage.models import (
     read_pictures,
     save_model,
 )
+from storage.pass_sums import PassSums
 from storage.paths import data_folder, home, resolve_under, safe_name
 from storage.pieces import PieceStore
 from storage.raw_files import RawFile
@@ -94,6 +95,7 @@ __all__ = [
     "DownloadError",
     "FeatureStatistics",
     "Model",
+    "PassSums",
     "PieceStore",
     "Problem",
     "RawData",

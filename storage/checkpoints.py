@@ -199,20 +199,33 @@ Numbers = NDArray[np.float64]
 
 def checkpoint_to_json(checkpoint: Checkpoint) -> tuple[dict[str, Any], Numbers]:
     """Return the checkpoint as plain JSON, and the concatenated numbers of all its arrays."""
-    arrays: list[Numbers] = []
-    record = _plain(checkpoint, arrays)
-    return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
+    return values_to_json(checkpoint)
 
 
 def checkpoint_from_json(record: Mapping[str, Any], numbers: Numbers) -> Checkpoint:
     """Return the checkpoint that `checkpoint_to_json` wrote; raise ValueError for all else."""
-    try:
-        checkpoint = _restored(record, numbers)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no checkpoint: {error}") from error
+    checkpoint = values_from_json(record, numbers, "checkpoint")
     if not isinstance(checkpoint, Checkpoint):
         raise ValueError(f"no checkpoint, but a {type(checkpoint).__name__}")  # noqa: TRY004
     return checkpoint
+
+
+def values_to_json(values: Any) -> tuple[Any, Numbers]:
+    """Return values as plain JSON, and the concatenated numbers of all float64 arrays in them.
+
+    They may be numbers, texts, None, arrays, the classes of checkpoints, and tuples of these.
+    """
+    arrays: list[Numbers] = []
+    record = _plain(values, arrays)
+    return record, np.concatenate([np.empty(0), *(each.ravel() for each in arrays)])
+
+
+def values_from_json(record: Any, numbers: Numbers, what: str) -> Any:
+    """Return the values that `values_to_json` wrote; raise ValueError (no `what`) for others."""
+    try:
+        return _restored(record, numbers)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no {what}: {error}") from error
 
 
 def _plain(value: Any, arrays: list[Numbers]) -> Any:

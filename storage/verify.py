@@ -17,6 +17,7 @@ from storage.digest import ContentDigest, chunk_digest, chunked_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
 from storage.models import load_model
+from storage.pass_sums import PASSES, is_pass, is_sum, numbers_in, pass_folders, read_sum, sum_path
 from storage.paths import resolve_under
 from storage.pieces import LEDGER, PieceStore, read_piece
 from storage.records import read_sealed
@@ -187,6 +188,14 @@ def _ledger_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _unexpected_entries(folder, lambda name: name.endswith(".json"))
 
 
+def _pass_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    for each in pass_folders(folder):
+        for number in numbers_in(each):
+            yield from _store_problems(sum_path(each, number), read_sum, on_bytes)
+        yield from _unexpected_entries(each, is_sum)
+    yield from _unexpected_entries(folder, is_pass)
+
+
 def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _file_problems(path, lambda each: read_sealed(each, "a lease"), on_bytes)
 
@@ -225,6 +234,7 @@ _PARTS: dict[str, FindProblems] = {
     RESULTS: _results_problems,
     CHECKPOINTS: _checkpoint_problems,
     LEDGER: _ledger_problems,
+    PASSES: _pass_problems,
     LEASE: _lease_problems,
 }
 _PROBLEMS: dict[str, FindProblems] = {

@@ -25,7 +25,8 @@ from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from storage import Checkpoints, DamagedStore, PieceStore, run_folder
+from ism_dask.rows.saved_sums import saving_sums
+from storage import Checkpoints, DamagedStore, PassSums, PieceStore, run_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
@@ -134,9 +135,12 @@ class ResumableRun:
             where = f"{which}{start.progress}"
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
+        sums = PassSums.of_run(self.run, identity, check=self.lease.check, tell=progress_note)
+
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
             checkpoints.save(identity, checkpoint)
+            sums.retire()
             self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
@@ -147,7 +151,8 @@ class ResumableRun:
             throttle.offer(checkpoint)
 
         try:
-            with saving_checkpoints(CheckpointedFit(start, on_checkpoint)):
+            fit = CheckpointedFit(start, on_checkpoint)
+            with saving_checkpoints(fit), saving_sums(sums):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
@@ -298,9 +303,11 @@ def resumable_run(
 
 def _can_resume(run: str) -> bool:
     """Return whether a later run of that name has checkpoints or results to continue from."""
-    return bool(Checkpoints.of_run(run).numbers) or PieceStore.of_run(run).folder.is_dir()
+    parts = PieceStore.of_run(run).folder.is_dir() or not PassSums.of_run(run, {}).is_empty
+    return parts or bool(Checkpoints.of_run(run).numbers)
 
 
 def _clear(run: str) -> None:
     Checkpoints.of_run(run).clear()
+    PassSums.of_run(run, {}).clear()
     PieceStore.of_run(run).clear()

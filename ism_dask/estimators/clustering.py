@@ -26,7 +26,7 @@ from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, fit_task, with_callbacks
 from ism_dask.estimators.missing_numbers import check_finite_block
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
-from ism_dask.estimators.row_order import row_order
+from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,
@@ -154,7 +154,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         q = self._resolve_n_components(self.n_components, self.n_clusters, prepared)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         d = self.n_features_in_
-        fit_rows = prepared.fit_rows(kernel, self.random_state, d)
+        order = sampling_order(X, guide.targets)
+        fit_rows = prepared.fit_rows(kernel, self.random_state, d, order=order)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), fit_rows.sample)
         graph = Graph.of(
             fit_rows.shards,

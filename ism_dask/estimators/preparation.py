@@ -174,15 +174,24 @@ class Prepared:
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
 
     def fit_rows(
-        self, kernel: Kernel, random_state: Any, q: int, weights: Array | None = None
+        self,
+        kernel: Kernel,
+        random_state: Any,
+        q: int,
+        weights: Array | None = None,
+        order: Array | None = None,
     ) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows.
 
-        Rows with weights (n,) occur in the sample as often as these say.
+        Rows with weights (n,) occur in the sample as often as these say. The sample is drawn from
+        the rows in the `order` (n,), if there is one.
         """
-        candidates = repeated_rows(weights) if weights is not None else self.shards.n_rows
-        indices, seed = _sample_indices(candidates, random_state or 0)
-        sample = self.shards.in_double().rows(indices)
+        order = np.arange(self.shards.n_rows) if order is None else order
+        candidates = repeated_rows(weights[order]) if weights is not None else len(order)
+        positions, seed = _sample_indices(candidates, random_state or 0)
+        indices = order[positions]
+        ascending = np.argsort(indices, kind="stable")
+        sample = self.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
         resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
         double = needs_double(resolved, sample, self.shards.dtype)
         return FitRows(

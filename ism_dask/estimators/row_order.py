@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.rows.source import is_row_source
 
-# Rows in memory up to this many bytes are sorted into a canonical order.
+# Rows in memory up to this many bytes are sorted into a canonical order, and those of a source are
+# sampled in it.
 _ORDERED_BYTES = 64 * 2**20
+# Rows whose digests are computed at a time: in double precision they are larger.
+_DIGESTED_AT_ONCE = 8192
 # Coordinates are sorted by this share of the largest one, which is far above their rounding.
 _SORTED_DIGITS = 1e-9
 
@@ -38,8 +43,25 @@ def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | No
     return np.lexsort(keys)
 
 
+def sampling_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+    """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
+
+    So the same rows are sampled wherever they are. None means that there are too many of them, or
+    that X is no source.
+    """
+    if not is_row_source(X) or math.prod(X.shape) * X.dtype.itemsize > _ORDERED_BYTES:
+        return None
+    return row_order(np.asarray(X.read(0, X.shape[0])), y, weights)
+
+
 def _digests(rows: Array) -> Array:
     """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
+    starts = range(0, len(rows), _DIGESTED_AT_ONCE)
+    pieces = [_digests_of_piece(rows[start : start + _DIGESTED_AT_ONCE]) for start in starts]
+    return np.concatenate([np.empty(0, np.uint64), *pieces])
+
+
+def _digests_of_piece(rows: Array) -> Array:
     # Adding 0 makes -0 and 0 the same. Whole numbers as floats have nonzero bits only at the upper
     # end: these are shifted down before the multiplication by odd numbers, which wraps around.
     bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)

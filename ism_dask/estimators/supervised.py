@@ -29,8 +29,8 @@ from ism_dask.estimators.few_features import (
 )
 from ism_dask.estimators.model_choice import FitStart, tries_dimensions
 from ism_dask.estimators.partial_fit import PartialFit
-from ism_dask.estimators.preparation import Prepared, prepare_rows
-from ism_dask.estimators.row_order import row_order
+from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
+from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.estimators.supervised_input import (
     CheckedInput,
     check_rows_and_target,
@@ -407,7 +407,7 @@ default "auto"
         with single_threaded_blas():
             prepared = self._prepared(checked, as_kernel(self.kernel_))
             q = len(self.components_)
-            fit_rows = prepared.fit_rows(self.kernel_, self.random_state, q, checked.weights)
+            fit_rows = self._fit_rows(prepared, self.kernel_, q, checked)
             W = prepared.coordinates(self.components_)
             self.certificate_ = certify(fit_rows.problem(checked.dependence), W, self.status_)
         return self.certificate_
@@ -423,7 +423,8 @@ default "auto"
         if order is not None:
             X, y = X[order], y[order]
             weights = None if weights is None else weights[order]
-        return CheckedInput(X, y, target_dependence(y, self.target, weights), weights)
+        dependence = target_dependence(y, self.target, weights)
+        return CheckedInput(X, y, dependence, weights, sampling_order(X, y, weights))
 
     def _prepared(
         self, checked: CheckedInput, kernel: Kernel, support: Array | None = None
@@ -446,9 +447,9 @@ default "auto"
                 f"`max_features` needs dense rows, and the {checked.X.shape[1]} columns of sparse "
                 f"X are too many; expected at most {MOST_DENSE_COLUMNS}, or no `max_features`"
             )
-        dependence, weights = checked.dependence, checked.weights
+        dependence = checked.dependence
         prepared = self._prepared(checked, kernel)
-        fit_start = self._fit_start(prepared, kernel, dependence, weights)
+        fit_start = self._fit_start(prepared, kernel, checked)
         solve = partial(self._solve, dependence, saved_fit, started)
         fitted = solve(prepared, fit_start)
         if self.max_features is not None:
@@ -479,7 +480,7 @@ default "auto"
         self.stability_ = support.frequencies
         W, kernel = prepared.lift(solution.W.T), self._kernel_of(fit_start, prepared)
         few = self._prepared(checked, as_kernel(self.kernel), support.chosen)
-        fit_rows = few.fit_rows(kernel, self.random_state, fit_start.q, checked.weights)
+        fit_rows = self._fit_rows(few, kernel, fit_start.q, checked)
         start = replace(fit_start, fit_rows=fit_rows)
         return few, start.continued(few.lower(W), 1.0, dependence)
 
@@ -512,10 +513,17 @@ default "auto"
         engine, solution = search.run(problem, q, fit_start.state, saved_fit=saved_fit)
         return _Fitted(engine, solution, prepared, fit_start)
 
-    def _fit_start(
-        self, prepared: Prepared, kernel: Kernel, dependence: Dependence, weights: Array | None
-    ) -> FitStart:
+    def _fit_rows(
+        self, prepared: Prepared, kernel: Kernel, q: int, checked: CheckedInput
+    ) -> FitRows:
+        """Return everything that a fit of W (d, q) needs except Gamma."""
+        return prepared.fit_rows(
+            kernel, self.random_state, q, checked.weights, checked.sampling_order
+        )
+
+    def _fit_start(self, prepared: Prepared, kernel: Kernel, checked: CheckedInput) -> FitStart:
         """Return the start of the fit: the number of new features, the width and the W."""
+        dependence = checked.dependence
         if dependence.classes is None:
             default_q = dependence.columns
         else:
@@ -526,7 +534,7 @@ default "auto"
         if is_warm:
             q = self._check_warm_start(prepared)
         check_enough_features(self.max_features, q)
-        fit_rows = prepared.fit_rows(kernel, self.random_state, q, weights)
+        fit_rows = self._fit_rows(prepared, kernel, q, checked)
         default_start = FitStart(fit_rows, q)
         if is_warm and q <= prepared.n_varying:
             trials = getattr(self, "selection_", ())

@@ -38,12 +38,15 @@ class CheckedInput:
         The dependence on y that W is to explain.
     weights : (n,) array or None
         The weights of the rows; None if all count alike.
+    sampling_order : (n,) array or None
+        The order in which rows that are not in memory are sampled.
     """
 
     X: Any
     y: Array
     dependence: Dependence
     weights: Array | None
+    sampling_order: Array | None
 
 
 def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:

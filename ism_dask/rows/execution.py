@@ -195,7 +195,7 @@ def named_task(name: str, function: Callable[..., Any]) -> Callable[..., Delayed
 def as_tasks(slices: list[Any]) -> list[Any]:
     """Return `slices` unchanged or, on a cluster, as tasks that the cluster can run again."""
     client = cluster()
-    if client is None:
+    if client is None or not slices:
         return slices
     # The data go to the scheduler once, inside the tasks: scattered data could not be remade.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):

@@ -23,6 +23,8 @@ from ism_dask.rows.execution import (
     task_budget,
     wait_for_a_worker,
 )
+from ism_dask.rows.fingerprint import fingerprint
+from ism_dask.rows.saved_sums import sums_are_saved
 from ism_dask.rows.source import RowRange, is_row_source
 from ism_dask.rows.sparse import SparseRows, StandardisedSparse, is_sparse, rows_between
 from ism_dask.rows.standardise import Standardisation, tile_dtype
@@ -57,6 +59,8 @@ class Shards:
     must be importable by a worker, must not change their arguments, must return new arrays, and get
     X as float32 or float64. `nonzeros` is the most nonzero numbers of a shard of sparse rows, else
     None.
+
+    `label` identifies rows and facts in any process, or is None if no sums of passes are saved.
     """
 
     parts: tuple[ShardRef, ...]
@@ -67,6 +71,7 @@ class Shards:
     affine: Standardisation | None = None
     source: Shards | None = None
     nonzeros: int | None = None
+    label: str | None = None
 
     def in_double(self) -> Shards:
         """Return the same rows in double precision, with the same facts.
@@ -76,7 +81,7 @@ class Shards:
         if self.dtype == np.float64:
             return self
         origin = self if self.source is None else self.source
-        double = replace(origin, dtype=np.dtype(np.float64))
+        double = replace(origin, dtype=np.dtype(np.float64))._labelled("double", of=self)
         return double._with_facts(part.facts for part in self.parts)
 
     def backed_by(self, source: Shards) -> Shards:
@@ -125,7 +130,8 @@ class Shards:
         starts = [0, *np.cumsum(sizes).tolist()]
         moved = tuple(replace(part, start=at) for part, at in zip(parts, starts, strict=False))
         source = None if self.source is None else self.source.subset(numbers)
-        return replace(self, parts=moved, n_rows=starts[-1], source=source)
+        subset = replace(self, parts=moved, n_rows=starts[-1], source=source)
+        return subset._labelled(numbers)
 
     def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
@@ -134,11 +140,12 @@ class Shards:
     def with_rows(self, fact: RowFact, values: Array) -> Shards:
         """Return the shards with `values` (n, ...) attached as the fact of this name, cut alike."""
         slices = [values[a:b] for a, b in pairwise(self.bounds)]
-        return self._attach(fact, as_tasks(slices))
+        return self._attach(fact, as_tasks(slices))._labelled(fact, values)
 
     def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
-        return self._attach(fact, self._map(function, args, self.parts))
+        derived = self._attach(fact, self._map(function, args, self.parts))
+        return derived._labelled(fact, function, args, self.dtype, self.affine)
 
     def persisted(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
@@ -148,7 +155,7 @@ class Shards:
         """Return shards whose rows are a fact (b, width), so that folds do not read X."""
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
         size = self.dtype.itemsize
-        return replace(
+        rows = replace(
             self,
             parts=parts,
             n_raw_columns=width,
@@ -157,6 +164,7 @@ class Shards:
             source=None,
             nonzeros=None,
         )
+        return rows._labelled("rows", fact)
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
@@ -166,11 +174,13 @@ class Shards:
 
     def with_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""
-        return self._attach(fact, [part.facts[fact] for part in other.parts])
+        attached = self._attach(fact, [part.facts[fact] for part in other.parts])
+        return attached._labelled(fact, of=other)
 
     def with_only_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, as their only fact."""
-        return self._with_facts({fact: part.facts[fact]} for part in other.parts)
+        alone = self._with_facts({fact: part.facts[fact]} for part in other.parts)
+        return alone._labelled("alone", fact, of=other)
 
     def fold(
         self,
@@ -190,7 +200,8 @@ class Shards:
             return total if finish is None else finish(total)
         call = self._caller(Task.on_shards, task)
         arguments = [part.argument for part in self.parts]
-        return task.summed([call(arguments[run]) for run in self._runs], finish)
+        calls = [call(arguments[run]) for run in self._runs]
+        return task.summed(calls, finish, self._pass_key(task, finish))
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
@@ -210,7 +221,7 @@ class Shards:
             # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return task.summed(tasks)
+        return task.summed(tasks, key=self._pass_key(task, len(tasks)))
 
     def fold_some_pairs(
         self,
@@ -233,7 +244,8 @@ class Shards:
             head, tail = part.shared_argument, [shared[number] for number in numbers]
             size = tails.max_shards_per_task or max(1, len(tail))
             tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return task.summed(tasks)
+        key = self._pass_key(task, loader.affine, chosen, len(tasks), of=tails)
+        return task.summed(tasks, key=key)
 
     def gather_fact(self, fact: RowFact) -> Array:
         """Return a fact of all rows (n, ...)."""
@@ -270,6 +282,21 @@ class Shards:
         """Return the shards with these facts in place of their own."""
         pairs = zip(self.parts, facts, strict=True)
         return replace(self, parts=tuple(replace(part, facts=each) for part, each in pairs))
+
+    def _labelled(self, *how: Any, of: Shards | None = None) -> Shards:
+        """Return the shards with the label of shards that were made in this way, also of others."""
+        return self if self.label is None else replace(self, label=self._fingerprint(of, *how))
+
+    def _pass_key(
+        self, task: Task, *how: Any, of: Shards | None = None
+    ) -> Callable[[], str | None]:
+        """Return a function that returns the key of a pass, None if its sums cannot be saved."""
+        work = (task.function, task.args, task.dtype, task.affine)
+        return lambda: self._fingerprint(of, work, self._run_length, *how)
+
+    def _fingerprint(self, other: Shards | None, *how: Any) -> str | None:
+        labels = self.label, (other or self).label
+        return None if None in labels else fingerprint(*labels, *how)
 
     @property
     def runs(self) -> int:
@@ -354,7 +381,9 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     else:
         raws = as_tasks([X[start : start + rows] for start in starts])
     parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
-    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize, nonzeros=nonzeros)
+    label = fingerprint(X, rows) if sums_are_saved() else None
+    itemsize = np.dtype(X.dtype).itemsize
+    shards = Shards(parts, n, d, dtype, itemsize, nonzeros=nonzeros, label=label)
     _check_memory(shards)
     return shards
 

@@ -14,7 +14,15 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.observe.progress import task_done
-from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
+from ism_dask.rows.execution import (
+    as_tasks,
+    cluster,
+    computed,
+    counted_pass,
+    named_task,
+    report_done,
+)
+from ism_dask.rows.saved_sums import SavedPass, compute_with_parts, level_of_parts
 from ism_dask.rows.source import RowRange
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation
@@ -137,21 +145,33 @@ class Task:
         pieces = (loader._load(part) for part in tail)  # a task of the same class
         return self._reported(self.function(self._load(head), pieces, *self.args))
 
-    def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
+    def summed(
+        self,
+        calls: list[Any],
+        finish: Callable[[Any], Any] | None = None,
+        key: Callable[[], str | None] = lambda: None,
+    ) -> Any:
         """Return the sum of calls of this task, or `finish` of the sum.
 
-        The calls are added in a tree that depends only on their number.
+        The calls are added in a tree that depends only on their number. In a block of
+        `saving_sums`, sums of a long pass are saved under the key that `key` returns.
         """
-        n_calls = len(calls)
-        while len(calls) > 1:
-            join = named_task("add_sums", add_sums)
-            groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
-            calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
-        if finish is not None:
-            inline = not isinstance(calls[0], Delayed)
-            calls = [finish(calls[0]) if inline else delayed(finish, pure=False)(calls[0])]
-        with counted_pass(n_calls) as self.number:
-            return computed(calls)[0]
+        size = FAN ** level_of_parts(len(calls), FAN)
+        parts = [calls[i : i + size] for i in range(0, len(calls), size)]
+        with counted_pass(len(calls)) as self.number:
+            saved = SavedPass(key, len(parts))
+            if saved.result:
+                return saved.result[0]
+            self._report_restored(sum(len(parts[number]) for number in saved.parts))
+            result = _sum_of_parts([add_all(part) for part in parts], saved, finish)
+            saved.complete(result)
+            return result
+
+    def _report_restored(self, n_calls: int) -> None:
+        """Report calls that need not be made, since their sum is saved."""
+        if self.number is not None:
+            for _ in range(n_calls):
+                task_done(self.number)
 
     def _reported(self, result: Any) -> Any:
         """Return `result` after reporting that a task is done, if anyone watches the pass."""
@@ -171,6 +191,34 @@ class Task:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
         rows = rows.astype(self.dtype, copy=False)
         return LoadedShard(part.start, rows if is_sparse(rows) else _aligned(rows), facts)
+
+
+def _sum_of_parts(parts: list[Any], saved: SavedPass, finish: Callable[[Any], Any] | None) -> Any:
+    """Return the sum of the parts of a pass, or `finish` of it; parts of a long pass are saved."""
+    client, missing = cluster(), {}
+    if saved.is_active and isinstance(parts[0], Delayed):
+        missing = {i: part for i, part in enumerate(parts) if i not in saved.parts}
+    if client is None:
+        add = named_task("save_sum", saved.add)
+        missing = {i: add(i, part) for i, part in missing.items()}
+    restored = dict(zip(saved.parts, as_tasks(list(saved.parts.values())), strict=True))
+    replaced = missing | restored
+    total = add_all([replaced.get(i, part) for i, part in enumerate(parts)])
+    if finish is not None:
+        is_task = isinstance(total, Delayed)
+        total = delayed(finish, pure=False)(total) if is_task else finish(total)
+    if client is not None and missing:
+        return compute_with_parts(client, total, missing, saved)
+    return computed([total])[0]
+
+
+def add_all(calls: list[Any]) -> Any:
+    """Return the sum of the results of calls, added in a tree that depends only on their number."""
+    while len(calls) > 1:
+        join = named_task("add_sums", add_sums)
+        groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
+        calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
+    return calls[0]
 
 
 def add_sums(first: Any, second: Any, *others: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import ComponentsWarning, SupervisedIKDR, hsic
+from ism_dask.estimators.preparation import prepare_rows
+from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.linalg.eigen import largest_pairs, subspace_sine
@@ -357,3 +360,45 @@ def test_a_row_far_out_is_no_worse_than_with_one_width():
         W = (model.components_ / model.scale_).T[varying]
         away.append(subspace_sine(truth, W / np.linalg.norm(W)))
     assert away[0] <= max(1.5 * away[1], 0.15)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    X: np.ndarray
+    chunk_rows: int
+
+    @property
+    def shape(self):
+        return self.X.shape
+
+    @property
+    def dtype(self):
+        return self.X.dtype
+
+    def read(self, start, stop):
+        return self.X[start:stop]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n", [2400, 5600])
+def test_a_selection_sees_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n, weighted):
+    rng = np.random.default_rng(n)
+    X, y = rng.integers(256, size=(n, 4)).astype(np.uint8), rng.integers(3, size=n)
+    weights = rng.integers(1, 3, size=n).astype(float) if weighted else None
+
+    def seen(rows, y, weights, in_order=None):
+        prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
+        fit_rows = prepared.fit_rows(Gaussian(), 0, 2, weights, in_order)
+        dependence = target_dependence(y, weights=weights)
+        problem = fit_rows.selection_problem(dependence, 2, (1.0,))
+        return problem.evidence, fit_rows.kernel.sigma
+
+    order = row_order(X, y, weights)
+    evidence, sigma = seen(X[order], y[order], weights if weights is None else weights[order])
+    for chunk_rows in (500, 700):
+        stored = _Stored(X, chunk_rows)
+        other, width = seen(stored, y, weights, sampling_order(stored, y, weights))
+        np.testing.assert_allclose(other.X, evidence.X, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(other.U, evidence.U, rtol=0, atol=1e-13)
+        assert (other.slices == evidence.slices).all()
+        assert width == pytest.approx(sigma, rel=1e-13)

@@ -1,0 +1,204 @@
+"""Passes that are continued from saved sums: the same bits, from any of them, and no others."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from ism_dask import SupervisedIKDR
+from ism_dask.kernels import Gaussian
+from ism_dask.rows import saved_sums
+from ism_dask.rows.fingerprint import fingerprint
+from ism_dask.rows.saved_sums import saving_sums
+from ism_dask.rows.shards import cut
+from ism_dask.rows.tasks import RowFact
+from ism_dask.solvers import ISM
+
+X = np.random.default_rng(0).normal(size=(340, 5))
+_FACT = RowFact("fact")
+CALLS = []
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Sums:
+    """A store in memory, which ends the process after so many sums."""
+
+    def __init__(self, known=None, most=10**6):
+        self.saved, self.most = {} if known is None else known, most
+        self.ever = {}
+
+    @property
+    def is_empty(self):
+        return not self.saved
+
+    def find(self, key):
+        return dict(self.saved.get(key, {}))
+
+    def save(self, key, number, total):
+        if self.most == 0:
+            raise Killed
+        self.most -= 1
+        self.ever.setdefault(key, {})[number] = total
+        self.saved.setdefault(key, {})[number] = total
+
+    def remove(self, key):
+        self.saved.pop(key, None)
+
+
+@pytest.fixture(autouse=True)
+def _every_pass_is_long(monkeypatch):
+    monkeypatch.setattr(saved_sums, "_LONG", -1.0)
+
+
+def _gram(piece, scale):
+    CALLS.append(piece.start)
+    return scale * (piece.X.T @ piece.X), piece.X.sum(axis=0), float(piece.X.sum())
+
+
+def _first(total):
+    return total[:1]
+
+
+def _outer(head, tail, scale):
+    CALLS.append(head.start)
+    return None, scale * sum(head.X.T @ (head.X @ (piece.X.T @ piece.X)) for piece in tail)
+
+
+def _slow_outer(head, tail, scale):
+    time.sleep(0.02)
+    return _outer(head, tail, scale)
+
+
+PASSES = {
+    "fold": lambda shards, scale: shards.fold(_gram, scale),
+    "finished": lambda shards, scale: shards.fold(_gram, scale, finish=_first),
+    "pairs": lambda shards, scale: shards.fold_pairs(_outer, scale),
+    "some pairs": lambda shards, scale: shards.fold_some_pairs(
+        _outer, [[i, (i + 3) % len(shards.parts)] for i in range(len(shards.parts))], shards, scale
+    ),
+}
+
+
+def _bits(result):
+    return [None if each is None else np.asarray(each).tobytes() for each in result]
+
+
+@pytest.mark.parametrize("one", PASSES.values(), ids=PASSES)
+@settings(max_examples=15, deadline=None)
+@given(rows=st.sampled_from([3, 10, 21, 90]), data=st.data())
+def test_a_pass_continues_from_any_of_its_sums_to_the_same_bits(one, rows, data):
+    plain = one(cut(X, rows), 0.3)
+    store = Sums()
+    with saving_sums(store):
+        assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
+        everything = {key: sums for key, sums in store.ever.items() if key.endswith("parts")}
+        ((key, sums),) = everything.items()
+        kept = data.draw(st.sets(st.sampled_from(sorted(sums))))
+        CALLS.clear()
+        with saving_sums(Sums({key: {number: sums[number] for number in kept}})):
+            assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
+        again = len(CALLS)
+        CALLS.clear()
+        one(cut(X, rows), 0.31)  # another pass, of which nothing is known
+        assert again <= len(CALLS)
+        assert (again == len(CALLS)) == (not kept)
+
+
+def test_a_complete_pass_is_one_sum_and_is_not_computed_again():
+    store = Sums()
+    with saving_sums(store):
+        first = cut(X, 20).fold(_gram, 0.3)
+        CALLS.clear()
+        second = cut(X.copy(), 20).fold(_gram, 0.3)
+    assert CALLS == []
+    assert _bits(first) == _bits(second)
+    assert [len(each) for each in store.saved.values()] == [1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda shards: cut(X + 1e-15, 20),
+        lambda shards: cut(X, 21),
+        lambda shards: cut(X[::-1], 20),
+        lambda shards: shards.subset(range(16)),
+        lambda shards: shards.with_rows(_FACT, X[:, 0]),
+        lambda shards: shards.times(np.eye(5)),
+        lambda shards: cut(X.astype(np.float32), 20),
+    ],
+)
+def test_other_rows_are_another_pass(other):
+    store = Sums()
+    with saving_sums(store):
+        shards = cut(X, 20)
+        shards.fold(_gram, 0.3)
+        CALLS.clear()
+        other(shards).fold(_gram, 0.3)
+    assert CALLS
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("engine", ["exact", "blocks"])
+def test_a_fit_killed_in_a_pass_ends_with_the_same_bits(engine, monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 20)
+    model = SupervisedIKDR(
+        2, kernel=Gaussian(1.5), engine=engine, solver=ISM(max_iter=3), random_state=0
+    )
+    y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
+    whole, saved = clone(model).fit(X, y), {}
+    for most in (0, 5, 40):  # the third process is killed, too, in a later pass
+        with saving_sums(Sums(saved, most)), pytest.raises(Killed):
+            clone(model).fit(X, y)
+    known = sum(map(len, saved.values()))
+    rest = Sums(saved)
+    with saving_sums(rest):
+        model.fit(X, y)
+    assert known
+    assert model.components_.tobytes() == whole.components_.tobytes()
+    assert [each.objective for each in model.history_] == [
+        each.objective for each in whole.history_
+    ]
+
+
+def test_a_pass_on_a_cluster_saves_what_it_has_computed_and_goes_on(monkeypatch):
+    monkeypatch.setattr(saved_sums, "_SHORT", 0.01)
+    plain = cut(X, 10).fold_pairs(_outer, 0.3)
+    saved, rest = {}, Sums()
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        with saving_sums(Sums(saved, 3)), pytest.raises(Killed):
+            cut(X, 10).fold_pairs(_slow_outer, 0.3)
+        rest.saved = {key: dict(sums) for key, sums in saved.items()}
+        CALLS.clear()
+        with saving_sums(rest):
+            whole = cut(X, 10).fold_pairs(_slow_outer, 0.3)
+    (sums,) = saved.values()
+    assert len(sums) == 3
+    # Each part has four calls, as has each head. Two calls of the killed pass may still run.
+    assert 0 <= len(CALLS) - 4 * (len(cut(X, 10).parts) - 3) <= 2
+    assert _bits(whole) == _bits(plain)
+    assert [len(each) for each in rest.saved.values()] == [1]
+
+
+def test_fingerprints_are_of_values_not_of_objects():
+    kernel = Gaussian(2.0)
+    assert fingerprint(kernel, X, (1, "a"), None) == fingerprint(
+        Gaussian(2.0), np.asfortranarray(X), (1, "a"), None
+    )
+    values = [kernel, Gaussian(3.0), X, X[:1], X.astype("f4"), 1, 1.0, "1", True, None, [1], (1,)]
+    assert len({fingerprint(each) for each in values}) == len(values)
+    for unknown in (lambda: 1, np.array([object()]), object(), iter([])):
+        assert fingerprint(unknown) is None
