@@ -270,6 +270,9 @@ class WideFit:
             before = replace(solution, n_iter=reached.iteration, history=reached.history)
             state = continue_from(before, prepared.lower(reached.best.W.T))
             engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
+            # J by landmarks jumps from W to W, which ends a climb early: the next one takes more.
+            finer = engines[0].finer() if engines[0].approximate else None
+            engines = engines if finer is None else [finer, *engines]
         else:
             in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
         residual, rows = in_columns.residual, in_columns.residual_rows
