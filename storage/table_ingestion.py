@@ -15,7 +15,7 @@ from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
-from storage.table_writing import EarlierRows, write_table
+from storage.table_writing import EarlierRows, has_chunks_to_link, write_table
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
 from storage.tables.frames import FrameSource
@@ -210,7 +210,7 @@ def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown 
     """
     data = _open_complete(name)
     record = None if data is None else data.info.table
-    if data is None or not record or "scan" not in record:
+    if data is None or not record or "scan" not in record or not has_chunks_to_link(data):
         return None
     if not isinstance(table, FileSource | ArraySource):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
@@ -97,6 +97,11 @@ class Piece:
     rows: int = 0
 
 
+def has_chunks_to_link(data: Dataset) -> bool:
+    """Return whether `write_table` wrote a data set, and its chunks have the names of today."""
+    return _chunk_file(0) in data.X.files
+
+
 @dataclass(frozen=True, eq=False)
 class EarlierRows:
     """The rows of a stored table, onto which others are written.
@@ -137,7 +142,6 @@ class EarlierRows:
     def link(self, folder: Path) -> None:
         """Link its whole chunks into another group."""
         for name in self.links:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.link(self.data.path / name, folder / name)
 
     def rest(self) -> Piece:
@@ -196,7 +200,7 @@ def _create_rows(
     if earlier is not None:
         n += len(earlier.data.X)
     dtype = np.dtype(plan.schema.dtype)
-    X = create_array(group, "X", (n, d), (_chunk_rows(n, d, dtype), d), dtype)
+    X = create_array(group, "X", (n, d), (_chunk_rows(n, d, dtype), d), dtype, separator=".")
     if earlier is not None:
         earlier.link(folder_of(group))
     return X
@@ -204,7 +208,7 @@ def _create_rows(
 
 def _chunk_file(number: int) -> str:
     """Return the name of the file of a chunk of X in its group."""
-    return f"X/c/{number}/0"
+    return f"X/c.{number}.0"
 
 
 def _chunk_rows(n: int, d: int, dtype: np.dtype[Any]) -> int:
@@ -240,10 +244,12 @@ def _write_rows(  # noqa: PLR0917
             labels.append(piece.labels)
             yield from piece.ends
 
-    chunk_rows = X.chunks[0]
-    for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
-        rows = np.concatenate([rows for _, rows in parts])
-        chunks[number] = _write_chunk(X, folder, number * chunk_rows, rows)
+    chunk_rows, joined = X.chunks[0], {}
+    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
+        for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
+            rows = np.concatenate([rows for _, rows in parts])
+            joined[number] = _write_chunk(X, folder, number * chunk_rows, rows, disk)
+        chunks.update({number: synced() for number, synced in joined.items()})
     return chunks, _joined_labels(plan.schema, labels)
 
 
@@ -269,16 +275,18 @@ def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
     X = zarr.open_array(job.folder, path="X", mode="r+", zarr_format=3)
     chunk_rows = X.chunks[0]
     labels: dict[str, list[Array]] = {label.name: [] for label in job.schema.labels}
-    piece, row = Piece(rows=job.rows), job.start
-    for rows in rechunk(_encoded(job, labels), chunk_rows, chunk_rows - row % chunk_rows):
-        if row + len(rows) > job.start + job.rows:
-            raise _changed(job)
-        if len(rows) == chunk_rows and row % chunk_rows == 0:
-            piece.chunks[row // chunk_rows] = _write_chunk(X, job.folder, row, rows)
-        else:
-            piece.ends.append((row, rows))
-        row += len(rows)
-        on_rows(row - job.start)
+    piece, row, whole = Piece(rows=job.rows), job.start, {}
+    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
+        for rows in rechunk(_encoded(job, labels), chunk_rows, chunk_rows - row % chunk_rows):
+            if row + len(rows) > job.start + job.rows:
+                raise _changed(job)
+            if len(rows) == chunk_rows and row % chunk_rows == 0:
+                whole[row // chunk_rows] = _write_chunk(X, job.folder, row, rows, disk)
+            else:
+                piece.ends.append((row, rows.copy()))  # the memory is used again
+            row += len(rows)
+            on_rows(row - job.start)
+        piece.chunks.update({number: synced() for number, synced in whole.items()})
     if row != job.start + job.rows:
         raise _changed(job)
     if job.rows:
@@ -288,19 +296,27 @@ def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
 
 def _encoded(job: Job, labels: dict[str, list[Array]]) -> Iterator[Array]:
     """Yield the encoded rows of a piece in blocks, and add their labels to `labels`."""
+    buffer: Array | None = None
     for batch in job.source.batches(job.schema.columns):
-        encoded = encode_batch(batch, job.schema)
+        encoded = encode_batch(batch, job.schema, buffer=buffer)
+        if buffer is None or len(buffer) < len(encoded.X):
+            buffer = encoded.X
         for name, values in encoded.labels.items():
             labels[name].append(values)
         yield encoded.X
 
 
-def _write_chunk(X: zarr.Array[Any], folder: Path, start: int, rows: Array) -> Chunk:
-    """Write a chunk, sync it to the disk, and return what is known of it."""
+def _write_chunk(
+    X: zarr.Array[Any], folder: Path, start: int, rows: Array, disk: Executor
+) -> Callable[[], Chunk]:
+    """Write a chunk; return a function that waits until it is on the disk, and describes it.
+
+    Meanwhile the processor has the next chunk to work on.
+    """
     X[start : start + len(rows)] = rows
-    # The digest of the file is computed while its bytes are in the cache of the processor.
-    file = synced_entry(folder / _chunk_file(start // X.chunks[0]))
-    return Chunk(Moments.of(rows), chunk_digest(rows), file)
+    file = disk.submit(synced_entry, folder / _chunk_file(start // X.chunks[0]))
+    moments, digest = Moments.of(rows), chunk_digest(rows)
+    return lambda: Chunk(moments, digest, file.result())
 
 
 def _joined_labels(schema: TableSchema, parts: list[dict[str, Array]]) -> dict[str, Array]:

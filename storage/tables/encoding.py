@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,16 @@ from storage.tables.schema import CATEGORY, CLASSES, DROP, REFUSE, Feature, Labe
 
 Array = NDArray[Any]
 
+
+class _Quiet(TypedDict):
+    over: Literal["ignore"]
+    invalid: Literal["ignore"]
+
+
+# The gaps of a column without any, as one row that stands for all.
+NO_GAPS: NDArray[np.bool_] = np.zeros(1, dtype=bool)
+# What NumPy ignores while sums tell which columns have gaps, and numbers may not fit float32.
+QUIET: _Quiet = {"over": "ignore", "invalid": "ignore"}
 # Whole numbers from here on are not all floats.
 _LARGEST = 2.0**53
 # The most levels that an error lists.
@@ -85,6 +96,7 @@ def encode_batch(
     problems: Problems | None = None,
     *,
     with_labels: bool = True,
+    buffer: Array | None = None,
 ) -> EncodedRows:
     """Return the rows of a batch, encoded by a schema.
 
@@ -97,17 +109,23 @@ def encode_batch(
         Collects what does not fit the schema. Default: it raises a TableError.
     with_labels : bool
         Whether to read the labels, too; rows to transform have none.
+    buffer : (m, d) array, optional
+        Memory for X, if it has enough rows: fresh memory costs as much time as the encoding.
     """
     collected = Problems() if problems is None else problems
     labels = schema.labels if with_labels else ()
     left_out = np.zeros(batch.num_rows, dtype=bool)
     if schema.missing == DROP:
         read = [*(each.name for each in schema.features), *(each.name for each in labels)]
-        left_out = np.any([missing_rows(batch.column(name)) for name in read], axis=0)
+        with np.errstate(**QUIET):
+            left_out |= any_of(missing_rows(batch.column(name)) for name in read)
         # Levels and numbers of such rows do not count.
         batch = batch.filter(pa.array(~left_out))
-    columns = np.empty((len(schema.encoded_names), batch.num_rows), schema.dtype)
-    _encode_features(batch, schema, columns, collected)
+    if buffer is None or len(buffer) < batch.num_rows:
+        buffer = np.empty((batch.num_rows, len(schema.encoded_names)), schema.dtype)
+    X = buffer[: batch.num_rows]
+    with np.errstate(**QUIET):
+        _encode_features(batch, schema, X.T, collected)
     values = {
         label.name: _label_values(label, batch.column(label.name), collected) for label in labels
     }
@@ -117,24 +135,37 @@ def encode_batch(
     if problems is None:
         collected.check()
     stored = {label.name: _as_stored(label, values[label.name]) for label in labels}
-    return EncodedRows(np.ascontiguousarray(columns.T), stored, left_out)
+    return EncodedRows(X, stored, left_out)
 
 
 def missing_rows(values: pa.Array) -> NDArray[np.bool_]:
-    """Return which rows (m,) of a column have no value: null, NaN or an empty text."""
+    """Return which rows (m,) of a column have no value: null, NaN or an empty text.
+
+    It is `NO_GAPS` if there are none, which is false in one row for all.
+    """
     if not (pa.types.is_primitive(values.type) or pa.types.is_null(values.type)):
         values = as_texts(values)
-    if not values.null_count and not pa.types.is_floating(values.type):
-        return np.zeros(len(values), dtype=bool)
+    if not values.null_count and (
+        not pa.types.is_floating(values.type) or are_finite(as_numbers(values))
+    ):
+        return NO_GAPS
     return np.asarray(pc.is_null(values, nan_is_null=True))
+
+
+def any_of(gaps: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Return which rows have a gap in one of the columns; `NO_GAPS` if none has."""
+    present = [each for each in gaps if each is not NO_GAPS]
+    return np.any(present, axis=0) if present else NO_GAPS
 
 
 def as_numbers(values: pa.Array) -> Array:
     """Return a column of numbers or booleans as float64, NaN where it has no value."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
-    # Unsafe: whole numbers beyond 2^53 are rounded.
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    if not pa.types.is_float64(values.type):
+        # Unsafe: whole numbers beyond 2^53 are rounded.
+        values = values.cast(pa.float64(), safe=False)
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def as_texts(values: pa.Array) -> pa.Array:
@@ -160,6 +191,15 @@ def without_dictionary(values: pa.Array) -> pa.Array:
     return values.dictionary_decode()
 
 
+def are_finite(numbers: Array) -> bool:
+    """Return whether all numbers are known to be finite: if not, one may be NaN or infinite.
+
+    One pass over the numbers tells, because the sum with a NaN or an infinity is not finite. The
+    caller has NumPy ignore that (`QUIET`), once for many columns.
+    """
+    return bool(np.isfinite(numbers.sum(dtype=np.float64)))
+
+
 def are_whole(numbers: Array) -> bool:
     """Return whether all numbers (m,), none missing, are whole, and small enough for int64."""
     return bool((numbers == np.rint(numbers)).all() and (np.abs(numbers) < _LARGEST).all())
@@ -175,7 +215,7 @@ def _encode_features(
         out = columns[start:stop]
         gap = _encode_feature(feature, batch.column(feature.name), out, problems)
         gaps[feature.name] = gap
-        if gap.any():
+        if gap is not NO_GAPS and gap.any():
             out[:, gap] = np.asarray(feature.means or (0.0,))[:, None]
             if schema.missing == REFUSE:
                 problems.gaps[feature.name] += int(gap.sum())
@@ -189,11 +229,12 @@ def _encode_feature(feature: Feature, values: pa.Array, out: Array, problems: Pr
         texts = as_texts(values)
         codes = _codes(feature.name, texts, feature.levels, problems)
         out[...] = codes == np.arange(len(feature.levels))[:, None]
-        return np.asarray(pc.is_null(texts))
+        return np.asarray(pc.is_null(texts)) if texts.null_count else NO_GAPS
     numbers = as_numbers(values)
-    with np.errstate(over="ignore"):
-        out[0] = numbers
+    out[0] = numbers
     # Counted after the assignment: a number may be too large for float32.
+    if are_finite(numbers if out.dtype == numbers.dtype else out[0]):
+        return NO_GAPS
     infinite = int(np.count_nonzero(np.isinf(out[0])))
     if infinite:
         problems.infinite[feature.name] += infinite

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import TableError
-from storage.tables.encoding import are_whole, as_numbers, as_texts, missing_rows
+from storage.tables.encoding import QUIET, any_of, are_whole, as_numbers, as_texts, missing_rows
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
 from storage.tables.sources import TableSource
 
@@ -82,14 +82,18 @@ class ColumnScan:
             self._count(as_texts(values))
         if self.kind == CATEGORY:
             return
-        numbers = as_numbers(values)
-        present = numbers[~np.isnan(numbers)]
-        finite = present[np.isfinite(present)]
-        self.infinite += len(present) - len(finite)
+        finite, total = as_numbers(values), 0.0
+        if len(finite):
+            total = float(finite.sum())
+        if not np.isfinite(total):
+            present = finite[~np.isnan(finite)]
+            finite = present[np.isfinite(present)]
+            self.infinite += len(present) - len(finite)
+            total = float(finite.sum())
         if not len(finite):
             return
         self.present += len(finite)
-        self.total += float(finite.sum())
+        self.total += total
         self.low = min(self.low, float(finite.min()))
         self.high = max(self.high, float(finite.max()))
         if count and self.kind == NUMBER:
@@ -217,13 +221,14 @@ def scan_table(
     columns = {name: ColumnScan(name, kind, max(most, MAX_CLASSES)) for name, kind in kinds.items()}
     rows = rows_with_gaps = 0
     for batch in source.batches(list(columns)):
-        gaps = {name: missing_rows(batch.column(name)) for name in kinds}
-        absent = np.any(list(gaps.values()), axis=0)
-        used = batch.filter(pa.array(~absent)) if drops_gaps and absent.any() else batch
-        for name, column in columns.items():
-            column.rows += batch.num_rows
-            column.missing += int(gaps[name].sum())
-            column.add(used.column(name), count=name in labels)
+        with np.errstate(**QUIET):
+            gaps = {name: missing_rows(batch.column(name)) for name in kinds}
+            absent = any_of(gaps.values())
+            used = batch.filter(pa.array(~absent)) if drops_gaps and absent.any() else batch
+            for name, column in columns.items():
+                column.rows += batch.num_rows
+                column.missing += int(gaps[name].sum())
+                column.add(used.column(name), count=name in labels)
         rows, rows_with_gaps = rows + batch.num_rows, rows_with_gaps + int(absent.sum())
         if on_rows is not None:
             on_rows(rows)

@@ -27,11 +27,11 @@ _PIECE_ROWS = 2**16
 # The most text of a column in a batch, which would be levels of 8,000 letters in each row.
 _MOST_TEXT_BYTES = 2**30
 # Bytes of a batch, by 8 for each cell.
-_BATCH_BYTES = 2**24
+_BATCH_BYTES = 2**23
 # The columns in which pandas stores the index of a frame.
 _INDEX = re.compile(r"__index_level_\d+__")
-# What pyarrow says before the reason why it cannot open a file, whose name the message has already.
-_WORDY = re.compile(r"Error creating dataset.*?input source '[^']*': (Invalid: )?", re.DOTALL)
+# What pyarrow says before the reason why it cannot open a file; the path is all that matters.
+_WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 
@@ -73,7 +73,8 @@ def explain_arrow_errors(description: str, names: Sequence[str] = ()) -> Iterato
         raise
     # pyarrow, NumPy and the libraries for remote places have many types of errors.
     except Exception as error:
-        raise TableError(f"cannot read {description}: {_reason(error, names)}") from error
+        reason = _reason(error, names).removeprefix(f"{description}: ")
+        raise TableError(f"cannot read {description}: {reason}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +333,7 @@ def path_for_messages(files: TableFiles) -> str:
 def _reason(error: Exception, names: Sequence[str]) -> str:
     misfit = _MISFIT.search(str(error))
     if misfit is None:
-        return _WORDY.sub("", str(getattr(error, "strerror", None) or error))
+        return _WORDY.sub(r"\1: ", str(getattr(error, "strerror", None) or error))
     column, kind, value = misfit.groups()
     # The parser counts the columns of the file from 0.
     number = int(column) if column.isdigit() else len(names)

@@ -9,20 +9,22 @@ from fixtures import *  # noqa: F403
 from fixtures import _home_with_a_fit, _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
-# Files whose faults need a cluster or a server to start and to be killed: up to a minute each.
+# Files, and tests of other files, whose faults need a cluster or a server to start and to be
+# killed: up to a minute each.
 _MINUTE = (
     "test_chaos_cluster",
     "test_chaos_driver",
     "test_chaos_prefect",
     "test_chaos_tls",
     "test_chaos_up",
+    "test_a_worker_is_killed_during_an_ingestion",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make chaos` counts, all faults but the few ones; and which few ones are long."""
     for item in items:
-        if "[few]" in item.name and item.path.stem in _MINUTE:
+        if "[few]" in item.name and {item.path.stem, item.name.split("[")[0]} & {*_MINUTE}:
             item.add_marker(pytest.mark.long)
         if "tally" in getattr(item, "fixturenames", ()) and "[few]" not in item.name:
             item.add_marker(pytest.mark.faults)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import string
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import Client, LocalCluster
 from stock import files_below
 from tally import Tally, few_and_many
 
@@ -185,6 +189,46 @@ def test_an_ingestion_is_killed(tally: Begin, tmp_path: Path, count: int) -> Non
 def _ingesting(source: Path, share: float = 2.0, calls: int = 10**9) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", _INGESTS, source, str(share), str(calls)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _die_at_batch(number: int) -> None:
+    """Let this worker be killed when it reads so many files."""
+    from storage.tables.sources import FileSource
+
+    batches, calls = FileSource.batches, count(1)
+
+    def cut_off(self: FileSource, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, columns):
+            if next(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    FileSource.batches = cut_off  # type: ignore[assignment, method-assign]
+
+
+@few_and_many(few=2, many=20)
+def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, count: int) -> None:
+    """It dies while it scans a part, or while it writes one."""
+    rng = random.Random(count)
+    row = tally("kill -9 a worker in the middle of an ingestion", count)
+    _parts(tmp_path / "parts", "parquet")
+    expected = ingest_table(tmp_path / "parts", "whole", label="y").data_hash
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        for _ in range(count):
+            client.wait_for_workers(2, timeout=60)
+            address, pid = rng.choice(sorted(client.run(os.getpid).items()))
+            client.run(_die_at_batch, rng.randrange(1, 9), workers=[address])
+            executor = client.get_executor(pure=False)
+            data = ingest_table(tmp_path / "parts", "own", label="y", force=True, executor=executor)
+            row.add(survived=not psutil.pid_exists(pid), wrong=data.data_hash != expected)
+    rest = sorted(each.name for each in datasets_folder().iterdir())
+    assert rest == [".lock", "own", "whole"]
 
 
 @few_and_many(few=1, many=10)

@@ -176,6 +176,35 @@ def test_wrong_options_of_a_table(
 
 
 @pytest.mark.usefixtures("sales")
+def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here: Command, tmp_path: Path) -> None:
+    for option in (("--label", "cultivar"), ("--dry-run",), ("--weights", "ash")):
+        message = here("ingest", "wine", *option, "--plain").failed(2)
+        assert f"`{option[0]}` is given, but 'wine' is no table" in message
+    assert "no file matches" in here("ingest", tmp_path / "x*.csv", "--plain").failed(1)
+    path = tmp_path / "sales.csv"
+    path.write_text(path.read_text().replace(",yes", ",").replace("yes,", ","))
+    message = here("fit", path, "--label", "churned", "--plain").failed(1)
+    assert f"`ism-dask ingest {path}` has options for that" in message
+
+
+@pytest.mark.usefixtures("sales")
+def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("flows.cli.launch.connect_to_prefect", None)  # it would start one
+    path = tmp_path / f"{'table' * 20}.csv"
+    frame = pd.read_csv(tmp_path / "sales.csv").rename(columns={"age": "age " * 60})
+    frame.to_csv(path, index=False)
+    shown = here("ingest", path, "--label", "churned", "--dry-run").out
+    assert "…" in shown
+    assert "number" in shown
+    assert here("ingest", path, "--label", "churned", "--plain").status == 0
+    lines = here("datasets").out.splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.usefixtures("sales")
 def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> None:
     _fit(here, tmp_path)
     (listed,) = [
@@ -396,6 +425,8 @@ def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -
     frame.to_csv(tmp_path / "houses.csv", index=False)
     labels = ("--label", "price,rent,kind", "--plain")
     assert here("ingest", tmp_path / "houses.csv", *labels).status == 0
+    (listed,) = here("datasets", "houses", "--json").answer["datasets"]
+    assert listed["labels"] == {"price": None, "rent": None, "kind": 2}
     fitted = here(
         "fit", "houses", "--label", "price, rent", "-q", "2", "--plain", "--json", "--run", "two"
     ).answer

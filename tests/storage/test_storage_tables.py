@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -18,6 +19,7 @@ import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +96,12 @@ def _arrow(frame: pd.DataFrame, _folder: Path | None = None) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
+def _polars_parquet(frame: pd.DataFrame, folder: Path) -> Path:
+    categories = pl.from_pandas(frame).with_columns(pl.col("region").cast(pl.Categorical))
+    categories.write_parquet(folder / "sales.parquet")
+    return folder / "sales.parquet"
+
+
 def _dask(frame: pd.DataFrame, _folder: Path) -> Any:
     return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
 
@@ -111,6 +119,14 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "pandas": lambda frame, _: frame,
     "pyarrow": _arrow,
     "polars": lambda frame, _: pl.from_pandas(frame),
+    "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
+    "polars categories": lambda frame, _: pl.from_pandas(frame).with_columns(
+        pl.col("region").cast(pl.Categorical)
+    ),
+    "polars parquet": _polars_parquet,
+    "reader": lambda frame, _: _arrow(frame).to_reader(),
+    "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
+    "xarray chunks": lambda frame, _: xr.Dataset.from_dataframe(frame).chunk(120),
     "dask": _dask,
 }
 
@@ -129,25 +145,66 @@ def test_every_format_comes_to_the_same_rows(kind: str, tmp_path: Path) -> None:
     assert open_dataset("sales").data_hash == data.data_hash
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz", "zarr", "array", "dask array"])
+Matrix = np.ndarray[Any, Any]
+
+
+def _hdf5(X: Matrix, path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["X"] = X
+
+
+MATRICES: dict[str, Callable[[Matrix, Path], Any]] = {
+    "m.npy": lambda X, path: np.save(path, X),
+    "big_endian.npy": lambda X, path: np.save(path, X.astype(">f4")),
+    "columns.npy": lambda X, path: np.save(path, np.asfortranarray(X)),
+    "m.npz": lambda X, path: np.savez(path, X=X),
+    "m.zarr": lambda X, path: zarr.save_array(path, X),
+    "group.zarr": lambda X, path: zarr.open_group(path, mode="w").create_array("X", data=X),
+    "m.h5": _hdf5,
+}
+MATRICES_IN_MEMORY: dict[str, Callable[[Matrix], Any]] = {
+    "array": np.asarray,
+    "big endian": lambda X: X.astype(">f4"),
+    "dask": lambda X: pytest.importorskip("dask.array").from_array(X, chunks=(20, 2)),
+    "xarray": lambda X: xr.DataArray(X, dims=("row", "column")),
+}
+
+
+@pytest.mark.parametrize("kind", [*MATRICES, *MATRICES_IN_MEMORY])
 def test_matrices_have_numbered_columns(kind: str, tmp_path: Path) -> None:
     X = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
-    source: Any = tmp_path / f"m.{kind}"
-    if kind == "npy":
-        np.save(source, X)
-    elif kind == "npz":
-        np.savez(source, X=X)
-    elif kind == "zarr":
-        zarr.save_array(source, X)
-    elif kind == "array":
-        source = X
+    source: Any = tmp_path / kind
+    if kind in MATRICES:
+        MATRICES[kind](X, source)
     else:
-        source = pytest.importorskip("dask.array").from_array(X, chunks=(20, 2))
+        source = MATRICES_IN_MEMORY[kind](X)
     data = ingest_table(source, "m", label="column_3")
     assert data.X.dtype == np.float32
     assert data.feature_names == ("column_0", "column_1", "column_2")
     assert_array_equal(data.X.read(0, 50), X[:, :3])
     assert_array_equal(data.y, X[:, 3].astype(float))
+
+
+def test_a_matrix_of_xarray_has_the_names_of_its_columns() -> None:
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    names = {"column": ["age", "income", "visits"]}
+    frame = xr.DataArray(X, dims=("row", "column"), coords=names)
+    assert ingest_table(frame, "m").feature_names == ("age", "income", "visits")
+
+
+def test_masked_numbers_are_gaps() -> None:
+    X = np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0)
+    with pytest.raises(TableError, match=r"column_2 \(1\)"):
+        ingest_table(X, "m")
+
+
+def test_folders_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    for folder in ("r=01/s=7", "r=1/s=7", "r=2/s=8"):
+        (tmp_path / "t" / folder).mkdir(parents=True)
+        pa.parquet.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "t" / folder / "a.parquet")
+    data = ingest_table(tmp_path / "t", "t")
+    assert data.feature_names == ("x", "r=01", "r=1", "r=2", "s")
+    assert_array_equal(data.X.read(0, 6)[::2, 1:], np.c_[np.eye(3), [7, 7, 8]])
 
 
 def test_folders_of_a_partitioned_table_are_a_column(tmp_path: Path) -> None:
@@ -269,6 +326,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "texts as numbers": ({}, {"missing": "drop", "target": "numbers"}, "needs numbers"),
     "no column left": ({}, {"columns": ["z_*"]}, "no column left"),
+    "periods": (
+        {"x": pd.period_range("2020", periods=N, freq="D")},
+        {"missing": "mean"},
+        "'x' holds values of the type .*period",
+    ),
     "wrong option": ({}, {"missing": "zero"}, "expected one of refuse"),
 }
 
