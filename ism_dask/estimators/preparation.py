@@ -17,6 +17,7 @@ from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
@@ -45,10 +46,10 @@ _ROUNDINGS = 16
 _WHITENING_RIDGE = 1e-3
 
 
-def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     """Return an order (n,) of rows in memory that does not depend on the order they come in.
 
-    y (n,) or (n, t) and weights (n,), if given, belong to the rows.
+    y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or that there
@@ -62,8 +63,7 @@ def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | No
         if target.dtype.kind not in "biuf":
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))
-    if weights is not None:
-        keys.insert(0, weights)
+    keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
     return np.lexsort(keys)
 
 
@@ -285,10 +285,7 @@ class FitRows:
         positions = positions[np.lexsort(self.sample[positions].T)]
         sample_dependence = dependence.part(self.chosen[positions])
         X = self.sample[positions]
-        classes = None if dependence.classes is None else sample_dependence.facts[:, 0]
-        evidence = SampledRows.of(
-            X, sample_dependence.gamma.factor(sample_dependence.facts), classes
-        )
+        evidence = _evidence(X, sample_dependence)
         rows = X.astype(self.shards.dtype)
 
         def problem(part: Array, kernel: Kernel) -> Problem:
@@ -352,6 +349,17 @@ def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Pre
     double = cut(coordinates)
     single = cut(coordinates.astype(shards.dtype), double.largest).backed_by(double)
     return Prepared(single, affine, origin, basis)
+
+
+def _evidence(X: Array, dependence: Dependence) -> SampledRows:
+    """Return sampled rows X (m, r) with what they are to explain, and what not."""
+    if not isinstance(dependence, AvoidingDependence):
+        return SampledRows.of(X, dependence.factor, dependence.groups)
+    explained, avoided = dependence.explained, dependence.avoided
+    # Above 1 the noise of the nearest rows in s would outweigh what they explain of y.
+    weight = min(dependence.weight, 1.0)
+    evidence = SampledRows.of(X, explained.factor, explained.groups)
+    return evidence.avoiding(avoided.factor * np.sqrt(avoided.gamma.signs), weight)
 
 
 def _with_weights(shards: Shards, weights: Array | None) -> Shards:

@@ -7,20 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sklearn.utils import Tags
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice, check_positive_int
+from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
-from ism_dask.estimators.supervised_input import check_rows_and_target
+from ism_dask.estimators.preparation import Prepared, prepare_rows
+from ism_dask.estimators.supervised_input import FitTarget, check_rows_and_target
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.checkpoint import current_fit
@@ -116,6 +113,9 @@ default "auto"
     refine : bool, default False
         Whether to finish with second-order steps, which bring the residual down to rounding.
         Each takes several passes over all pairs of rows, with any engine.
+    avoid_weight : float, default 10
+        The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
+        by the norms of their kernels, so that 1 weighs equal correlations equally.
     warm_start : bool, default False
         Whether to start at `components_`, if there are some, with the multiple of the kernel's
         width that `selection_` chose then. For rows that have changed little, such a fit takes a
@@ -221,6 +221,7 @@ default "auto"
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
+        avoid_weight: float = 10.0,
         warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
@@ -241,11 +242,14 @@ default "auto"
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
+        self.avoid_weight = avoid_weight
         self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SupervisedIKDR:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+    ) -> SupervisedIKDR:
         """Learn the projection.
 
         Parameters
@@ -257,6 +261,13 @@ default "auto"
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
             all; other weights than whole numbers count in proportion.
+        avoid : (n,) or (n, t) labels or numbers, or a frame, optional
+            What `X W` is not to depend on, such as age and sex; `transform` does not need it.
+            Strings and whole numbers of up to 20 different values are classes. See
+            docs/avoiding.md.
+        given : (n,) or (n, t) labels or numbers, or a frame, optional
+            What is known: `X W` is to explain what these do not explain of y. `transform` does not
+            need it.
 
         Returns
         -------
@@ -264,20 +275,13 @@ default "auto"
         """
         self.__dict__.pop("classes_", None)
         X, y = check_rows_and_target(self, row_source(X), y)
-        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-        if weights is not None and isinstance(X, np.ndarray):
-            counted = np.flatnonzero(weights)
-            X, y, weights = X[counted], y[counted], weights[counted]
-        order = row_order(X, y, weights)
-        if order is not None:
-            X, y = X[order], y[order]
-            weights = None if weights is None else weights[order]
-        dependence = target_dependence(y, self.target, weights)
+        self._check_parameters()
+        X, target = FitTarget.of(y, sample_weight, avoid, given).in_order(X)
+        dependence = target.dependence(self.target, self.avoid_weight)
         if dependence.classes is not None:
             self.classes_ = dependence.classes
-        self._check_parameters()
         with announce(self.plan), single_threaded_blas():
-            solution, advice = self._learn(X, dependence, weights)
+            solution, advice = self._learn(X, dependence, target.weights)
         self._warn_about_fit(solution, advice)
         return self
 
@@ -357,6 +361,8 @@ default "auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
+        if self.avoid_weight != 0:
+            positive_float("`avoid_weight`", self.avoid_weight, "or 0")
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:

@@ -1,8 +1,9 @@
-"""Check the rows and the target that a user gives to a supervised fit."""
+"""Check what a user gives to a supervised fit: rows, y, weights, what to avoid, what is given."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import (
@@ -15,12 +16,78 @@ from sklearn.utils.validation import (
 from ism_dask._types import Array
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.estimators.preparation import row_order
+from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
+from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.residual import conditional
+from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.weighted import check_weights
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 
 # dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
 _UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
+
+
+@dataclass(frozen=True, eq=False)
+class FitTarget:
+    """What a fit is given of each row beside X.
+
+    Attributes
+    ----------
+    y : (n,) or (n, t) array
+    weights : (n,) array or None
+    avoid : SideInformation or None
+        What X W is not to depend on.
+    given : SideInformation or None
+        What X W is to explain y beyond.
+    """
+
+    y: Array
+    weights: Array | None = None
+    avoid: SideInformation | None = None
+    given: SideInformation | None = None
+
+    @classmethod
+    def of(cls, y: Array, sample_weight: Any, avoid: Any, given: Any) -> Self:
+        """Return the checked arguments of `fit`, for a checked y."""
+        n = len(y)
+        return cls(
+            y,
+            None if sample_weight is None else check_weights(sample_weight, n),
+            None if avoid is None else SideInformation.of("avoid", avoid, n),
+            None if given is None else SideInformation.of("given", given, n),
+        )
+
+    def at(self, rows: Array) -> Self:
+        """Return the same for some rows (k,), or for all in another order."""
+        avoid, given = (each and each.at(rows) for each in (self.avoid, self.given))
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, y=self.y[rows], weights=weights, avoid=avoid, given=given)
+
+    def in_order(self, X: Any) -> tuple[Any, Self]:
+        """Return X (n, d) and the target without rows of weight 0, in an order of their own."""
+        counted = self
+        if self.weights is not None and isinstance(X, np.ndarray):
+            rows = np.flatnonzero(self.weights)
+            X, counted = X[rows], self.at(rows)
+        sides = [each.sort_keys for each in (counted.avoid, counted.given) if each is not None]
+        weights = [] if counted.weights is None else [counted.weights]
+        order = row_order(X, counted.y, *weights, *sides)
+        return (X, counted) if order is None else (X[order], counted.at(order))
+
+    def dependence(self, target: str, avoid_weight: float) -> Dependence:
+        """Return the dependence to maximise, with y read as `target` says."""
+        dependence = target_dependence(self.y, target, self.weights)
+        if self.given is not None:
+            side = self.given.dependence(self.weights)
+            dependence = conditional(dependence, side, self.weights)
+        if self.avoid is not None:
+            avoided = self.avoid.dependence(self.weights)
+            dependence = avoiding(dependence, avoided, avoid_weight, self.weights)
+        return dependence
 
 
 def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:

@@ -152,7 +152,7 @@ def _ranked(evidence: SampledRows, subspaces: dict[str, Array]) -> dict[str, Arr
 def _trial(engine: Engine, evidence: SampledRows, width: float, start: str, W: Array) -> Trial:
     objective, W = _loose_solution(engine, W, evidence.precondition)
     losses = neighbour_losses(evidence, W)
-    explained = 1.0 - float(losses.mean()) / evidence.mean_square
+    explained = (evidence.mean_loss - float(losses.mean())) / evidence.mean_square
     return Trial(width, start, objective, W, losses, explained)
 
 
@@ -185,19 +185,14 @@ def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
     nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
-    return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
+    return evidence.losses(slice(None), lambda values: values[nearest].mean(axis=1))
 
 
 def _held_out_losses(evidence: SampledRows, W: Array, train: Array, test: Array) -> Array:
     """Return the squared errors with which the nearest rows of `train` predict y of `test`."""
     Z = evidence.X @ W
     nearest = np.asarray(cKDTree(Z[train]).query(Z[test], min(_NEIGHBOURS, len(train)))[1])
-    predicted = evidence.U[train][nearest].mean(axis=1)
-    return _squares(evidence.U[test] - predicted)
-
-
-def _squares(errors: Array) -> Array:
-    return np.einsum("ij,ij->i", errors, errors)
+    return evidence.losses(test, lambda values: values[train][nearest].mean(axis=1))
 
 
 def _corrections(
