@@ -15,7 +15,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared, prepare_rows
+from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised_input import FitTarget, check_rows_and_target
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -281,18 +281,16 @@ default "auto"
         if dependence.classes is not None:
             self.classes_ = dependence.classes
         with announce(self.plan), single_threaded_blas():
-            solution, advice = self._learn(X, dependence, target.weights)
+            solution, advice = self._learn(X, dependence, target)
         self._warn_about_fit(solution, advice)
         return self
 
-    def _learn(self, X: Any, dependence: Dependence, weights: Array | None) -> tuple[Solution, str]:
+    def _learn(self, X: Any, dependence: Dependence, target: FitTarget) -> tuple[Solution, str]:
         """Return the solution for validated rows X (n, d), and advice on the number of features."""
         started = time.perf_counter()
         kernel = as_kernel(self.kernel)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
-        if self.whiten:
-            prepared = prepared.whitened(weights)
-        fit_start = self._fit_start(prepared, kernel, dependence, weights)
+        prepared = target.prepared(X, kernel, standardize=self.standardize, whiten=self.whiten)
+        fit_start = self._fit_start(prepared, kernel, dependence, target.weights)
         fit_rows, q = fit_start.fit_rows, fit_start.q
         problem = fit_rows.problem(dependence)
         search = self._search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -15,15 +16,17 @@ from sklearn.utils.validation import (
 
 from ism_dask._types import Array
 from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.conditioning import rows_given
 from ism_dask.estimators.partial_targets import target_as_array
-from ism_dask.estimators.preparation import row_order
+from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.combined import avoiding
-from ism_dask.gamma.residual import conditional
+from ism_dask.gamma.residual import SideRegression, conditional
 from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
+from ism_dask.kernels import Kernel
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 
@@ -81,13 +84,25 @@ class FitTarget:
     def dependence(self, target: str, avoid_weight: float) -> Dependence:
         """Return the dependence to maximise, with y read as `target` says."""
         dependence = target_dependence(self.y, target, self.weights)
-        if self.given is not None:
-            side = self.given.dependence(self.weights)
-            dependence = conditional(dependence, side, self.weights)
+        if self._regression is not None:
+            dependence = conditional(dependence, self._regression, self.weights)
         if self.avoid is not None:
             avoided = self.avoid.dependence(self.weights)
             dependence = avoiding(dependence, avoided, avoid_weight, self.weights)
         return dependence
+
+    def prepared(self, X: Any, kernel: Kernel, *, standardize: bool, whiten: bool) -> Prepared:
+        """Return the rows X (n, d) as the solver takes them, minus what `given` explains."""
+        prepared = prepare_rows(X, kernel, standardize=standardize, weights=self.weights)
+        if self._regression is not None:
+            prepared = rows_given(prepared, self._regression)
+        return prepared.whitened(self.weights) if whiten else prepared
+
+    @cached_property
+    def _regression(self) -> SideRegression | None:
+        if self.given is None:
+            return None
+        return SideRegression.of(self.given.dependence(self.weights), self.weights)
 
 
 def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
