@@ -17,7 +17,6 @@ from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import whitening_transform
@@ -285,7 +284,7 @@ class FitRows:
         positions = positions[np.lexsort(self.sample[positions].T)]
         sample_dependence = dependence.part(self.chosen[positions])
         X = self.sample[positions]
-        evidence = _evidence(X, sample_dependence)
+        evidence = SampledRows.explaining(X, sample_dependence)
         rows = X.astype(self.shards.dtype)
 
         def problem(part: Array, kernel: Kernel) -> Problem:
@@ -349,17 +348,6 @@ def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Pre
     double = cut(coordinates)
     single = cut(coordinates.astype(shards.dtype), double.largest).backed_by(double)
     return Prepared(single, affine, origin, basis)
-
-
-def _evidence(X: Array, dependence: Dependence) -> SampledRows:
-    """Return sampled rows X (m, r) with what they are to explain, and what not."""
-    if not isinstance(dependence, AvoidingDependence):
-        return SampledRows.of(X, dependence.factor, dependence.groups)
-    explained, avoided = dependence.explained, dependence.avoided
-    # Above 1 the noise of the nearest rows in s would outweigh what they explain of y.
-    weight = min(dependence.weight, 1.0)
-    evidence = SampledRows.of(X, explained.factor, explained.groups)
-    return evidence.avoiding(avoided.factor * np.sqrt(avoided.gamma.signs), weight)
 
 
 def _with_weights(shards: Shards, weights: Array | None) -> Shards:

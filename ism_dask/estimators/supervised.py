@@ -13,6 +13,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
+from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.model_choice import FitStart
 from ism_dask.estimators.preparation import Prepared
@@ -48,13 +49,14 @@ class SupervisedIKDR(IKDR):
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
-    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
-        How to read y: as classes, or as numbers under a linear kernel ("linear"), a gaussian
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+        How to read y: as classes, as several labels for each row ("labels": an indicator matrix of
+        0 and 1, or columns of classes), or as numbers under a linear kernel ("linear"), a gaussian
         kernel of median width ("gaussian"), or the mean of three gaussian kernels ("multiscale":
         the median width, half of it and a quarter of it). "auto" takes labels, and whole numbers
-        with up to 20 different values, as classes. It takes other numbers as "multiscale", or as
-        "gaussian" if y has several columns. It raises an error for whole numbers with more than
-        20 different values.
+        with up to 20 different values, as classes, or as "labels" if y has several columns. It
+        takes other numbers as "multiscale", or as "gaussian" if y has several columns. It raises
+        an error for whole numbers with more than 20 different values.
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
         with. They maximise the same J on the same engine, and stop when the residual is small or
@@ -186,6 +188,9 @@ default "auto"
         The trials of the selection, best first: see `ism_dask.solvers.width_selection.Trial`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
+    avoided_ : Avoidance or None
+        How strongly all features (`features`) and the new ones (`new_features`) depend on what
+        `fit` was to avoid: correlations from 0, if independent, to 1.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int
@@ -257,7 +262,7 @@ default "auto"
         X : (n, d) array, frame, Dask array or opened data set
             A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
             into memory. If it fits, `persist` it first.
-        y : (n,) labels, or (n,) or (n, t) numbers
+        y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
             all; other weights than whole numbers count in proportion.
@@ -304,6 +309,7 @@ default "auto"
         self.kernel_ = fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
         self._set_engine_attributes(engine, solution)
         self.target_remainder_ = dependence.remainder
+        self.avoided_ = measured_avoidance(fit_rows, solution.W, dependence)
         self.selection_ = fit_start.trials
         return solution, fit_start.advice(solution)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import (
     assert_all_finite,
     check_consistent_length,
@@ -22,6 +23,7 @@ from ism_dask.estimators.preparation import Prepared, prepare_rows, row_order
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.labels import is_indicator
 from ism_dask.gamma.residual import SideRegression, conditional
 from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence
@@ -117,7 +119,8 @@ def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
         )
     y = _column(y)
     if y.dtype.kind in "OmM":
-        check_labels(y)
+        for column in y.reshape(len(y), -1).T:
+            check_labels(column)
     if _needs_no_validation(X, y):
         estimator._set_n_features(X)
         return X, y
@@ -157,7 +160,20 @@ def _has_finite_sum(values: Array) -> bool:
 
 def _column(y: Any) -> Array:
     """Return y as an array; (n, 1) becomes (n,), with scikit-learn's warning."""
+    if issparse(y):
+        y = _dense_indicator(y)
     labels = target_as_array(y)
     if labels.ndim == 1 and labels.dtype.kind in _UNCHANGED_LABELS:
         return np.ascontiguousarray(labels)
     return labels if labels.ndim == 2 and labels.shape[1] > 1 else column_or_1d(labels, warn=True)
+
+
+def _dense_indicator(y: Any) -> Array:
+    """Return a sparse indicator (n, t) of labels as a dense one."""
+    values = np.asarray(y.data)
+    if y.ndim != 2 or not is_indicator(values):
+        raise ValueError(
+            "a sparse `y` must be an indicator of labels, (n, t) of 0 and 1; give other targets as "
+            "a dense array"
+        )
+    return np.asarray(y.astype(np.uint8).toarray())

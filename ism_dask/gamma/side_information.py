@@ -10,7 +10,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
+from ism_dask.gamma.classes import are_too_many, class_dependence, is_missing, kinds_of
 from ism_dask.gamma.combined import frobenius_norm, weighted_sum
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, gaussian_dependence, multiscale_dependence
 from ism_dask.gamma.weighted import with_weights
@@ -82,7 +82,7 @@ class SideInformation:
     def _class_dependence(self, weights: Array | None) -> Dependence:
         combinations = np.unique(self.labels, axis=0, return_inverse=True)[1].reshape(-1)
         n, count = len(combinations), int(combinations.max()) + 1
-        if count > max(MAX_WHOLE_CLASSES, n / 2):
+        if are_too_many(count, n):
             raise ValueError(
                 f"`{self.name}` has {count} different labels, or combinations of them, in {n} "
                 "rows, too many to be classes; give numbers as numbers, or fewer columns"

@@ -11,6 +11,8 @@ import scipy.linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
 from ism_dask.rows.execution import side_by_side
 
@@ -63,13 +65,20 @@ class SampledRows:
         U = U - U.mean(axis=0)
         return cls(X, U, _slices(U) if classes is None else classes, np.empty((len(X), 0)))
 
-    def avoiding(self, avoided: Array, weight: float) -> SampledRows:
-        """Return the sample with a factor (m, p) to avoid, of this weight beside y."""
-        avoided = avoided - avoided.mean(axis=0)
-        size = float(_squares(avoided).mean())
-        # A sample can lack the rows in which s differs.
-        scale = np.sqrt(weight * self.mean_square / size) if size else 0.0
-        return replace(self, avoided=scale * avoided)
+    @classmethod
+    def explaining(cls, X: Array, dependence: Dependence) -> SampledRows:
+        """Return the sample of rows X with what they are to explain, and what to avoid."""
+        if not isinstance(dependence, AvoidingDependence):
+            return cls.of(X, dependence.factor, dependence.groups)
+        explained, avoided = dependence.explained, dependence.avoided
+        sample = cls.of(X, explained.factor, explained.groups)
+        V = avoided.factor * np.sqrt(avoided.gamma.signs)
+        V -= V.mean(axis=0)
+        size = float(_squares(V).mean())
+        # Above 1 the noise of the nearest rows in s would outweigh what they explain of y.
+        share = min(dependence.weight, 1.0) * sample.mean_square
+        # A small sample can lack the rows in which s differs.
+        return replace(sample, avoided=np.sqrt(share / size) * V if size else V)
 
     @cached_property
     def mean_square(self) -> float:
