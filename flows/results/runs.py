@@ -94,6 +94,23 @@ def top_loadings(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Avoided(JsonRecord):
+    """How strongly the features depend on a label to avoid: correlations, 0 if independent.
+
+    Attributes
+    ----------
+    features, new_features : float
+        Of all features, and of the new ones.
+    n_rows : int
+        Number of rows of the fit that they were measured on.
+    """
+
+    features: float
+    new_features: float
+    n_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class FittedW(JsonRecord):
     """The report of a run on its W, fitted to labels or clusters.
 
@@ -110,6 +127,8 @@ class FittedW(JsonRecord):
     ending : FitEnding
     loadings : tuple of tuple of Loading
         For each new feature its largest weights, largest first.
+    avoided : Avoided or None
+        What is left of the dependence on a label to avoid, if there is one.
     """
 
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -119,6 +138,7 @@ class FittedW(JsonRecord):
     components_advice: str | None = None
     ending: FitEnding = field(metadata=INLINE)
     loadings: tuple[tuple[Loading, ...], ...] = ()
+    avoided: Avoided | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

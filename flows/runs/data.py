@@ -15,7 +15,7 @@ from flows.interface.progress import report_progress
 from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
-from flows.settings.runs import SavedRunSettings, SearchSettings, Settings
+from flows.settings.runs import SIDES, SavedRunSettings, SearchSettings, Settings
 from ism_dask.rows.standardise import tile_dtype
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
@@ -208,10 +208,23 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
     from storage.tables.schema import label_key  # noqa: PLC0415
 
-    data = store_labelled(settings.dataset, label_names(settings.label or ""))
-    keys = map(label_key, label_names(settings.label or ""))
-    label = ",".join(keys) or None
+    names = label_names(settings.label or "")
+    data = store_labelled(settings.dataset, names + _side_names(settings))
+    label = ",".join(map(label_key, names)) or None
     return replace(settings, dataset=data.info.folder, label=label), data
+
+
+def _side_names(settings: SavedRunSettings) -> tuple[str, ...]:
+    """Return the columns of a table that are labels to avoid, or that are given."""
+    if not isinstance(settings, SearchSettings):
+        return ()
+    names = label_names(",".join(getattr(settings, side) or "" for side in SIDES))
+    if names and settings.label is None:
+        raise SettingsError(
+            f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
+            "to explain with --label"
+        )
+    return names
 
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:

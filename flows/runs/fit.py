@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.results.runs import FitResult, FittedW, column_names, top_loadings
+from flows.results.runs import Avoided, FitResult, FittedW, column_names, top_loadings
 from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
 from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
+from flows.runs.side_labels import side_labels
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
+from ism_dask.estimators.base import IKDR
 from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
@@ -25,13 +27,21 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
-    earlier = earlier_course(settings, run)
+    earlier, sides = earlier_course(settings, run), side_labels(settings, labelled)
 
     def work() -> FittedModel:
         rows = read_rows(labelled.data.X, settings)
-        start, weights = _start(settings, labelled), labelled.data.weights
         part = ProgressShare(stop=0.95)
-        return fit(settings, rows, labelled.y, part, start=start, weights=weights, earlier=earlier)
+        return fit(
+            settings,
+            rows,
+            labelled.y,
+            part,
+            start=_start(settings, labelled),
+            weights=labelled.data.weights,
+            sides=sides,
+            earlier=earlier,
+        )
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work, len(labelled.y))
@@ -46,6 +56,11 @@ def fit_and_save(settings: FitSettings) -> FitResult:
         path = save_model(run, replace(model, class_names=labelled.class_names))
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
+
+
+def _avoided(model: IKDR) -> Avoided | None:
+    avoided = getattr(model, "avoided_", None)
+    return None if avoided is None else Avoided(**asdict(avoided))
 
 
 def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
@@ -83,5 +98,6 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         eigengap=float(model.eigengap_),
         components_advice=model.components_advice_,
         ending=fitted.ending,
+        avoided=_avoided(model),
         loadings=top_loadings(model.components_, names),
     )

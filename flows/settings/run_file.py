@@ -19,7 +19,14 @@ from flows.interface.toml_tables import (
     table_error,
 )
 from flows.settings.base import IngestSettings, import_choices
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, SavedRunSettings
+from flows.settings.runs import (
+    SIDES,
+    ClusterSettings,
+    CrossvalSettings,
+    FitSettings,
+    SavedRunSettings,
+    SearchSettings,
+)
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[SavedRunSettings]] = {
@@ -222,7 +229,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     return RunFile(
         path=path,
         flow=flow,
-        ingest=_ingest_settings(data, source, force=force, scheduler=settings.scheduler),
+        ingest=_ingest_settings(data, source, settings, force=force),
         settings=settings,
         transforms=tuple(
             replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
@@ -267,7 +274,7 @@ def setting_names(flow: str) -> list[str]:
 
 
 def _ingest_settings(
-    data: DataTable, source: str, *, force: bool, scheduler: str | None
+    data: DataTable, source: str, settings: SavedRunSettings, *, force: bool
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
@@ -285,10 +292,12 @@ def _ingest_settings(
     lists = {
         name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
     }
+    if data.label and isinstance(settings, SearchSettings):
+        sides = (getattr(settings, side) for side in SIDES)
+        lists["label"] = ",".join(filter(None, (data.label, *sides)))
+    values, scheduler = {**given, **lists}, settings.scheduler
     try:
-        return IngestSettings(
-            dataset=source, force=force, scheduler=scheduler, **{**given, **lists}
-        )
+        return IngestSettings(dataset=source, force=force, scheduler=scheduler, **values)
     except SettingsError as error:
         raise table_error(error, "data.") from error
 

@@ -349,6 +349,9 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
         return Label(column.name, NUMBERS)
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
     if numeric and options.target == AUTO and many:
+        # Further labels, such as an age to avoid, are not explained as classes by default.
+        if column.name in options.labels[1:]:
+            return Label(column.name, NUMBERS)
         raise TableError(
             f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
             "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
