@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.crossings import crossover
@@ -77,6 +78,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         level,
         independence60k,
         power,
+        avoid,
+        given,
         scale,
     )
 }
