@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.blocks import blocks1m, blocks60k, default
 from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.certified import certified
@@ -90,6 +91,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         sparse_text,
         supports,
         sparse,
+        avoid,
+        given,
         scale,
     )
 }

@@ -109,6 +109,7 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
         Fact("Objective J", text.number(fitted.objective)),
         *_few_columns(result),
         Fact("Eigengap", text.number(fitted.eigengap)),
+        *_avoided(result),
         Fact("Iterations", f"{fitted.ending.iterations:,}"),
         Fact("Seconds", f"{fitted.ending.seconds:.2f}"),
     )
@@ -120,6 +121,22 @@ def _few_columns(result: FitResult) -> tuple[Fact, ...]:
         return ()
     value = f"{few.used:,} of {result.columns:,}, {100 * few.share_of_objective:.1f}% of J"
     return (Fact("Columns used", value, "J of W on these columns, as a share of that on all."),)
+
+
+def _avoided(result: FitResult) -> tuple[Fact, ...]:
+    """Return what is left of the dependence on the label to avoid, if there is one."""
+    avoided = result.fitted.avoided
+    if avoided is None:
+        return ()
+    label = result.settings.get("avoid") or "what is avoided"
+    return (
+        Fact(
+            f"Dependence on {label}",
+            f"{avoided.new_features:.3f}, of all features {avoided.features:.3f}",
+            f"HSIC correlations on {avoided.n_rows:,} rows of the fit; 0 if independent. On other "
+            "rows it can be larger.",
+        ),
+    )
 
 
 def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:

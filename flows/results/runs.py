@@ -151,6 +151,23 @@ def top_loadings(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Avoided(JsonRecord):
+    """How strongly the features depend on a label to avoid: correlations, 0 if independent.
+
+    Attributes
+    ----------
+    features, new_features : float
+        Of all features, and of the new ones.
+    n_rows : int
+        Number of rows of the fit that they were measured on.
+    """
+
+    features: float
+    new_features: float
+    n_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class FittedW(JsonRecord):
     """The report of a run on its W, fitted to labels or clusters.
 
@@ -173,6 +190,8 @@ class FittedW(JsonRecord):
         None if W may use all columns.
     dimensions : tuple of DimensionTried or None
         The numbers of new features that the fit tried, from 1 up; None if it tried none.
+    avoided : Avoided or None
+        What is left of the dependence on a label to avoid, if there is one.
     """
 
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
@@ -185,6 +204,7 @@ class FittedW(JsonRecord):
     contributions: tuple[Contribution, ...] | None = field(default=None, metadata=NEWER)
     few_columns: FewColumns | None = field(default=None, metadata=NEWER)
     dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=NEWER)
+    avoided: Avoided | None = field(default=None, metadata=NEWER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from flows.runs.data import Array, LabelledDataset, label_of, read_rows, store_f
 from flows.runs.fitting import fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import origin, versions
+from flows.runs.side_labels import at_rows, side_labels
 from flows.settings.runs import CrossvalSettings
 from storage import RESULTS, Dataset, save_results
 
@@ -79,7 +80,8 @@ def run_fold(
     weights = labelled.data.weights
     if weights is not None:
         weights = weights[plan.train]
-    fitted = fit(settings, train, y[plan.train], part.until(_FIT), weights=weights)
+    sides = at_rows(side_labels(settings, labelled), plan.train)
+    fitted = fit(settings, train, y[plan.train], part.until(_FIT), weights=weights, sides=sides)
     model = fitted.model
     with part.lasting(_FIT, "training the classifier"):
         trained = classifier().fit(model.transform(train), y[plan.train])

@@ -16,7 +16,7 @@ from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
-from flows.settings.runs import SavedRunSettings, SearchSettings, Settings
+from flows.settings.runs import SIDES, SavedRunSettings, SearchSettings, Settings
 from ism_dask.estimators.model_choice import tries_dimensions
 from ism_dask.rows.standardise import tile_dtype
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
@@ -214,10 +214,25 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
     from storage.tables.schema import AUTO, CLASSES, NUMBERS  # noqa: PLC0415
 
+    names, sides = label_names(settings.label or ""), _side_names(settings)
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
-    data = store_labelled(settings.dataset, label_names(settings.label or ""), kind)
+    # `target` is that of the label alone.
+    data = store_labelled(settings.dataset, names + sides, AUTO if sides else kind)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
+
+
+def _side_names(settings: SavedRunSettings) -> tuple[str, ...]:
+    """Return the columns of a table that are labels to avoid, or that are given."""
+    if not isinstance(settings, SearchSettings):
+        return ()
+    names = label_names(",".join(getattr(settings, side) or "" for side in SIDES))
+    if names and settings.label is None:
+        raise SettingsError(
+            f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
+            "to explain with --label"
+        )
+    return names
 
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:

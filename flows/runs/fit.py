@@ -10,6 +10,7 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import (
+    Avoided,
     Certainty,
     Contribution,
     DimensionTried,
@@ -25,6 +26,7 @@ from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
+from flows.runs.side_labels import side_labels
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import FitSettings, SavedRunSettings
 from ism_dask import SupervisedIKDR
@@ -43,14 +45,21 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
-    earlier = earlier_course(settings, run)
-    weights = labelled.data.weights
+    earlier, sides = earlier_course(settings, run), side_labels(settings, labelled)
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
     def work() -> FittedModel:
-        rows, start = read_rows(labelled.data.X, settings), _start(settings, labelled)
-        return fit(settings, rows, labelled.y, part, start=start, weights=weights, earlier=earlier)
+        return fit(
+            settings,
+            read_rows(labelled.data.X, settings),
+            labelled.y,
+            part,
+            start=_start(settings, labelled),
+            weights=labelled.data.weights,
+            sides=sides,
+            earlier=earlier,
+        )
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
         fitted = fit_on_cluster(settings, this, work, len(labelled.y))
@@ -85,6 +94,11 @@ def _certainty(
     result = bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
     names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
     return certainty_of(result, names)
+
+
+def _avoided(model: IKDR) -> Avoided | None:
+    avoided = getattr(model, "avoided_", None)
+    return None if avoided is None else Avoided(**dataclasses.asdict(avoided))
 
 
 def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
@@ -122,6 +136,7 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         eigengap=float(model.eigengap_),
         components_advice=model.components_advice_,
         ending=fitted.ending,
+        avoided=_avoided(model),
         loadings=top_loadings(model.components_, names),
         contributions=_contributions(model),
         few_columns=_few_columns(model),

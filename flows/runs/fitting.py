@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from flows.interface.fit_progress_reports import watched_fit
@@ -112,11 +114,15 @@ def timed_fit(
     y: Any,
     weights: Array | None = None,
     watcher: FitWatcher = _NO_WARNINGS,
+    **sides: Array,
 ) -> FittedModel:
-    """Fit a model, with weights (n,) of the rows if there are some, and measure the time."""
+    """Fit a model, with weights (n,) of the rows if there are some, and measure the time.
+
+    `sides` are other arguments of `fit`, such as what to avoid.
+    """
     with watching_fits(watcher):
         started = time.perf_counter()
-        model.fit(X, y, **({} if weights is None else {"sample_weight": weights}))
+        model.fit(X, y, **({} if weights is None else {"sample_weight": weights}), **sides)
         return FittedModel(model, time.perf_counter() - started)
 
 
@@ -128,11 +134,13 @@ def fit(
     *,
     start: Model | None = None,
     weights: Array | None = None,
+    sides: Mapping[str, Array] = MappingProxyType({}),
     earlier: EarlierCourse | None = None,
 ) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
-    Rows count by their weights (n,), if there are some. The course of an earlier fit tells the
+    Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
+    that are given, by the arguments of the estimator. The course of an earlier fit tells the
     time left.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
@@ -148,6 +156,7 @@ def fit(
             target=target_of(y, settings.target),
             class_weight="balanced" if settings.balanced else None,
             whiten=settings.whiten,
+            avoid_weight=settings.avoid_weight,
             selection=selection,
             n_init=settings.n_init,
             continuation=settings.continuation,
@@ -158,5 +167,5 @@ def fit(
         )
         if start is not None:
             model.components_ = start.components
-        fitted = timed_fit(model, X, y, weights, reports)
+        fitted = timed_fit(model, X, y, weights, reports, **sides)
         return replace(fitted, check_seconds=reports.seconds_since_iteration)

@@ -20,7 +20,14 @@ from flows.interface.toml_tables import (
 )
 from flows.settings.base import IngestSettings, import_choices
 from flows.settings.kernels import term_text
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, SavedRunSettings
+from flows.settings.runs import (
+    SIDES,
+    ClusterSettings,
+    CrossvalSettings,
+    FitSettings,
+    SavedRunSettings,
+    SearchSettings,
+)
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[SavedRunSettings]] = {
@@ -230,7 +237,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     return RunFile(
         path=path,
         flow=flow,
-        ingest=_ingest_settings(data, source, label, force=force, scheduler=settings.scheduler),
+        ingest=_ingest_settings(data, source, label, settings, force=force),
         settings=settings,
         crossval=crossval,
         transforms=tuple(
@@ -309,7 +316,7 @@ def setting_names(flow: str) -> list[str]:
 
 
 def _ingest_settings(
-    data: DataTable, source: str, label: str | None, *, force: bool, scheduler: str | None
+    data: DataTable, source: str, label: str | None, settings: SavedRunSettings, *, force: bool
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
@@ -327,11 +334,11 @@ def _ingest_settings(
     lists = {
         name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
     }
-    lists["label"] = label
+    sides = [getattr(settings, side) for side in SIDES if isinstance(settings, SearchSettings)]
+    lists["label"] = ",".join(filter(None, (label, *sides))) if label else label
+    values, scheduler = {**given, **lists}, settings.scheduler
     try:
-        return IngestSettings(
-            dataset=source, force=force, scheduler=scheduler, **{**given, **lists}
-        )
+        return IngestSettings(dataset=source, force=force, scheduler=scheduler, **values)
     except SettingsError as error:
         raise table_error(error, "data.") from error
 

@@ -49,6 +49,8 @@ _INCIDENTAL = frozenset(
 FEWEST_REFITS = 19
 # The value of `selection` for a fit without one.
 NO_SELECTION = "none"
+# Settings of a fit that name labels beside the one to explain.
+SIDES = ("avoid", "given")
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
 LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "unsupervised": (),
@@ -298,6 +300,19 @@ class SearchSettings(SavedRunSettings):
         about="How the label is explained: as classes, or as numbers under a linear, gaussian or "
         "multiscale kernel. Default: auto, classes for codes and multiscale for other numbers.",
         names=_target_names,
+    )
+    avoid: str | None = data_setting(
+        None,
+        about="The label that new features are not to depend on, such as age; or several, "
+        "separated by commas.",
+    )
+    avoid_weight: float = solver_setting(
+        10.0, about="What the label to avoid counts beside the one to explain.", ge=0
+    )
+    given: str | None = data_setting(
+        None,
+        about="The label that is known: new features explain what it leaves; or several, "
+        "separated by commas.",
     )
     selection: str = solver_setting(
         "heldout",

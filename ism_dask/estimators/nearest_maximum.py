@@ -68,7 +68,7 @@ def _start(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInput) -> 
             f"the rows vary in {prepared.n_varying} directions, fewer than the {q} new features; "
             "fit with fewer `n_components`"
         )
-    fit_rows = prepared.fit_rows(model.kernel_, model.random_state, q, checked.weights)
+    fit_rows = model._fit_rows(prepared, model.kernel_, q, checked)
     W = prepared.lower(model.components_)
     return FitStart(fit_rows, q).continued(W, 1.0, checked.dependence)
 

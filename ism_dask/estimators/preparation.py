@@ -280,10 +280,7 @@ class FitRows:
         positions = positions[np.lexsort(without_rounding(self.sample[positions]).T)]
         sample_dependence = dependence.part(self.chosen[positions])
         X = self.sample[positions]
-        classes = None if dependence.classes is None else sample_dependence.facts[:, 0]
-        evidence = SampledRows.of(
-            X, sample_dependence.gamma.factor(sample_dependence.facts), classes
-        )
+        evidence = SampledRows.explaining(X, sample_dependence)
         rows = X.astype(self.shards.dtype)
 
         def problem(part: Array, kernel: Kernel) -> Problem:

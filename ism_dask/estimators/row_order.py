@@ -21,10 +21,10 @@ _DIGESTED_AT_ONCE = 8192
 _SORTED_DIGITS = 1e-9
 
 
-def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     """Return an order (n,) of rows in memory that does not depend on the order they come in.
 
-    y (n,) or (n, t) and weights (n,), if given, belong to the rows.
+    y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or that there
@@ -38,12 +38,11 @@ def row_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | No
         if target.dtype.kind not in "biuf":
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))
-    if weights is not None:
-        keys.insert(0, weights)
+    keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
     return np.lexsort(keys)
 
 
-def sampling_order(X: Any, y: Any = None, weights: Array | None = None) -> Array | None:
+def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
 
     So the same rows are sampled wherever they are. None means that there are too many of them, or
@@ -51,7 +50,7 @@ def sampling_order(X: Any, y: Any = None, weights: Array | None = None) -> Array
     """
     if not is_row_source(X) or math.prod(X.shape) * X.dtype.itemsize > _ORDERED_BYTES:
         return None
-    return row_order(np.asarray(X.read(0, X.shape[0])), y, weights)
+    return row_order(np.asarray(X.read(0, X.shape[0])), y, *others)
 
 
 def _digests(rows: Array) -> Array:

@@ -8,43 +8,35 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice, check_positive_int
+from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, EngineOptions
+from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.base import row_source
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.contributions import contributions
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.few_features import (
     check_enough_features,
-    check_max_features,
     choose_support,
     limited,
 )
 from ism_dask.estimators.model_choice import FitStart, tries_dimensions
 from ism_dask.estimators.partial_fit import PartialFit
-from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
-from ism_dask.estimators.row_order import row_order, sampling_order
+from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.estimators.supervised_input import (
     CheckedInput,
+    FitTarget,
     check_rows_and_target,
     row_weights,
 )
-from ism_dask.estimators.wide_rows import (
-    MOST_DENSE_COLUMNS,
-    WideFit,
-    WidePrepared,
-    is_wide,
-    prepare_wide,
-)
+from ism_dask.estimators.wide_rows import WideFit, WidePrepared
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
@@ -91,13 +83,14 @@ class SupervisedIKDR(PartialFit, DependenceScore):
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
-    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
-        How to read y: as classes, or as numbers under a linear kernel ("linear"), a gaussian
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+        How to read y: as classes, as several labels for each row ("labels": an indicator matrix of
+        0 and 1, or columns of classes), or as numbers under a linear kernel ("linear"), a gaussian
         kernel of median width ("gaussian"), or the mean of three gaussian kernels ("multiscale":
         the median width, half of it and a quarter of it). "auto" takes labels, and whole numbers
-        with up to 20 different values, as classes. It takes other numbers as "multiscale", or as
-        "gaussian" if y has several columns. It raises an error for whole numbers with more than
-        20 different values.
+        with up to 20 different values, as classes, or as "labels" if y has several columns. It
+        takes other numbers as "multiscale", or as "gaussian" if y has several columns. It raises
+        an error for whole numbers with more than 20 different values.
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
         with. They maximise the same J on the same engine, and stop when the residual is small or
@@ -168,6 +161,9 @@ default "auto"
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
+    avoid_weight : float, default 10
+        The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
+        by the norms of their kernels, so that 1 weighs equal correlations equally.
     warm_start : bool, default False
         Whether to start at `components_`, if there are some, with the multiple of the kernel's
         width that `selection_` chose then. For rows that have changed little, such a fit takes a
@@ -264,6 +260,11 @@ default "auto"
         `ism_dask.solvers.dimension_choice.DimensionTrial` and `ism_dask.plot.dimensions`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
+    avoided_ : Avoidance or None
+        How strongly all features (`features`) and the new ones (`new_features`) depend on what
+        `fit` was to avoid: correlations from 0, if independent, to 1.
+    sides_ : tuple of str
+        Which of "avoid" and "given" the fit had.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int
@@ -301,6 +302,7 @@ default "auto"
         refine: bool = False,
         max_features: int | str | None = None,
         rotation: str | None = None,
+        avoid_weight: float = 10.0,
         warm_start: bool = False,
         random_state: Any = None,
         on_iteration: Callable[[State], None] | None = None,
@@ -324,12 +326,15 @@ default "auto"
         self.refine = refine
         self.max_features = max_features
         self.rotation = rotation
+        self.avoid_weight = avoid_weight
         self.warm_start = warm_start
         self.random_state = random_state
         self.on_iteration = on_iteration
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SupervisedIKDR:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+    ) -> SupervisedIKDR:
         """Learn the projection.
 
         Parameters
@@ -337,10 +342,17 @@ default "auto"
         X : (n, d) array, frame, sparse array, Dask array or opened data set
             A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
             into memory. If it fits, `persist` it first.
-        y : (n,) labels, or (n,) or (n, t) numbers
+        y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
             all; other weights than whole numbers count in proportion.
+        avoid : (n,) or (n, t) labels or numbers, or a frame, optional
+            What `X W` is not to depend on, such as age and sex; `transform` does not need it.
+            Strings and whole numbers of up to 20 different values are classes. See
+            docs/avoiding.md.
+        given : (n,) or (n, t) labels or numbers, or a frame, optional
+            What is known: `X W` is to explain what these do not explain of y. `transform` does not
+            need it.
 
         Returns
         -------
@@ -348,23 +360,29 @@ default "auto"
         """
         for name in ("_reservoir", "n_samples_seen_", "sampling_error_"):
             self.__dict__.pop(name, None)
-        return self._fit_to(X, y, sample_weight)
+        return self._fit_to(X, y, sample_weight, avoid=avoid, given=given)
 
     @with_callbacks
-    def _fit_to(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit_to(
+        self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None
+    ) -> Self:
         for name in ("classes_", "stability_", "full_objective_"):
             self.__dict__.pop(name, None)
-        checked = self._checked_input(X, y, sample_weight)
+        self._check_avoid_weight()
+        checked = self._checked_input(X, y, sample_weight, avoid=avoid, given=given)
         if checked.dependence.classes is not None:
             self.classes_ = checked.dependence.classes
         self._check_parameters()
-        reported = fit_task(self, checked.X, checked.y, sample_weight)
+        self.sides_ = checked.target.sides
+        reported = fit_task(self, checked.X, checked.target.y, sample_weight)
         with announce(self.plan), single_threaded_blas(), reported:
             solution, advice = self._learn(checked)
         self._warn_about_fit(solution, advice)
         return self
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    def certify(
+        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+    ) -> Certificate:
         """Set and return `certificate_` by passes over all pairs of rows, whatever the engine.
 
         A fit does not spend this time, that of some dozens of gradients by engine="exact", if its
@@ -378,6 +396,8 @@ default "auto"
             The target of the fit.
         sample_weight : (n,) numbers, optional
             The weights of the fit.
+        avoid, given : (n,) or (n, t) labels or numbers, or a frame, optional
+            Those of the fit.
 
         Returns
         -------
@@ -393,11 +413,12 @@ default "auto"
         """
         check_is_fitted(self)
         checker = clone(self)  # checks set attributes
-        checked = checker._checked_input(X, y, sample_weight)
-        if is_wide(checked.X):
+        checked = checker._checked_input(X, y, sample_weight, avoid=avoid, given=given)
+        checked.check_dense("`certify`")
+        if checked.target.sides != self.sides_:
             raise ValueError(
-                f"`certify` needs Phi in all columns, and the {checked.X.shape[1]} of sparse X are "
-                f"too many; expected at most {MOST_DENSE_COLUMNS}"
+                f"the fit had {' and '.join(self.sides_) or 'neither avoid nor given'}, `certify` "
+                f"has {' and '.join(checked.target.sides) or 'neither'}; give it the same"
             )
         if checker.n_features_in_ != self.n_features_in_:
             raise ValueError(
@@ -412,41 +433,29 @@ default "auto"
             self.certificate_ = certify(fit_rows.problem(checked.dependence), W, self.status_)
         return self.certificate_
 
-    def _checked_input(self, X: Any, y: Any, sample_weight: Any) -> CheckedInput:
+    def _checked_input(
+        self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None
+    ) -> CheckedInput:
         """Return validated rows, in an order of their own, with their target and weights."""
         X, y = check_rows_and_target(self, row_source(X), y)
         weights = row_weights(y, self.target, self.class_weight, sample_weight)
-        if weights is not None and isinstance(X, np.ndarray):
-            counted = np.flatnonzero(weights)
-            X, y, weights = X[counted], y[counted], weights[counted]
-        order = row_order(X, y, weights)
-        if order is not None:
-            X, y = X[order], y[order]
-            weights = None if weights is None else weights[order]
-        dependence = target_dependence(y, self.target, weights)
-        return CheckedInput(X, y, dependence, weights, sampling_order(X, y, weights))
+        X, target = FitTarget.of(y, weights, avoid, given).in_order(X)
+        return CheckedInput(X, target, target.dependence(self.target, self.avoid_weight))
 
     def _prepared(
         self, checked: CheckedInput, kernel: Kernel, support: Array | None = None
     ) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
-        options: dict[str, Any] = {"standardize": self.standardize, "weights": checked.weights}
-        if is_wide(checked.X):
-            prepared: Prepared = prepare_wide(checked.X, kernel, checked.dependence, **options)
-        else:
-            prepared = prepare_rows(checked.X, kernel, **options, support=support)
-            prepared = replace(prepared, varying_only=support is not None)
-        return prepared.whitened(checked.weights) if self.whiten else prepared
+        return checked.prepared(
+            kernel, standardize=self.standardize, whiten=self.whiten, support=support
+        )
 
     def _learn(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution for validated rows, and advice on the number of features."""
         started = time.perf_counter()
         kernel, saved_fit = as_kernel(self.kernel), current_fit()
-        if self.max_features is not None and is_wide(checked.X):
-            raise ValueError(
-                f"`max_features` needs dense rows, and the {checked.X.shape[1]} columns of sparse "
-                f"X are too many; expected at most {MOST_DENSE_COLUMNS}, or no `max_features`"
-            )
+        if self.max_features is not None:
+            checked.check_dense("`max_features`")
         dependence = checked.dependence
         prepared = self._prepared(checked, kernel)
         fit_start = self._fit_start(prepared, kernel, checked)
@@ -465,6 +474,7 @@ default "auto"
             choice = fit_start.on_sample(dependence)
             self.contributions_ = contributions(choice, W, solution.objective)
         self.target_remainder_ = dependence.remainder
+        self.avoided_ = measured_avoidance(fit_start.fit_rows, rotated.W, dependence)
         self.selection_ = fit_start.trials
         self.dimension_path_ = fit_start.dimension_path
         return solution, fit_start.advice(solution)
@@ -518,7 +528,7 @@ default "auto"
     ) -> FitRows:
         """Return everything that a fit of W (d, q) needs except Gamma."""
         return prepared.fit_rows(
-            kernel, self.random_state, q, checked.weights, checked.sampling_order
+            kernel, self.random_state, q, checked.target.weights, checked.sampling_order
         )
 
     def _fit_start(self, prepared: Prepared, kernel: Kernel, checked: CheckedInput) -> FitStart:
@@ -576,10 +586,13 @@ default "auto"
             refine=self.refine,
         )
 
+    def _check_avoid_weight(self) -> None:
+        if self.avoid_weight != 0:
+            positive_float("`avoid_weight`", self.avoid_weight, "or 0")
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
-        check_max_features(self.max_features, self.n_features_in_)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class Gamma(ABC):
     @abstractmethod
     def factor(self, facts: Array) -> Array:
         """Return the rows of U (b, r) that belong to `facts` (b, f)."""
+
+    def groups(self, facts: Array) -> Array | None:
+        """Return the group of equal rows of U of each row (b,), or None if there are none."""
+        return None
 
     @abstractmethod
     def part(self, facts: Array) -> tuple[Gamma, Array]:
@@ -167,9 +171,19 @@ class Dependence:
     classes: Array | None = None
     remainder: float = 0.0
     columns: int = 1
-    equal_rows: Dependence | None = None
+    equal_rows: Self | None = None
 
-    def part(self, rows: Array) -> Dependence:
+    @property
+    def factor(self) -> Array:
+        """The rows of U (n, r)."""
+        return self.gamma.factor(self.facts)
+
+    @property
+    def groups(self) -> Array | None:
+        """The group of rows with equal y that each row belongs to (n,), if y are classes."""
+        return self.gamma.groups(self.facts)
+
+    def part(self, rows: Array) -> Self:
         """Return the dependence of some rows (k,), without weights. Classes keep their numbers."""
         whole = self.equal_rows or self
         gamma, facts = whole.gamma.part(whole.facts[rows])

@@ -65,6 +65,10 @@ class ClassGamma(Gamma):
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
 
+    def groups(self, facts: Array) -> Array:
+        """Return the class of each row."""
+        return np.asarray(facts[:, 0])
+
     def part(self, facts: Array) -> tuple[ClassGamma, Array]:
         """Return the Gamma of some rows, and their facts; a class may have none of these rows."""
         counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
@@ -99,13 +103,18 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
         )
     if weights is not None and np.count_nonzero(np.bincount(codes, weights)) < 2:
         raise ValueError("`y` has one class only in the rows with a weight above 0")
-    if len(classes) > max(_FEW_CLASSES, len(y) / 2):
+    if are_too_many(len(classes), len(y)):
         raise ValueError(
             f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
             'where `target` can be chosen, numbers go with target="gaussian"'
         )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
+
+
+def are_too_many(count: int, n_rows: int) -> bool:
+    """Return whether so many different labels of `n_rows` rows are no classes."""
+    return count > max(_FEW_CLASSES, n_rows / 2)
 
 
 def check_labels(y: Array) -> None:

@@ -14,6 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
+from ism_dask.gamma.labels import is_indicator, labels_dependence
 from ism_dask.gamma.weighted import repeated_rows, with_weights
 from ism_dask.kernels.widths import median_distance
 
@@ -94,6 +95,7 @@ def _rows_for_median(U: Array) -> Array:
 
 TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
+    "labels": labels_dependence,
     "linear": linear_dependence,
     "gaussian": gaussian_dependence,
     "multiscale": multiscale_dependence,
@@ -105,8 +107,9 @@ def target_dependence(y: Array, target: str = "auto", weights: Array | None = No
 
     Rows count by their weights (n,), if there are some.
 
-    "auto" takes labels and whole numbers of few values as classes, one other number for each row as
-    "multiscale", and several as "gaussian": with several, narrow kernels have no low-rank factor.
+    "auto" takes labels and whole numbers of few values as classes, several of them for each row as
+    "labels", one other number for each row as "multiscale", and several as "gaussian": with
+    several, narrow kernels have no low-rank factor.
     """
     dependence = TARGETS[target_name(y, target)](y, weights)
     return dependence if weights is None else with_weights(dependence, weights)
@@ -124,17 +127,18 @@ def _automatic_target(y: Array) -> str:
     # The dtype of most labels rules numbers out; `type_of_target` looks at each label, which takes
     # time.
     kind = "" if values.dtype.kind in "biuU" else type_of_target(y)
+    classes = "labels" if values.ndim > 1 else "classes"
     if kind.startswith("continuous"):
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
-    if values.dtype.kind in "iuf" and values.ndim == 1:
-        distinct = len(np.unique(values))
+    if values.dtype.kind in "iuf" and not is_indicator(values):
+        distinct = max(len(np.unique(column)) for column in values.reshape(len(values), -1).T)
         if distinct > MAX_WHOLE_CLASSES:
             raise ValueError(
                 f"`y` has {distinct} different whole numbers, which may be classes or numbers; "
                 f"expected at most {MAX_WHOLE_CLASSES} where `target` is 'auto'. Give "
-                "target='classes' or target='gaussian'"
+                f"target={classes!r} or target='gaussian'"
             )
-    return "classes"
+    return classes
 
 
 def standardise_target(y: Array, weights: Array | None = None) -> Array:

@@ -21,11 +21,10 @@ def with_weights(dependence: Dependence, weights: Array) -> Dependence:
 
     `Gamma_ij` is multiplied by `w_i w_j`, after U was centred by the weights.
     """
-    U = dependence.gamma.factor(dependence.facts)
     return replace(
         dependence,
         gamma=ThinGamma(dependence.gamma.signs),
-        facts=weights[:, None] * centred_by(U, weights),
+        facts=weights[:, None] * centred_by(dependence.factor, weights),
         equal_rows=dependence,
     )
 

@@ -120,6 +120,11 @@ def plan_refits(
             "clusters of a refit would be other groups of rows, with another W"
         )
     check_is_fitted(fitted)
+    if fitted.sides_:
+        raise ValueError(
+            f"`fitted` was fitted with {' and '.join(fitted.sides_)}, which the refits of a "
+            "bootstrap do not have; it takes fits without"
+        )
     checked = copy.copy(fitted)
     X, y = check_rows_and_target(checked, row_source(X), y)
     _check_same_columns(fitted, checked)

@@ -47,7 +47,7 @@ _TASK_SHARD_BYTES = 256 * 2**20
 # Bytes, at most, of the column number of an entry of sparse rows.
 _INDEX_BYTES = 8
 # The rows times a matrix, (b, k).
-_PRODUCT = RowFact("product")
+_MADE_ROWS = RowFact("made rows")
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,12 @@ class Shards:
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
-        products = self.derive(_PRODUCT, _rows_times_matrix, matrix).persisted()
-        products = products.fact_as_rows(_PRODUCT, matrix.shape[1])
-        return products._with_facts({} for _ in products.parts)
+        return self.mapped(_rows_times_matrix, matrix.shape[1], matrix)
+
+    def mapped(self, function: Callable[..., Any], width: int, *args: Any) -> Shards:
+        """Return shards of the rows `function(piece, *args)` (b, width), computed now, no facts."""
+        made = self.derive(_MADE_ROWS, function, *args).persisted().fact_as_rows(_MADE_ROWS, width)
+        return made._with_facts({} for _ in made.parts)
 
     def with_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""

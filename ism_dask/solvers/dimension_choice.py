@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def rate_dimension(
         objective=_mean_objective(choice, best, [best.W] * len(folds)),
         heldout_objective=_mean_objective(choice, best, [fold.W_as_in(best) for fold in folds]),
         explained=best.explained,
-        heldout_explained=1.0 - float(heldout.mean()) / evidence.mean_square,
+        heldout_explained=(evidence.mean_loss - float(heldout.mean())) / evidence.mean_square,
         heldout_accuracy=None if classes is None else _accuracy(choice, best, classes),
         gain=float(gain.mean()),
         gain_error=standard_error(gain),
@@ -146,9 +147,13 @@ def rate_dimension(
 
 def _losses_of_mean(choice: SelectionProblem) -> tuple[Array, Array]:
     """Return the squared errors of all rows, and of held-out rows, if the mean predicts y."""
-    U = choice.evidence.U
-    heldout = [U[fold.test] - U[fold.train].mean(axis=0) for fold in choice.folds]
-    return (U**2).sum(axis=1), (np.concatenate(heldout) ** 2).sum(axis=1)
+    evidence = choice.evidence
+    heldout = [evidence.losses(fold.test, partial(_mean_of, fold.train)) for fold in choice.folds]
+    return evidence.losses(slice(None), partial(_mean_of, slice(None))), np.concatenate(heldout)
+
+
+def _mean_of(rows: Array | slice, values: Array) -> Array:
+    return np.asarray(values[rows].mean(axis=0))
 
 
 def _mean_objective(choice: SelectionProblem, best: Trial, subspaces: list[Array]) -> float:

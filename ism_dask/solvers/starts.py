@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -11,6 +11,8 @@ import scipy.linalg
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
 from ism_dask.rows.execution import side_by_side
 
@@ -47,22 +49,46 @@ class SampledRows:
         A factor of Gamma, `Gamma = U U^T`, with columns of mean 0.
     slices : (m,) array of int
         Groups of rows with similar y.
+    avoided : (m, p) array
+        A factor of what X W is not to depend on, with columns of mean 0; p is 0 if there is none.
+        Its mean square, as a share of that of U, is the weight that it has beside y.
     """
 
     X: Array
     U: Array
     slices: Array
+    avoided: Array
 
     @classmethod
     def of(cls, X: Array, U: Array, classes: Array | None) -> SampledRows:
         """Return the sample of rows X with factor U; numbers y are cut into equal slices."""
         U = U - U.mean(axis=0)
-        return cls(X, U, _slices(U) if classes is None else classes)
+        return cls(X, U, _slices(U) if classes is None else classes, np.empty((len(X), 0)))
+
+    @classmethod
+    def explaining(cls, X: Array, dependence: Dependence) -> SampledRows:
+        """Return the sample of rows X with what they are to explain, and what to avoid."""
+        if not isinstance(dependence, AvoidingDependence):
+            return cls.of(X, dependence.factor, dependence.groups)
+        explained, avoided = dependence.explained, dependence.avoided
+        sample = cls.of(X, explained.factor, explained.groups)
+        V = avoided.factor * np.sqrt(avoided.gamma.signs)
+        V -= V.mean(axis=0)
+        size = float(_squares(V).mean())
+        # Above 1 the noise of the nearest rows in s would outweigh what they explain of y.
+        share = min(dependence.weight, 1.0) * sample.mean_square
+        # A small sample can lack the rows in which s differs.
+        return replace(sample, avoided=np.sqrt(share / size) * V if size else V)
 
     @cached_property
     def mean_square(self) -> float:
         """The mean squared length of the rows of U."""
         return float(np.einsum("ij,ij->", self.U, self.U)) / len(self.U)
+
+    @cached_property
+    def mean_loss(self) -> float:
+        """The mean loss if every row is predicted to be like the mean of all."""
+        return self.mean_square - float(_squares(self.avoided).mean())
 
     @cached_property
     def covariance(self) -> Array:
@@ -79,9 +105,19 @@ class SampledRows:
 
     def part(self, rows: Array) -> SampledRows:
         """Return the sample of some of the rows (k,), centred on them."""
-        U = self.U[rows]
-        X = self.X[rows]
-        return SampledRows(X - X.mean(axis=0), U - U.mean(axis=0), self.slices[rows])
+        parts = (matrix[rows] for matrix in (self.X, self.U, self.avoided))
+        X, U, avoided = (part - part.mean(axis=0) for part in parts)
+        return SampledRows(X, U, self.slices[rows], avoided)
+
+    def losses(self, rows: Array | slice, predicted: Callable[[Array], Array]) -> Array:
+        """Return the squared errors of a prediction of y at rows, minus those of what to avoid.
+
+        `predicted` maps values (m, k) of all rows to predictions for `rows`.
+        """
+        loss = _squares(self.U[rows] - predicted(self.U))
+        if self.avoided.shape[1]:
+            loss -= _squares(self.avoided[rows] - predicted(self.avoided))
+        return loss
 
 
 def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
@@ -94,8 +130,9 @@ def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
 def candidate_starts(evidence: SampledRows, q: int) -> dict[str, Array]:
     """Return starts (d, q) by name; the spectral start is not among them."""
     functions = _principal_functions(evidence.U)
+    avoided = _principal_functions(evidence.avoided)
     calls = {
-        name: partial(gradient_subspace, evidence.X, functions, share, ridge, q)
+        name: partial(gradient_subspace, evidence.X, functions, share, ridge, q, avoided=avoided)
         for name, (share, ridge) in _GRADIENTS.items()
     }
     calls["directional regression"] = partial(directional_regression, evidence, q)
@@ -121,18 +158,28 @@ def directional_regression(evidence: SampledRows, q: int) -> Array:
     return nearest_orthonormal(whitening @ largest_pairs(matrix, q)[1])
 
 
-def gradient_subspace(X: Array, functions: Array, share: float, ridge: float, q: int) -> Array:
+def gradient_subspace(
+    X: Array, functions: Array, share: float, ridge: float, q: int, *, avoided: Array
+) -> Array:
     """Return the subspace (d, q) in which regressions of functions (m, k) of y on X (m, d) vary.
+
+    What regressions of the functions to avoid (m, p) vary by counts against a direction.
 
     After Fukumizu and Leng, "Gradient-based kernel dimension reduction" (2014). Each stage computes
     gradients in the leading directions of the stage before, and so in fewer and fewer: the kernel
     resolves more in fewer dimensions. Its width is a `share` of the median distance.
     """
+
+    def leading(Z: Array, k: int) -> Array:
+        moments = _gradient_moments(Z, functions, share, ridge)
+        if avoided.shape[1]:
+            moments -= _gradient_moments(Z, avoided, share, ridge)
+        return largest_pairs(moments, k)[1]
+
     first, *others = _decreasing_dimensions(X.shape[1], q)
-    subspace = largest_pairs(_gradient_moments(X, functions, share, ridge), first)[1]
+    subspace = leading(X, first)
     for k in others:
-        moments = _gradient_moments(X @ subspace, functions, share, ridge)
-        subspace = subspace @ largest_pairs(moments, k)[1]
+        subspace = subspace @ leading(X @ subspace, k)
     return subspace
 
 
@@ -165,6 +212,10 @@ def _gradient_moments(Z: Array, functions: Array, share: float, ridge: float) ->
     gradients = ahead - (between @ weights)[:, :, None] * centres[:, None, :]
     gradients = gradients.reshape(-1, k)
     return np.asarray(gradients.T @ gradients)
+
+
+def _squares(errors: Array) -> Array:
+    return np.einsum("ij,ij->i", errors, errors)
 
 
 def _principal_functions(U: Array) -> Array:

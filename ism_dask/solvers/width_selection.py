@@ -158,7 +158,7 @@ def _ranked(evidence: SampledRows, subspaces: dict[str, Array]) -> dict[str, Arr
 def _trial(engine: Engine, evidence: SampledRows, width: float, start: str, W: Array) -> Trial:
     objective, W = _loose_solution(engine, W, evidence.precondition)
     losses = neighbour_losses(evidence, W)
-    explained = 1.0 - float(losses.mean()) / evidence.mean_square
+    explained = (evidence.mean_loss - float(losses.mean())) / evidence.mean_square
     return Trial(width, start, objective, W, losses, explained)
 
 
@@ -185,16 +185,12 @@ def neighbour_losses(evidence: SampledRows, W: Array) -> Array:
     Z = evidence.X @ W
     k = min(_NEIGHBOURS, len(Z) - 2)
     nearest = np.asarray(cKDTree(Z).query(Z, k + 1)[1])[:, 1:]
-    return _squares(evidence.U - evidence.U[nearest].mean(axis=1))
+    return evidence.losses(slice(None), lambda values: values[nearest].mean(axis=1))
 
 
 def held_out_losses(choice: SelectionProblem, trial: Trial) -> Array:
     """Return the squared errors (k,) with which W of the other rows predicts held-out rows."""
     return np.concatenate([fold.losses(trial) for fold in choice.folds])
-
-
-def _squares(errors: Array) -> Array:
-    return np.einsum("ij,ij->i", errors, errors)
 
 
 def _corrections(
@@ -265,11 +261,8 @@ class Fold:
 
     def losses(self, trial: Trial) -> Array:
         """Return the losses of the held-out rows, with W fitted to the training rows."""
-        return _squares(self.choice.evidence.U[self.test] - self.predicted(trial))
-
-    def predicted(self, trial: Trial) -> Array:
-        """Return what the nearest training rows predict for the held-out rows (k, r)."""
-        return self.nearest_mean(self.W_as_in(trial), self.choice.evidence.U)
+        predicted = partial(self.nearest_mean, self.W_as_in(trial))
+        return self.choice.evidence.losses(self.test, predicted)
 
     def nearest_mean(self, W: Array, values: Array) -> Array:
         """Return the means of values (m, r) over the training rows nearest to held-out ones."""

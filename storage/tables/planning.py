@@ -331,6 +331,16 @@ def _weights(column: ColumnScan) -> Label:
     return Label(column.name, WEIGHTS)
 
 
+def _label_of_many(column: ColumnScan, options: TableOptions) -> Label:
+    """Return a label of many whole numbers as numbers, unless it may be the one to explain."""
+    if column.name in options.labels[1:]:  # such as an age to avoid
+        return Label(column.name, NUMBERS)
+    raise TableError(
+        f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
+        "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
+    )
+
+
 def _label(column: ColumnScan, options: TableOptions) -> Label:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     if column.infinite:
@@ -349,10 +359,7 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
         return Label(column.name, NUMBERS)
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
     if numeric and options.target == AUTO and many:
-        raise TableError(
-            f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
-            "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
-        )
+        return _label_of_many(column, options)
     if column.overflows:
         raise TableError(
             f"the label {column.name!r} has over {column.most:,} classes; expected fewer"

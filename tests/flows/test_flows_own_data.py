@@ -475,3 +475,32 @@ def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
     assert "which is the label" in is_label
     table.assign(w="2 kg").to_csv(tmp_path / "texts.csv", index=False)
     assert "are texts" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
+
+
+def test_columns_to_avoid_and_given_ones_are_no_features(
+    here: Command, sales: pd.DataFrame, tmp_path: Path
+) -> None:
+    """A whole number of many values, such as an age, is a number; a text is a class."""
+    words = ("--label", "churned", "-q", 1, "--plain")
+    table = tmp_path / "sales.csv"
+    assert "name the column to explain" in here("fit", table, "--plain", "--avoid", "age").failed(2)
+    ended = here("fit", table, *words, "--avoid", "age,region", "--run", "fair")
+    assert "Dependence on age,region" in ended.out
+    data, fair = open_dataset("sales"), load_model("fair")
+    assert set(data.labels) == {"churned", "age", "region"}
+    assert set(data.feature_names or ()) == {"id", "income", "member"}
+    side = sales[["age", "region"]].assign(age=sales["age"].astype(float))
+    y = (sales["churned"] == "yes").astype(int)
+    rows = data.X.read(0, N)
+    direct = SupervisedIKDR(1).fit(rows, y, avoid=side)
+    assert_allclose(fair.components, direct.components_, atol=1e-3)
+    assert fair.metrics["avoided"]["new_features"] == pytest.approx(
+        direct.avoided_.new_features, abs=1e-3
+    )
+    assert here("fit", "sales", *words, "--given", "age", "--run", "known").status == 0
+    known = SupervisedIKDR(1).fit(rows, y, given=sales["age"])
+    assert_allclose(load_model("known").components, known.components_, atol=1e-3)
+    crossed = here("crossval", "sales", *words, "--avoid", "age", "--folds", 2, "--json")
+    assert crossed.answer["settings"]["avoid"] == "age"
+    assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
+    assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)

@@ -1,0 +1,324 @@
+"""Fits that avoid other variables s, or that are given them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn
+from definition import Dense, centred, dense_gamma
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from ism_dask import SupervisedIKDR
+from ism_dask.engines import Problem
+from ism_dask.engines.select import first_engine
+from ism_dask.estimators.avoidance import _correlation
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional
+from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Gaussian, Linear, Polynomial
+from ism_dask.rows.shards import cut
+
+N = 60
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(N, 5))
+CLASSES, NUMBERS = RNG.integers(0, 3, N), RNG.normal(size=N)
+SEX = RNG.choice(["f", "m"], N)
+AGE = RNG.integers(18, 80, N)
+SIDES = {
+    "classes": SEX,
+    "whole numbers": AGE,
+    "numbers": RNG.normal(size=(N, 2)),
+    "both": pd.DataFrame({"sex": SEX, "age": AGE}),
+}
+
+
+def _confounded(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, y and s; y and s have a column each, and the other columns tell both."""
+    rng = np.random.default_rng(seed)
+    y, s = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    X = rng.normal(size=(n, 6))
+    X[:, 0] += 2.0 * y + 1.5 * s
+    X[:, 1] += 1.5 * y
+    X[:, 2] *= np.where(s, 2.0, 0.7)
+    X[:, 3] += 1.5 * s
+    return X, y, s
+
+
+def _accuracy(model: SupervisedIKDR, fitted: Any, others: Any) -> float:
+    (X, labels), (X_other, labels_other) = fitted, others
+    classifier = SVC().fit(model.transform(X), labels)
+    return float(classifier.score(model.transform(X_other), labels_other))
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("y", [CLASSES, NUMBERS], ids=["y classes", "y numbers"])
+def test_gamma_is_the_difference_in_units_of_the_norms(side: str, y: np.ndarray) -> None:
+    explained = target_dependence(y)
+    avoided = SideInformation.of("avoid", SIDES[side], N).dependence()
+    G, S = dense_gamma(explained), dense_gamma(avoided)
+    ratio = 3.0 * np.linalg.norm(G) / np.linalg.norm(S)
+    whole = avoiding(explained, avoided, 3.0)
+    assert_allclose(dense_gamma(whole), G - ratio * S, atol=1e-12)
+    some = np.arange(0, N, 3)
+    rest = np.ix_(some, some)
+    assert_allclose(dense_gamma(whole.part(some)), centred((G - ratio * S)[rest]), atol=1e-12)
+    assert not whole.gamma.is_psd
+
+
+def test_classes_and_numbers_count_alike() -> None:
+    both = dense_gamma(SideInformation.of("avoid", SIDES["both"], N).dependence())
+    parts = [dense_gamma(SideInformation.of("avoid", s, N).dependence()) for s in (SEX, AGE)]
+    assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
+
+
+def test_columns_of_classes_are_combined() -> None:
+    pair = np.column_stack([SEX, CLASSES.astype(str)])
+    combined = np.char.add(SEX, CLASSES.astype(str))
+    first, second = (SideInformation.of("avoid", s, N).dependence() for s in (pair, combined))
+    assert_allclose(dense_gamma(first), dense_gamma(second), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kernel"),
+    [
+        ("exact", Gaussian(1.5)),
+        ("landmarks", Gaussian(1.5)),
+        ("monomials", Polynomial(degree=2)),
+        ("closed", Linear()),
+        ("blocks", Gaussian(1.5)),
+    ],
+)
+def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
+    """The error bound of each engine holds for the difference, relative to its J."""
+    dependence = avoiding(
+        target_dependence(CLASSES), SideInformation.of("avoid", AGE, N).dependence(), 10.0
+    )
+    problem = Problem.from_dependence(cut(ROWS, 20), kernel, dependence)
+    W = np.linalg.qr(RNG.normal(size=(5, 2)))[0]
+    J = first_engine(engine, problem, 2).double.value(W)
+    truth = Dense(ROWS, dense_gamma(dependence), kernel).objective(W)
+    assert abs(J.objective - truth) <= max(J.error, 1e-9) * abs(truth)
+
+
+def test_new_features_do_not_tell_what_they_avoid() -> None:
+    (X, y, s), (X_other, y_other, s_other) = _confounded(600, 0), _confounded(2000, 1)
+    plain = SupervisedIKDR(1).fit(X, y)
+    fair = SupervisedIKDR(1).fit(X, y, avoid=s)
+    of_y, of_s = (
+        [_accuracy(model, (X, each), (X_other, other)) for model in (plain, fair)]
+        for each, other in ((y, y_other), (s, s_other))
+    )
+    assert of_s[0] > 0.56
+    assert of_s[1] < 0.55
+    assert of_y[1] > of_y[0] - 0.02
+    assert fair.converged_
+    assert fair.avoided_ is not None
+    assert fair.avoided_.features > 0.1
+    assert abs(fair.avoided_.new_features) < 0.01
+    assert plain.avoided_ is None
+
+
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+def test_the_order_of_rows_does_not_matter(argument: str) -> None:
+    """Rows that are alike in X and y differ in s alone."""
+    X, y, s = _confounded(200, 3)
+    X[100:], y[100:] = X[:100], y[:100]
+    side = pd.DataFrame({"s": s, "number": np.random.default_rng(1).normal(size=200)})
+    order = np.random.default_rng(2).permutation(200)
+    first = SupervisedIKDR(2).fit(X, y, **{argument: side})
+    second = SupervisedIKDR(2).fit(X[order], y[order], **{argument: side.iloc[order]})
+    assert_array_equal(first.components_, second.components_)
+    assert first.objective_ == second.objective_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+@pytest.mark.parametrize("side", SIDES)
+def test_weights_are_repetitions(argument: str, side: str) -> None:
+    weights = np.random.default_rng(4).integers(0, 4, N)
+    repeated = np.arange(N).repeat(weights)
+    s = SIDES[side]
+    copies = s.iloc[repeated] if isinstance(s, pd.DataFrame) else s[repeated]
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), selection=None, max_iter=3)
+    first = clone(model).fit(ROWS, NUMBERS, sample_weight=weights, **{argument: s})
+    second = clone(model).fit(ROWS[repeated], NUMBERS[repeated], **{argument: copies})
+    assert_allclose(first.objective_, second.objective_, rtol=1e-9)
+    assert_allclose(first.components_, second.components_, atol=1e-7)
+
+
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+def test_chunked_rows_are_those_in_memory(argument: str) -> None:
+    X, y, s = _confounded(200, 5)
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), selection=None)
+    chunked = clone(model).fit(da.from_array(X, chunks=(60, 6)), y, **{argument: s})
+    whole = clone(model).fit(X, y, **{argument: s})
+    assert_allclose(chunked.components_, whole.components_, atol=1e-4)
+
+
+def test_given_finds_the_direct_effect() -> None:
+    """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
+    rng = np.random.default_rng(6)
+    s = rng.normal(size=400)
+    X = rng.normal(size=(400, 6))
+    X[:, 0] = s + 0.3 * X[:, 0]
+    X[:, 1] += 0.8 * s
+    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
+    plain = SupervisedIKDR(1).fit(X, y).feature_importances_
+    given = SupervisedIKDR(1).fit(X, y, given=s).feature_importances_
+    assert plain[1] < 0.7
+    assert given[1] > 0.95
+
+
+def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
+    """The ridge is the one of least generalised cross-validation score, by the definition."""
+    side = SideInformation.of("given", AGE, N).dependence()
+    regression = SideRegression.of(side, None)
+    K, Y = dense_gamma(side), np.eye(3)[CLASSES]
+    Y = Y - Y.mean(axis=0)
+    largest = np.linalg.eigvalsh(K)[-1]
+    for column, residual in zip(Y.T, regression.residual(Y).T, strict=True):
+        fits = []
+        for ridge in _RIDGES * largest:
+            smoother = np.linalg.solve(K + ridge * np.eye(N), K).T
+            left = column - smoother @ column
+            fits.append((left @ left / (1 - (np.trace(smoother) + 1) / N) ** 2, ridge))
+        ridge = min(fits)[1]
+        predicted = KernelRidge(alpha=ridge, kernel="precomputed").fit(K, column).predict(K)
+        assert_allclose(residual, column - predicted, atol=1e-6)
+    left = conditional(target_dependence(CLASSES), regression, None)
+    assert_allclose(left.factor, regression.residual(Y), atol=1e-12)
+
+
+def test_nothing_is_left_of_what_is_given() -> None:
+    with pytest.raises(ValueError, match="`given` explains y completely"):
+        SupervisedIKDR(1).fit(ROWS, CLASSES, given=CLASSES)
+
+
+def test_searches_pass_on_what_to_avoid() -> None:
+    X, y, s = _confounded(120, 7)
+    with sklearn.config_context(enable_metadata_routing=True):
+        step = SupervisedIKDR(1, selection=None).set_fit_request(avoid=True, given=False)
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), step, SVC()),
+            {"supervisedikdr__avoid_weight": [0, 10.0]},
+            cv=2,
+        ).fit(X, y, avoid=s)
+    fitted = search.best_estimator_.named_steps["supervisedikdr"]
+    assert fitted.avoided_ is not None
+    direct = clone(fitted).fit(StandardScaler().fit_transform(X), y, avoid=s)
+    assert_array_equal(fitted.components_, direct.components_)
+
+
+def test_a_weight_of_zero_avoids_nothing() -> None:
+    plain = SupervisedIKDR(1, selection=None, tol=1e-8).fit(ROWS, NUMBERS)
+    zero = SupervisedIKDR(1, selection=None, tol=1e-8, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
+    assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+@pytest.mark.parametrize(
+    ("side", "message"),
+    [
+        (SEX[:-1], f"has {N - 1} rows, X has {N} rows"),
+        (np.ones(N), "same in all rows"),
+        (np.where(np.arange(N) == 3, np.nan, NUMBERS), "no value in 1 of 60 rows"),
+        (np.where(np.arange(N) == 3, np.inf, NUMBERS), "infinite values"),
+        (pd.DataFrame({"sex": SEX, "age": [None, *AGE[1:]]}), "column 'age', which has no value"),
+        (np.array([f"name {k}" for k in range(N)]), "60 different labels"),
+        (np.zeros((N, 0)), "no columns"),
+        (np.zeros((N, 2, 2)), "expected \\(60,\\) or"),
+        (scipy.sparse.csr_array(np.eye(N)), "dense"),
+        (np.array([1j] * N), "expected numbers, or labels"),
+        (np.array([1, "a"] * 30, dtype=object), "expected numbers, or labels"),
+    ],
+)
+def test_bad_side_information_is_refused(argument: str, side: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"`{argument}`.*{message}"):
+        SupervisedIKDR(1, selection=None).fit(ROWS, CLASSES, **{argument: side})
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, "much", True])
+def test_bad_weights_are_refused(weight: Any) -> None:
+    with pytest.raises(ValueError, match="`avoid_weight` must be a positive finite number or 0"):
+        SupervisedIKDR(1, avoid_weight=weight).fit(ROWS, CLASSES, avoid=SEX)
+
+
+def test_correlations_have_no_bias() -> None:
+    """They equal the estimate of Song et al. (2012), term by term."""
+    K, L = (A @ A.T for A in (RNG.normal(size=(20, 3)), RNG.normal(size=(20, 2))))
+
+    def unbiased(K: np.ndarray, L: np.ndarray) -> float:
+        K, L = (A - np.diag(np.diag(A)) for A in (K, L))
+        m = len(K)
+        cross = K.sum(axis=0) @ L.sum(axis=0)
+        sums = (K * L).sum() + K.sum() * L.sum() / ((m - 1) * (m - 2)) - 2 * cross / (m - 2)
+        return float(sums / (m * (m - 3)))
+
+    expected = unbiased(K, L) / np.sqrt(unbiased(K, K) * unbiased(L, L))
+    assert_allclose(_correlation(K, L), expected, rtol=1e-9)
+
+
+def _labels() -> np.ndarray:
+    return np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
+
+
+def test_an_indicator_of_classes_is_the_classes() -> None:
+    one_hot = np.eye(3, dtype=int)[CLASSES]
+    expected = dense_gamma(target_dependence(CLASSES))
+    assert_allclose(dense_gamma(target_dependence(one_hot)), expected, atol=1e-12)
+
+
+def test_columns_of_classes_add_up() -> None:
+    y = np.column_stack([SEX, CLASSES.astype(str)])
+    expected = sum(dense_gamma(target_dependence(column)) for column in y.T)
+    assert_allclose(dense_gamma(target_dependence(y)), expected, atol=1e-12)
+
+
+def test_a_sparse_indicator_is_the_dense_one() -> None:
+    dense = SupervisedIKDR(2).fit(ROWS, _labels())
+    sparse = SupervisedIKDR(2).fit(ROWS, scipy.sparse.csr_array(_labels()))
+    assert_array_equal(dense.components_, sparse.components_)
+    assert dense.feature_importances_[:2].sum() > 0.9
+
+
+def test_many_labels_are_their_principal_columns() -> None:
+    Y = (RNG.normal(size=(150, 1)) + RNG.normal(size=(150, 120)) > 0.5).astype(int)
+    known = target_dependence(Y)
+    K = centred((Y @ Y.T).astype(float))
+    left = np.trace(K - dense_gamma(known)) / np.trace(K)
+    assert known.gamma.breadth == 100
+    assert_allclose(known.remainder, left, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.ones((N, 2), dtype=int), "same labels in all rows"),
+        (np.column_stack([AGE, AGE]), "whole numbers, which may be classes or numbers"),
+        (np.array([["a", f"name {k}"] for k in range(N)]), "column 1 of `y` has 60 different"),
+        (scipy.sparse.csr_array(2 * _labels()), "must be an indicator of labels"),
+        (np.array([["a", None]] * N, dtype=object), "no label"),
+    ],
+)
+def test_bad_labels_are_refused(y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(1).fit(ROWS, y)
+
+
+def test_dependences_know_their_groups() -> None:
+    by_class: Dependence = target_dependence(CLASSES)
+    assert_array_equal(by_class.groups, CLASSES)
+    assert target_dependence(NUMBERS).groups is None
