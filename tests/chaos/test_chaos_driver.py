@@ -21,17 +21,18 @@ KEPT = ("--plain", "--checkpoint", "0", "--quiet")
 KILLS_OF_A_FIT = 5
 # Sums that the pass saves in which the driver is killed: one for each of its shards of 250 rows.
 SUMS = 32
-# A process in which every pass is long. It says what sums with a J it has saved: of Phi, the first
-# pass over pairs of rows.
+# A process in which every pass is long. It says what sums with degrees of all rows it has saved:
+# those of the passes over pairs of rows.
 _IN_PASSES = """
 import sys
+import numpy as np
 from ism_dask.rows import saved_sums, shards
 from storage import PassSums
 saved_sums._LONG, shards.ROWS_PER_SHARD = 0.0, 250
 save = PassSums.save
 def said(self, key, number, total):
     save(self, key, number, total)
-    if isinstance(total, tuple) and isinstance(total[-1], float):
+    if isinstance(total, tuple) and np.size(total[1]) == 250 * 32:
         print("saved", key, number, flush=True)
 PassSums.save = said
 from flows.cli.app import main

@@ -20,6 +20,8 @@ from storage.store import CheckedStore, commit_group, put_array
 
 CHUNK, META = "x/c/0/0", "x/zarr.json"
 PROTOTYPE = default_buffer_prototype()
+# Methods that the oldest Zarr lacks.
+LATER = {"_ensure_open_sync", "delete_sync", "set_sync"}
 # Methods that write, open or close: a store that is read-only refuses or does nothing harmful.
 NOT_READING = {
     "_check_writable",
@@ -114,7 +116,9 @@ def test_every_method_of_a_zarr_store_is_accounted_for() -> None:
         for name in dir(kind)
         if callable(getattr(kind, name)) and not name.startswith("__")
     }
-    assert methods == NOT_READING | set(READS) | set(LISTS)
+    known = NOT_READING | set(READS) | set(LISTS)
+    assert methods <= known
+    assert known - methods <= LATER
 
 
 @pytest.mark.parametrize("method", READS)
