@@ -175,8 +175,9 @@ def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
     name = "wine-gaussian-q2-crossval"
     fit_plain(FitSettings(dataset="wine", run=name, sigma="median"))
     assert here("report", name).status == 0
-    assert "--force" in here("crossval", "wine", "--plain").failed(1)
-    assert here("crossval", "wine", "--plain", "--first", 1, "--force").status == 0
+    crossval = ("crossval", "wine", "-q", 2, "--plain")
+    assert "--force" in here(*crossval).failed(1)
+    assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
     assert not model_path(name).exists()
     assert not report_path(name).exists()
