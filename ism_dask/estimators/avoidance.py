@@ -15,6 +15,8 @@ from ism_dask.kernels.widths import median_distance
 
 # The most rows of which all pairs are compared.
 _ROWS = 1000
+# The estimate without bias needs so many rows.
+_FEWEST_ROWS = 4
 # Widths of the gaussian kernels of rows, as multiples of the median distance.
 _WIDTHS = (1.0, 0.5, 0.25)
 
@@ -55,6 +57,8 @@ def measured_avoidance(rows: FitRows, W: Array, dependence: Dependence) -> Avoid
 
 def _kernel(points: Array) -> Array:
     """Return the mean (m, m) of gaussian kernels of three widths of points (m, k)."""
+    if not np.ptp(points, axis=0).any():
+        return np.ones((len(points), len(points)))
     median = median_distance(points, "the median distance of the rows")
     scaled = euclidean_distances(points, squared=True) / (-2.0 * median**2)
     return np.asarray(np.mean([np.exp(scaled / width**2) for width in _WIDTHS], axis=0))
@@ -62,6 +66,8 @@ def _kernel(points: Array) -> Array:
 
 def _correlation(K: Array, L: Array) -> float:
     """Return the correlation of two kernels (m, m) by the estimate of HSIC without bias."""
+    if len(K) < _FEWEST_ROWS:
+        return 0.0
     first, second = _centred(K), _centred(L)
     product, squares = np.vdot(first, second), np.vdot(first, first) * np.vdot(second, second)
     return float(product / np.sqrt(squares)) if squares > 0 else 0.0

@@ -38,7 +38,7 @@ def hsic(
     y : (n,) labels, or (n,) or (n, t) numbers
     kernel : str or Kernel, default "gaussian"
         Kernel of X. A median width is the median of X as given here.
-    target : {"auto", "classes", "linear", "gaussian", "multiscale"}, default "auto"
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"

@@ -123,7 +123,7 @@ def test_a_kernel_takes_parameters_of_any_name() -> None:
 
 
 def test_the_target_of_a_fit_can_be_chosen(here: Command) -> None:
-    with pytest.raises(SettingsError, match="expected one of auto, classes, linear"):
+    with pytest.raises(SettingsError, match="expected one of auto, classes, labels, linear"):
         FitSettings(dataset="wine", target="colour")
     numbers = here(
         "fit", "wine", "--plain", "--json", "-q", 2, "--target", "gaussian", "--selection", "none"

@@ -142,10 +142,10 @@ def test_bad_targets():
     with pytest.raises(ValueError, match=r"one class only .*ant"):
         target_dependence(np.array(["ant"] * 5))
     with pytest.raises(
-        ValueError, match="auto, classes, linear, gaussian, multiscale; got 'cubic'"
+        ValueError, match="auto, classes, labels, linear, gaussian, multiscale; got 'cubic'"
     ):
         target_dependence(LABELS, "cubic")
-    for target in sorted(set(TARGETS) - {"classes"}):
+    for target in sorted(set(TARGETS) - {"classes", "labels"}):
         with pytest.raises(ValueError, match="`y` must be numbers"):
             target_dependence(LABELS, target)
         with pytest.raises(ValueError, match="constant"):
