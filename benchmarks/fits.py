@@ -19,7 +19,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, first_engine
 from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from benchmarks.measure import Figure, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import labelled, mnist_train
 from ism_dask import ComponentsWarning, SupervisedIKDR, bootstrap
-from ism_dask.linalg.eigen import subspace_shares
+from ism_dask.linalg.subspaces import subspace_shares
 
 _DRAWS, _ROWS, _REFITS = 12, 500, 59
 _FEW_DRAWS = 4

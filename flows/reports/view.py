@@ -22,6 +22,7 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
+from ism_dask.linalg.subspaces import subspace_shares
 from storage import Model, Run, load_model, open_run, picture_path, read_pictures
 
 _RESULTS: Mapping[str, type[RunResult]] = {
@@ -120,8 +121,6 @@ class View:
 
     def largest_shares(self, count: int) -> list[tuple[str, float]]:
         """Return the shares of old features in the space of the new ones, the largest first."""
-        from ism_dask.linalg.eigen import subspace_shares  # noqa: PLC0415 - it imports SciPy
-
         if self.model is None:
             return []
         shares = subspace_shares(self.model.components)

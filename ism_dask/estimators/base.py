@@ -25,8 +25,9 @@ from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport, FitTask
 from ism_dask.estimators.missing_numbers import check_finite_block, check_no_missing
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import canonical_signs, subspace_shares
+from ism_dask.linalg.eigen import canonical_signs
 from ism_dask.linalg.rotation import ROTATIONS, rotate_components
+from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL

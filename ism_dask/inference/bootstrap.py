@@ -14,7 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
-from ism_dask.linalg.eigen import subspace_distance, subspace_shares
+from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import fit_watcher
 
 # The share of cases in which an interval is to contain the truth.

@@ -29,8 +29,8 @@ from ism_dask.linalg.eigen import (
     largest_eigenvalue_outside,
     leading_eigenpairs,
     rayleigh_ritz,
-    subspace_sine,
 )
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping, is_stationary
 from ism_dask.status import Status

@@ -13,7 +13,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import check_finite, space_of
-from ism_dask.linalg.eigen import leading_eigenpairs, nearest_orthonormal, subspace_sine
+from ism_dask.linalg.eigen import leading_eigenpairs, nearest_orthonormal
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import GAIN, HORIZON
 from ism_dask.solvers.scaled_hessian import Extremes

@@ -9,7 +9,7 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import Operator, ProductEvaluation, check_finite, relative_residual
-from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import (
     Candidate,
     Record,

@@ -20,7 +20,8 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines import Engine
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
-from ism_dask.linalg.eigen import subspace_shares, whitening_transform
+from ism_dask.linalg.eigen import whitening_transform
+from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.rows.execution import side_by_side
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.width_selection import LEAST_ROWS, SelectionProblem

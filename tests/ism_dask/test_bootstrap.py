@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap
 from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
-from ism_dask.linalg.eigen import subspace_distance, subspace_shares
+from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 
 SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])

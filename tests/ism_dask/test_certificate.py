@@ -16,7 +16,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.engines import ExactEngine, PaddedOperator, Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial, Squared
-from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers.certificates import certify, hessian_of

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from ism_dask.linalg.eigen import canonical_signs, largest_pairs, leading_eigenpairs, subspace_sine
+from ism_dask.linalg.eigen import canonical_signs, largest_pairs, leading_eigenpairs
+from ism_dask.linalg.subspaces import subspace_sine
 
 
 def _symmetric(d, seed=0):

@@ -38,7 +38,8 @@ from ism_dask.kernels import (
     Squared,
 )
 from ism_dask.kernels.monomials import Monomials
-from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
+from ism_dask.linalg.eigen import leading_eigenpairs
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut

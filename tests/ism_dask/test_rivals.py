@@ -20,7 +20,8 @@ from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
-from ism_dask.linalg.eigen import leading_eigenpairs, subspace_sine
+from ism_dask.linalg.eigen import leading_eigenpairs
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping

@@ -16,7 +16,7 @@ from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
-from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut

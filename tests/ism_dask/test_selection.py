@@ -18,7 +18,8 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
-from ism_dask.linalg.eigen import largest_pairs, subspace_sine
+from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers.starts import (
     SampledRows,
     _gradient_moments,

@@ -9,7 +9,7 @@ from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
-from ism_dask.linalg.eigen import subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut

@@ -18,7 +18,8 @@ from ism_dask.kernels import (
     Multiquadric,
 )
 from ism_dask.kernels.widths import median_distance
-from ism_dask.linalg.eigen import leading_eigenpairs_by_products, subspace_sine
+from ism_dask.linalg.eigen import leading_eigenpairs_by_products
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.shards import cut
 
 N, D, K = 150, 6, 3
