@@ -93,7 +93,7 @@ def _bits(result):
 
 
 @pytest.mark.parametrize("one", PASSES.values(), ids=PASSES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(rows=st.sampled_from([3, 10, 21, 90]), data=st.data())
 def test_a_pass_continues_from_any_of_its_sums_to_the_same_bits(one, rows, data):
     plain = one(cut(X, rows), 0.3)
