@@ -111,7 +111,24 @@ class LabelledDataset:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The name of each class code, if the data set has class names."""
-        return self.data.class_names.get(self.label)
+        return None if self.y.dtype.kind == "f" else self.data.class_names.get(self.label)
+
+    def as_numbers(self) -> LabelledDataset:
+        """Return the data set with the numbers that its classes are named by as the label.
+
+        Raises a SettingsError if the classes have other names.
+        """
+        names = self.class_names
+        if names is None:
+            return self
+        try:
+            values = np.array(names, dtype=np.float64)
+        except ValueError as error:
+            raise SettingsError(
+                f"`label` is {self.label!r}, whose classes have names such as {names[0]!r}; "
+                "expected numbers for this `target`. Leave `target` out, or choose another label"
+            ) from error
+        return replace(self, y=values[self.y])
 
     @property
     def classes(self) -> Array:
@@ -245,6 +262,8 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
     labelled = with_label(data, settings.label)
+    if target_of(labelled.y, settings.target) != "classes":
+        labelled = labelled.as_numbers()
     labelled.count_components(settings)  # called for its error, which says that q is too large
     return labelled
 

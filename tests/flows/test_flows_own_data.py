@@ -13,6 +13,7 @@ from commandline import Command
 from numpy.testing import assert_allclose
 
 from ism_dask import SupervisedIKDR
+from ism_dask.kernels import Gaussian
 from storage import TableError, load_model, open_dataset
 
 N = 200
@@ -504,3 +505,24 @@ def test_columns_to_avoid_and_given_ones_are_no_features(
     assert crossed.answer["settings"]["avoid"] == "age"
     assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)
+
+
+def test_whole_numbers_that_are_stored_as_classes_are_explained_as_the_numbers_they_are(
+    here: Command, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    price = np.where(X[:, 0] > 0.5, 400, np.where(X[:, 1] > 0, 20, 10))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(price=price, place="here")
+    frame.loc[0, "place"] = "there"
+    frame.to_csv(tmp_path / "flats.csv", index=False)
+    labels = ("--label", "price,place", "--plain")
+    assert here("ingest", str(tmp_path / "flats.csv"), *labels).status == 0
+    options = ("--plain", "--tol", "1e-9", "-q", "1", "--sigma", "median", "--engine", "exact")
+    assert here("fit", "flats", "--target", "gaussian", "--run", "flats", *options).status == 0
+    model = SupervisedIKDR(
+        1, kernel=Gaussian("median"), target="gaussian", selection=None, engine="exact", tol=1e-9
+    ).fit(X, price.astype(float))
+    assert_allclose(load_model("flats").components, model.components_, atol=1e-5)
+    said = here("fit", "flats", "--label", "place", "--target", "gaussian", *options).failed(2)
+    assert "whose classes have names such as 'here'; expected numbers" in said
