@@ -23,6 +23,7 @@ from ism_dask.estimators.contributions import contributions
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.few_features import (
     check_enough_features,
+    check_max_features,
     choose_support,
     limited,
 )
@@ -38,6 +39,7 @@ from ism_dask.estimators.supervised_input import (
 from ism_dask.estimators.wide_rows import WideFit, WidePrepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
@@ -593,6 +595,9 @@ default "auto"
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_positive_int("`n_init`", self.n_init)
+        check_max_features(self.max_features, self.n_features_in_)
+        if self.rotation is not None:
+            check_choice("`rotation`", self.rotation, ROTATIONS)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
         if self.selection is not None:

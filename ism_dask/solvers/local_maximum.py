@@ -25,6 +25,8 @@ from ism_dask.solvers.time_limit import TimeLimited
 _GROWTH = 0.05
 # The angles by which W is moved along a direction in which J rises.
 _MOVES = (0.5, 0.2, 0.05, 0.01)
+# The least rise of J, as a share of it, that is followed: below it, rounding decides where W goes.
+_LEAST_RISE = 1e-6
 # The share of the gain that `converged` tolerates from which the search continues.
 _CAUTION = 0.3
 # The displacement of W if the spectral step would leave it by itself, but in many small steps.
@@ -83,18 +85,21 @@ def verify_maximum(
 def _best_along(operator: TimeLimited, solution: Solution, extremes: Extremes) -> Array | None:
     """Return the W of largest J upward and in the opposite direction, or None if no J is larger.
 
-    J has to exceed that of the solution by more than its error.
+    J has to exceed that of the solution by more than its error, and by a millionth.
     """
-    unit = extremes.upward / np.linalg.norm(extremes.upward, 2)
+    # By symmetry J often rises equally in both directions: take the same one whatever the rounding.
+    upward = extremes.upward * np.sign(extremes.upward.flat[np.abs(extremes.upward).argmax()])
+    unit = upward / np.linalg.norm(upward, 2)
     share = _CAUTION * GAIN
     if not extremes.approximate:
-        share = min(share, 2.0 * solution.error)
-    best, highest = None, solution.objective + share * abs(solution.objective)
+        share = min(share, max(_LEAST_RISE, 2.0 * solution.error))
+    best, least = None, share * abs(solution.objective)
+    highest = solution.objective
     # Near a saddle point that is almost flat J may rise in small steps only.
     for angle in (sign * move for move in _MOVES for sign in (1.0, -1.0)):
         W = nearest_orthonormal(solution.W + np.tan(angle) * unit)
         objective = operator.gradient(W).objective
-        if objective > highest:
+        if objective > highest + least:
             best, highest = W, objective
     return best
 

@@ -232,8 +232,9 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     mpl.use("Agg")
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
-    fitted = SupervisedIKDR(2).fit(X, data.labels["cultivar"])
-    spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
+    fitted = SupervisedIKDR().fit(X, data.labels["cultivar"])
+    spectrum, rows, *middle, objective, residual = _axes_of_report("fit", monkeypatch)
+    features, dimensions = middle[: len(fitted.components_)], middle[len(fitted.components_) :]
     left, right = plot.convergence(fitted)
     pairs = [
         (spectrum, plot.spectrum(fitted)),
@@ -241,6 +242,7 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
         (objective, left),
         (residual, right),
         *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
+        *zip(dimensions, plot.dimensions(fitted), strict=True),
     ]
     for figure, ax in pairs:
         (own,) = figure.axes

@@ -394,11 +394,12 @@ def test_a_selection_sees_the_same_rows_in_memory_and_on_disk_however_they_are_c
         problem = fit_rows.selection_problem(dependence, 2, (1.0,))
         return problem.evidence, fit_rows.kernel.sigma
 
-    order = row_order(X, y, weights)
+    others = [] if weights is None else [weights]
+    order = row_order(X, y, *others)
     evidence, sigma = seen(X[order], y[order], weights if weights is None else weights[order])
     for chunk_rows in (500, 700):
         stored = _Stored(X, chunk_rows)
-        other, width = seen(stored, y, weights, sampling_order(stored, y, weights))
+        other, width = seen(stored, y, weights, sampling_order(stored, y, *others))
         np.testing.assert_allclose(other.X, evidence.X, rtol=0, atol=1e-13)
         np.testing.assert_allclose(other.U, evidence.U, rtol=0, atol=1e-13)
         assert (other.slices == evidence.slices).all()
