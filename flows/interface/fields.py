@@ -164,7 +164,8 @@ def _form_property(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dic
         del schema["anyOf"]
     if schema.get("default", "") is None:
         del schema["default"]
-    if field.metadata["names"] is not None:
+    # The server would refuse an empty field that has names: null is none of them.
+    if field.metadata["names"] is not None and field.default is not None:
         schema = {**schema, "enum": field.metadata["names"]()}
     return {**schema, "title": field.metadata["title"] or _title_of(field.name)}
 

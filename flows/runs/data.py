@@ -116,10 +116,11 @@ class LabelledDataset:
     def as_numbers(self) -> LabelledDataset:
         """Return the data set with the numbers that its classes are named by as the label.
 
-        Raises a SettingsError if the classes have other names.
+        The codes of a built-in data set are the numbers of its raw files. Raises a SettingsError if
+        the classes of a table have other names.
         """
         names = self.class_names
-        if names is None:
+        if names is None or self.data.info.name in DATASETS:
             return self
         try:
             values = np.array(names, dtype=np.float64)
