@@ -76,4 +76,4 @@ def _run_now(up: RunningUp) -> Any:
     """Begin a run of the schedule by hand, as in the UI, and return it when it has ended."""
     deployment = up.request("GET", "deployments/name/refresh/sales").json()["id"]
     begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json={}).json()
-    return wait(lambda: _over(up, id=begun["id"]))
+    return wait(lambda: _over(up, id=begun["id"]), 240)
