@@ -23,7 +23,7 @@ _SIZES = (10, 15, 20, 30, 40, "auto")
 def supports() -> Figure:
     """17 designs with 500 rows, six draws: how often the support is exactly that of the truth.
 
-    `auto` chooses the number of features, `given` is told it. `J` is that of the support, as a
+    `auto` chooses the number of features, `given` gets the number. `J` is that of the support, as a
     share of J with all features.
     """
     cells = [(number, draw) for number in range(len(DESIGNS)) for draw in range(_DRAWS)]

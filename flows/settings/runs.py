@@ -400,7 +400,7 @@ class FitSettings(SearchSettings):
     )
     bootstrap: int | None = run_setting(
         None,
-        about="Refit W to so many resamples of the rows, which gives intervals of its distance "
+        about="Number of refits of W to resamples of the rows, for intervals of its distance "
         "from the truth and of the shares of the columns; 100 is usual.",
         title="Refits to resampled rows",
         ge=FEWEST_REFITS,

@@ -15,7 +15,7 @@ from ism_dask.kernels.widths import median_distance
 
 # The most rows of which all pairs are compared.
 _ROWS = 1000
-# The estimate without bias needs so many rows.
+# The fewest rows for the estimate without bias.
 _FEWEST_ROWS = 4
 # Widths of the gaussian kernels of rows, as multiples of the median distance.
 _WIDTHS = (1.0, 0.5, 0.25)

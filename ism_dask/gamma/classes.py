@@ -113,7 +113,7 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
 
 
 def are_too_many(count: int, n_rows: int) -> bool:
-    """Return whether so many different labels of `n_rows` rows are no classes."""
+    """Return whether a number of different labels is too large for `n_rows` rows to be classes."""
     return count > max(_FEW_CLASSES, n_rows / 2)
 
 

@@ -116,7 +116,7 @@ def test_the_driver_is_killed_in_its_first_pass(tally: Begin, count: int) -> Non
 
 
 def _killed_after_sums(command: list[str], sums: int, share: float) -> set[str]:
-    """Kill a process that has saved so many sums, after a share of the time that one takes it.
+    """Kill a process that has saved some sums, after a share of the time that one takes it.
 
     Return the numbers of all sums that it has saved.
     """

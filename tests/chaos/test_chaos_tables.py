@@ -192,7 +192,7 @@ def _ingesting(source: Path, share: float = 2.0, calls: int = 10**9) -> subproce
 
 
 def _die_at_batch(number: int) -> None:
-    """Let this worker be killed when it reads so many files."""
+    """Kill this worker when it has read a number of files."""
     from storage.tables.sources import FileSource
 
     batches, calls = FileSource.batches, count(1)

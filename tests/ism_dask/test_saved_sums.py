@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 class Sums:
-    """A store in memory, which ends the process after so many sums."""
+    """A store in memory, which ends the process after a number of sums."""
 
     def __init__(self, known=None, most=10**6):
         self.saved, self.most = {} if known is None else known, most
@@ -102,15 +102,15 @@ def test_a_pass_continues_from_any_of_its_sums_to_the_same_bits(one, rows, data)
         assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
         everything = {key: sums for key, sums in store.ever.items() if key.endswith("parts")}
         ((key, sums),) = everything.items()
-        kept = data.draw(st.sets(st.sampled_from(sorted(sums))))
+        saved = data.draw(st.sets(st.sampled_from(sorted(sums))))
         CALLS.clear()
-        with saving_sums(Sums({key: {number: sums[number] for number in kept}})):
+        with saving_sums(Sums({key: {number: sums[number] for number in saved}})):
             assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
         again = len(CALLS)
         CALLS.clear()
         one(cut(X, rows), 0.31)  # another pass, of which nothing is known
         assert again <= len(CALLS)
-        assert (again == len(CALLS)) == (not kept)
+        assert (again == len(CALLS)) == (not saved)
 
 
 def test_a_complete_pass_is_one_sum_and_is_not_computed_again():

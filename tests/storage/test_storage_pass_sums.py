@@ -25,15 +25,15 @@ def bits(value: Any) -> Any:
 
 
 def test_sums_are_found_as_they_were_saved_and_for_their_request_alone() -> None:
-    told: list[str] = []
-    sums = PassSums.of_run("own", REQUEST, tell=told.append)
+    messages: list[str] = []
+    sums = PassSums.of_run("own", REQUEST, tell=messages.append)
     assert sums.is_empty
     for number in (0, 11, 3):
         sums.save("one", number, total(number))
     found = sums.find("one")
     assert sorted(found) == [0, 3, 11]
     assert all(bits(found[number]) == bits(total(number)) for number in found)
-    assert told == ["resuming within a pass over the rows, from 3 saved sums"]
+    assert messages == ["resuming within a pass over the rows, from 3 saved sums"]
     assert sums.find("another") == {}
     assert PassSums.of_run("own", {**REQUEST, "dataset": "face"}).find("one") == {}
     sums.remove("one")
@@ -58,8 +58,8 @@ def test_passes_stay_until_the_second_checkpoint_after_them() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "stranger"])
 def test_a_damaged_sum_is_named_and_computed_again(damage: str) -> None:
-    told: list[str] = []
-    sums = PassSums.of_run("own", REQUEST, tell=told.append)
+    messages: list[str] = []
+    sums = PassSums.of_run("own", REQUEST, tell=messages.append)
     for number in (0, 1):
         sums.save("one", number, total(number))
     (folder,) = pass_folders(sums.folder)
@@ -75,7 +75,7 @@ def test_a_damaged_sum_is_named_and_computed_again(damage: str) -> None:
         shutil.rmtree(path)
         path.mkdir()
     assert sorted(sums.find("one")) == [0]
-    assert "computed again" in told[0]
+    assert "computed again" in messages[0]
     (run,) = stored_items_named("own")
     problems = list(run.problems(lambda _: None))
     assert problems
