@@ -22,9 +22,9 @@ KILLS_OF_A_FIT = 5
 # Sums that the pass saves in which the driver is killed: one for each of its shards of 250 rows.
 SUMS = 32
 # A process in which every pass is long. It says what sums with degrees of all rows it has saved:
-# those of the passes over pairs of rows.
+# those of the passes over pairs of rows. Each line is one write, as two threads may write at once.
 _IN_PASSES = """
-import sys
+import os, sys
 import numpy as np
 from ism_dask.rows import saved_sums, shards
 from storage import PassSums
@@ -33,7 +33,7 @@ save = PassSums.save
 def said(self, key, number, total):
     save(self, key, number, total)
     if isinstance(total, tuple) and np.size(total[1]) == 250 * 32:
-        print("saved", key, number, flush=True)
+        os.write(1, f"saved {key} {number}\n".encode())
 PassSums.save = said
 from flows.cli.app import main
 main()
