@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from flows.results.runs import (
     top_loadings,
 )
 from flows.runs.certainty import bootstrap_on_cluster, certainty_of
-from flows.runs.data import LabelledDataset, open_labelled, read_rows, store_for_run
+from flows.runs.data import Array, LabelledDataset, open_labelled, read_rows, store_for_run
 from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
@@ -67,7 +68,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             run=run,
             n_components=len(fitted.model.components_),
             fitted=fitted_w(fitted, settings, labelled.data),
-            certainty=_certainty(settings, this, labelled, fitted),
+            certainty=_certainty(settings, this, labelled, fitted, sides),
             **labelled.facts(settings),
             **origin(),
         )
@@ -78,7 +79,11 @@ def fit_and_save(settings: FitSettings) -> FitResult:
 
 
 def _certainty(
-    settings: FitSettings, this: ResumableRun, labelled: LabelledDataset, fitted: FittedModel
+    settings: FitSettings,
+    this: ResumableRun,
+    labelled: LabelledDataset,
+    fitted: FittedModel,
+    sides: Mapping[str, Array],
 ) -> Certainty | None:
     """Return what refits to resampled rows tell of W, if the settings request them."""
     if settings.bootstrap is None:
@@ -90,6 +95,7 @@ def _certainty(
         labelled.y,
         sample_weight=data.weights,
         random_state=settings.seed,
+        **sides,
     )
     result = bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
     names = column_names(data.feature_names, data.image_shape, data.X.shape[1])

@@ -26,7 +26,7 @@ _STEPS = 200
 
 
 def climb_from_fit(
-    fitted: SupervisedIKDR, X: Any, y: Any, sample_weight: Array
+    fitted: SupervisedIKDR, X: Any, y: Any, sample_weight: Array, **sides: Any
 ) -> tuple[Array, bool]:
     """Return the weights of the new features at the nearest maximum, and whether it was reached.
 
@@ -40,6 +40,8 @@ def climb_from_fit(
     X : (n, d) array, Dask array or RowSource
     y : (n,) or (n, t) array
     sample_weight : (n,) array
+    **sides
+        `avoid` and `given`, as the fit had them.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def climb_from_fit(
     reached : bool
     """
     model = copy.copy(fitted)  # the check sets attributes
-    checked = model._checked_input(X, y, sample_weight)
+    checked = model._checked_input(X, y, sample_weight, **sides)
     support = None if model.max_features is None else model.get_support()
     with single_threaded_blas():
         prepared = model._prepared(checked, as_kernel(model.kernel_), support)

@@ -382,11 +382,7 @@ default "auto"
         checker = clone(self)  # checks set attributes
         checked = checker._checked_input(X, y, sample_weight, avoid=avoid, given=given)
         checked.check_dense("`certify`")
-        if checked.target.sides != self.sides_:
-            raise ValueError(
-                f"the fit had {' and '.join(self.sides_) or 'neither avoid nor given'}, `certify` "
-                f"has {' and '.join(checked.target.sides) or 'neither'}; give it the same"
-            )
+        self.check_same_sides(checked.target, "`certify`")
         if checker.n_features_in_ != self.n_features_in_:
             raise ValueError(
                 f"X has {checker.n_features_in_} features, the fit had {self.n_features_in_}; "

@@ -53,6 +53,7 @@ class SupervisedFit(IKDR):
     avoid_weight: float
     warm_start: bool
     class_weight: dict[Any, float] | str | None
+    sides_: tuple[str, ...]
 
     def _checked_input(
         self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None
@@ -62,6 +63,14 @@ class SupervisedFit(IKDR):
         weights = row_weights(y, self.target, self.class_weight, sample_weight)
         X, target = FitTarget.of(y, weights, avoid, given).in_order(X)
         return CheckedInput(X, target, target.dependence(self.target, self.avoid_weight))
+
+    def check_same_sides(self, target: FitTarget, what: str) -> None:
+        """Raise a ValueError if the target has another of avoid and given than the fit had."""
+        if target.sides != self.sides_:
+            raise ValueError(
+                f"the fit had {' and '.join(self.sides_) or 'neither avoid nor given'}, {what} "
+                f"has {' and '.join(target.sides) or 'neither'}; give it the same"
+            )
 
     def _prepared(
         self, checked: CheckedInput, kernel: Kernel, support: Array | None = None

@@ -99,6 +99,8 @@ def bootstrap(
     *,
     sample_weight: Any = None,
     random_state: int | None = None,
+    avoid: Any = None,
+    given: Any = None,
 ) -> BootstrapResult:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
@@ -124,6 +126,8 @@ def bootstrap(
         The weights of the rows in the fit.
     random_state : int, optional
         Seed of the resamples. None is a fixed seed.
+    avoid, given : (n_rows,) or (n_rows, t) labels or numbers, or a frame, optional
+        Those of the fit.
 
     Returns
     -------
@@ -140,7 +144,15 @@ def bootstrap(
     20
     """
     check_refit_count(n)
-    plan = plan_refits(fitted, X, y, sample_weight=sample_weight, random_state=random_state)
+    plan = plan_refits(
+        fitted,
+        X,
+        y,
+        sample_weight=sample_weight,
+        random_state=random_state,
+        avoid=avoid,
+        given=given,
+    )
     refits: list[Refit] = []
     fit_watcher().on_refit(0, n)
     for _, refit in plan.refits(range(n)):

@@ -15,7 +15,7 @@ from ism_dask._validation import is_whole
 from ism_dask.estimators.base import row_source
 from ism_dask.estimators.nearest_maximum import climb_from_fit
 from ism_dask.estimators.supervised import SupervisedIKDR
-from ism_dask.estimators.supervised_input import check_rows_and_target
+from ism_dask.estimators.supervised_input import FitTarget, check_rows_and_target
 from ism_dask.estimators.wide_rows import is_wide
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
@@ -62,6 +62,8 @@ class RefitPlan:
     weights : (n,) array or None
         Weights that the rows had in the fit.
     seed : int
+    avoid, given : (n,) or (n, t) labels or numbers, a frame, or None
+        Those of the fit.
     """
 
     fitted: SupervisedIKDR
@@ -69,12 +71,15 @@ class RefitPlan:
     y: Array
     weights: Array | None
     seed: int
+    avoid: Any = None
+    given: Any = None
 
     def refit(self, number: int) -> Refit:
         """Return the refit with this number; its rows depend on the seed and the number alone."""
         counts = self._resample(np.random.default_rng([self.seed, number]))
         weights = counts if self.weights is None else counts * self.weights
-        return Refit(*climb_from_fit(self.fitted, self.X, self.y, weights))
+        sides = {"avoid": self.avoid, "given": self.given}
+        return Refit(*climb_from_fit(self.fitted, self.X, self.y, weights, **sides))
 
     def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
         """Yield the refits with their numbers, in order."""
@@ -111,7 +116,14 @@ class RefitPlan:
 
 
 def plan_refits(
-    fitted: Any, X: Any, y: Any, *, sample_weight: Any = None, random_state: int | None = None
+    fitted: Any,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    random_state: int | None = None,
+    avoid: Any = None,
+    given: Any = None,
 ) -> RefitPlan:
     """Return the plan of refits to X (n, d) and y (n,) or (n, t); raise an error for misfits."""
     if not isinstance(fitted, SupervisedIKDR):
@@ -120,11 +132,6 @@ def plan_refits(
             "clusters of a refit would be other groups of rows, with another W"
         )
     check_is_fitted(fitted)
-    if fitted.sides_:
-        raise ValueError(
-            f"`fitted` was fitted with {' and '.join(fitted.sides_)}, which the refits of a "
-            "bootstrap do not have; it takes fits without"
-        )
     checked = copy.copy(fitted)
     X, y = check_rows_and_target(checked, row_source(X), y)
     _check_same_columns(fitted, checked)
@@ -137,10 +144,12 @@ def plan_refits(
         raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     _check_same_target(fitted, y)
+    fitted.check_same_sides(FitTarget.of(y, weights, avoid, given), "`bootstrap`")
     # Refits call no callback of the user, and a generator would change from one to the next.
-    seed = fitted.random_state if is_whole(fitted.random_state) else None
-    fitted = copy.copy(fitted).set_params(on_iteration=None, random_state=seed)
-    return RefitPlan(fitted, X, y, weights, 0 if random_state is None else int(random_state))
+    own_seed = fitted.random_state if is_whole(fitted.random_state) else None
+    fitted = copy.copy(fitted).set_params(on_iteration=None, random_state=own_seed)
+    seed = 0 if random_state is None else int(random_state)
+    return RefitPlan(fitted, X, y, weights, seed, avoid, given)
 
 
 def weights_in_units(model: SupervisedIKDR) -> Array:

@@ -62,6 +62,32 @@ def test_a_refit_is_a_fit_to_repeated_rows(options):
     assert apart < 0.05 * moved
 
 
+@pytest.mark.parametrize("sides", [("avoid",), ("given",), ("avoid", "given")])
+def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
+    X, y = _rows(150)
+    X, rng = X / SCALES, np.random.default_rng(4)
+    columns = {"avoid": np.where(X[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
+    columns["given"] = X[:, 1] + rng.normal(size=150)
+    given = {side: columns[side] for side in sides}
+    fitted = SupervisedIKDR(2, selection=None).fit(X, y, **given)
+    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
+    refit = plan_refits(fitted, X, y, random_state=5, **given).refit(1)
+    expected = SupervisedIKDR(2, selection=None, warm_start=True, kernel=fitted.kernel_)
+    expected.components_ = fitted.components_
+    expected.fit(X[drawn], y[drawn], **{side: each[drawn] for side, each in given.items()})
+    moved = subspace_distance(weights_in_units(fitted).T, refit.weights.T)
+    apart = subspace_distance(weights_in_units(expected).T, refit.weights.T)
+    assert refit.converged
+    assert apart < 0.05 * moved
+    with pytest.raises(ValueError, match=f"the fit had {' and '.join(sides)}, `bootstrap` has"):
+        bootstrap(fitted, X, y, 19)
+    if sides == ("given",):
+        result = bootstrap(fitted, X, y, 19, random_state=5, **given)
+        assert result.distances[1] == pytest.approx(
+            subspace_distance(weights_in_units(fitted).T, refit.weights.T)
+        )
+
+
 def test_rows_that_had_weights_are_drawn_with_them(fitted):
     X, y = _rows(150)
     weights = np.random.default_rng(1).integers(0, 3, size=150)
