@@ -16,7 +16,7 @@ from storage.dataset_info import DatasetInfo, check_labels, folder_name
 from storage.errors import DatasetNotFound, StorageError
 from storage.manifest import Manifest, check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
-from storage.store import get_array, open_checked
+from storage.store import get_array, open_checked, read_again_if_replaced
 from storage.zarr_rows import ZarrRows
 
 
@@ -148,7 +148,7 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
     path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
     if not exists_settled(path):
         raise _not_stored(str(name_or_path), path)
-    return _assemble(path, *open_checked(path))
+    return read_again_if_replaced(path, lambda: _assemble(path, *open_checked(path)))
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:

@@ -19,7 +19,7 @@ from storage.feature_statistics import FeatureStatistics
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
-from storage.store import folder_of, get_array, put_array
+from storage.store import folder_of, get_array, put_array, read_again_if_replaced
 from storage.tables.files import check_pyarrow
 
 # The paradigm of a fit to labels, as a clustering has one.
@@ -267,6 +267,11 @@ def load_model(name_or_path: str | Path) -> Model:
     path = _saved_model_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
     if not exists_settled(path):
         raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
+    return read_again_if_replaced(path, lambda: _load(path))
+
+
+def _load(path: Path) -> Model:
+    """Return the model in a folder; raise a StorageError if it is not whole."""
     group, record = read_record(path)
     try:
         arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}

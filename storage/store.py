@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import zarr
@@ -35,6 +35,7 @@ from storage.manifest import (
     write_manifest,
 )
 
+_T = TypeVar("_T")
 Attributes = dict[str, Any]
 Buffers: TypeAlias = list[Buffer | None]
 
@@ -129,11 +130,19 @@ def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
 
 def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
     """Open a committed group: metadata are checked now, chunks when they are read."""
+    return read_again_if_replaced(root, lambda: _open_once(root))
+
+
+def read_again_if_replaced(root: Path, read: Callable[[], _T]) -> _T:
+    """Return what `read` returns, at a second attempt if the first finds the store damaged.
+
+    Another process may have replaced the store meanwhile, and the new one may be good.
+    """
     try:
-        return _open_once(root)
-    except DamagedStore:  # perhaps another process is replacing it: the new one may be good
+        return read()
+    except DamagedStore:
         exists_settled(root)
-        return _open_once(root)
+        return read()
 
 
 def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:

@@ -24,7 +24,7 @@ from storage.dataset import Dataset
 from storage.dataset_info import DatasetInfo, check_labels
 from storage.dataset_writing import Moments, default_chunk_rows, rechunk
 from storage.digest import chunk_digest, chunked_digest
-from storage.errors import TableError
+from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
 from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
 from storage.tables.encoding import encode_batch
@@ -130,6 +130,11 @@ class EarlierRows:
     def of(cls, data: Dataset, more: int) -> EarlierRows:
         """Return the rows of a data set that `write_table` wrote, onto which `more` come."""
         manifest, group = open_checked(data.path)
+        if manifest.data_hash != data.data_hash:
+            raise StorageError(
+                f"another process has replaced {data.info.name!r} while new rows were read for it; "
+                "ingest again"
+            )
         X = data.X
         chunk_rows = _chunk_rows(len(X) + more, X.shape[1], X.dtype)
         # A short table is one short chunk.

@@ -213,14 +213,15 @@ def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, co
     row = tally("kill -9 a worker in the middle of an ingestion", count)
     _parts(tmp_path / "parts", "parquet")
     expected = ingest_table(tmp_path / "parts", "whole", label="y").data_hash
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
-        for _ in range(count):
+    for _ in range(count):
+        # A cluster for each, as the nanny of a worker that is killed while it starts gives up.
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+            ) as cluster,
+            Client(cluster) as client,
+        ):  # fmt: skip
             client.wait_for_workers(2, timeout=60)
             address, pid = rng.choice(sorted(client.run(os.getpid).items()))
             client.run(_die_at_batch, rng.randrange(1, 9), workers=[address])

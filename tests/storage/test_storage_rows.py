@@ -28,6 +28,7 @@ from storage import (
 from storage.dataset_writing import Moments, rechunk
 from storage.digest import content_digest
 from storage.manifest import MANIFEST
+from storage.store import get_array
 
 INFO = DatasetInfo("made")
 
@@ -251,6 +252,25 @@ def test_a_replaced_store_is_not_read_through_an_old_opening(
     make_dataset(seed=1)
     with pytest.raises(DamagedStore, match="replaced since it was opened"):
         rows.read(0, 50)
+
+
+def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(
+    make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_dataset(seed=0)
+    steps = iter(range(100))
+
+    def get(group: zarr.Group, name: str) -> np.ndarray:
+        if next(steps) == 0:
+            make_dataset(seed=1)
+        return get_array(group, name)
+
+    monkeypatch.setattr("storage.dataset.get_array", get)
+    opened = open_dataset(path)
+    monkeypatch.undo()
+    expected = open_dataset(path)
+    assert opened.data_hash == expected.data_hash
+    np.testing.assert_array_equal(opened.mean, expected.mean)
 
 
 @pytest.mark.parametrize(
