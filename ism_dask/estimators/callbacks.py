@@ -18,7 +18,13 @@ except ImportError:  # an earlier scikit-learn: estimators have no `set_callback
 
 # Frames of the stack that `with_callbacks` adds, for warnings that point to the user's call.
 EXTRA_FRAMES = 0 if sklearn_callback is None else 1
-CallbackSupport: Any = getattr(sklearn_callback, "CallbackSupportMixin", object)
+
+
+class _NoCallbacks:
+    """Stands for the mixin where there is none."""
+
+
+CallbackSupport: Any = getattr(sklearn_callback, "CallbackSupportMixin", _NoCallbacks)
 
 
 def with_callbacks(method: _Function) -> _Function:
