@@ -27,7 +27,7 @@ from ism_dask.unfolding.unfold import Unfolding, unfold
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
-_MOST_EIGENVECTORS = 60
+_MOST_EIGENVECTORS = 30
 
 
 class ColoredMVU(RowTransformer):
@@ -55,7 +55,7 @@ default "auto"
         Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
         are fewer.
     n_eigenvectors : int, optional
-        Number m of columns of V, at most 60. Default: 20, or one less than the different rows.
+        Number m of columns of V, at most 30. Default: 20, or one less than the different rows.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
@@ -233,9 +233,11 @@ default "auto"
         self.part_sizes_ = graph.part_sizes
 
     def _set_solution_attributes(self, unfolding: Unfolding) -> None:
-        refined, unit = unfolding.refined, 2.0**self._exponent
-        self.eigenvalues_ = unfolding.eigenvalues * unit**2
-        self.scales_ = Scales(unfolding.scales.gain * unit**2, unfolding.scales.penalty / unit**4)
+        refined, scales, unit = unfolding.refined, unfolding.scales, self._exponent
+        with np.errstate(over="ignore", under="ignore"):  # fourth powers of extreme units
+            self.eigenvalues_ = np.ldexp(unfolding.eigenvalues, 2 * unit)
+            gain, penalty = np.ldexp([scales.gain, scales.penalty], [2 * unit, -4 * unit])
+        self.scales_ = Scales(float(gain), float(penalty))
         self.duality_gap_ = unfolding.program.gap
         self.program_objective_ = unfolding.program_value
         self.objective_ = unfolding.value

@@ -16,6 +16,8 @@ from ism_dask.unfolding.refinement import CoordinateObjective, Refined, refine
 from ism_dask.unfolding.semidefinite import ProgramSolution, solve
 from ism_dask.unfolding.side_information import SideKernel
 
+# The gap of the programs that give the scales, which need not be exact.
+_SCALE_GAP = 1e-6
 # Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
 _RESIDUAL = 1e-6
 
@@ -36,7 +38,7 @@ class Unfolding:
     program_value : float
         F at K = V A V^T.
     exact : bool
-        Whether the eigenvectors are exact, and the gap of each program proves its solution.
+        Whether the eigenvectors are exact, and the gap proves the solution for A.
     value : float
         F at K = Y Y^T, with Y the coordinates.
     refined : Refined or None
@@ -61,7 +63,7 @@ def unfold(
     """
     basis = smooth_basis(graph, m, seed)
     sums = EdgeSums.of(graph, basis, side)
-    scales, exact = _scales(sums, nu)
+    scales = _scales(sums, nu)
     solution = solve(sums.program(scales))
     eigenvalues, coordinates = _leading(basis, sums.matrix(solution.B), q)
     objective = CoordinateObjective(graph, side, scales)
@@ -73,23 +75,24 @@ def unfold(
         scales=scales,
         program=solution,
         program_value=solution.value - scales.penalty * sums.sum_of_fourth,
-        exact=exact and solution.certified and basis.residual <= _RESIDUAL,
+        exact=solution.certified and basis.residual <= _RESIDUAL,
         value=objective.value_and_gradient(Y)[0],
         refined=refined,
     )
 
 
-def _scales(sums: EdgeSums, nu: float) -> tuple[Scales, bool]:
-    """Return scales by which the two terms weigh alike at nu = 1, and whether they are exact.
+def _scales(sums: EdgeSums, nu: float) -> Scales:
+    """Return scales by which the two terms weigh alike at nu = 1.
 
     The squared errors of the distances are divided by what the best K with this basis explains of
     them, tr(K L) by the most that a K with this basis comes to that has as large distances as that.
     For a multiple t of a K that is best in both, F is then `t - nu (t - 1)^2` plus a constant.
     """
-    distances, side = solve(sums.distances_alone), solve(sums.side_alone)
+    distances = solve(sums.distances_alone, _SCALE_GAP)
+    side = solve(sums.side_alone, _SCALE_GAP)
     gain = 2.0 * float(np.sqrt(side.value * distances.value))
     penalty = nu / (distances.value * sums.sum_of_fourth)
-    return Scales(gain, penalty), distances.certified and side.certified
+    return Scales(gain, penalty)
 
 
 def _leading(basis: SmoothBasis, A: Array, q: int) -> tuple[Array, Array]:
