@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import dask.array as da
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +19,8 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
-from ism_dask import ColoredMVU
+mpl.use("Agg")
+from ism_dask import ColoredMVU, plot
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding.laplacian import smooth_basis
@@ -292,6 +294,15 @@ def test_an_unfinished_refinement_is_reported():
     assert not fitted.converged_
     assert fitted.status_ is Status.MAX_ITER
     assert fitted.n_iter_ == 3
+
+
+def test_pictures_of_an_unfolding(colored):
+    points, variances = plot.scatter(colored, X, Y), plot.spectrum(colored)
+    drawn = np.concatenate([each.get_offsets() for each in points.collections])
+    np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(colored.embedding_[:, 0]))
+    heights = np.concatenate([line.get_ydata() for line in variances.lines])
+    np.testing.assert_array_equal(heights, colored.eigenvalues_)
+    assert "96% of the variance" in variances.get_legend().get_texts()[0].get_text()
 
 
 def test_parameters_are_not_changed(colored):
