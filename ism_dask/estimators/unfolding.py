@@ -150,7 +150,8 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            Read into memory. Scale its columns first if their units differ.
+            Read into memory; the workers of an active Dask client search the neighbours. Scale
+            its columns first if their units differ.
         y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
             Side information, read as `target` says.
 

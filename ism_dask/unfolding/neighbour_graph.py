@@ -12,9 +12,12 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
+from ism_dask.rows.execution import cluster, results_in_order
 
 # Edges whose lengths are computed at a time.
 _EDGES_AT_ONCE = 8192
+# Rows whose neighbours a task on a cluster searches.
+_ROWS_PER_TASK = 2048
 # A graph of more parts than this says nothing about where they lie, and is refused.
 _MOST_PARTS = 50
 # Sizes of parts that a message lists.
@@ -86,7 +89,7 @@ def neighbour_graph(X: Array, n_neighbors: int) -> tuple[NeighbourGraph, Nearest
         If there are more than 50 parts.
     """
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
-    neighbours = search.kneighbors(return_distance=False)
+    neighbours = _nearest(search, X)
     n = len(X)
     pairs = np.column_stack([np.repeat(np.arange(n), n_neighbors), neighbours.ravel()])
     pairs = _distinct(pairs)
@@ -98,6 +101,28 @@ def neighbour_graph(X: Array, n_neighbors: int) -> tuple[NeighbourGraph, Nearest
     heads, tails = pairs.T
     squared = _squared_lengths(X, heads, tails)
     return NeighbourGraph(n, heads, tails, squared, neighbours, sizes), search
+
+
+def _nearest(search: NearestNeighbors, X: Array) -> Array:
+    """Return the nearest other rows (n, k) of each row of X, searched on a cluster if there is one.
+
+    A search in this process uses all its cores by itself.
+    """
+    n = len(X)
+    size = n if cluster() is None else _ROWS_PER_TASK
+    ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
+    return np.concatenate(list(results_in_order(_nearest_of_range, (search, X), ranges)))
+
+
+def _nearest_of_range(shared: tuple[NearestNeighbors, Array], rows: tuple[int, int]) -> Array:
+    """Return the nearest other rows (b, k) of rows of X from the first to the second number."""
+    search, X = shared
+    k = search.n_neighbors
+    nearest = search.kneighbors(X[slice(*rows)], n_neighbors=k + 1, return_distance=False)
+    others = nearest != np.arange(*rows)[:, None]
+    # Among rows that rounding makes equal, a row itself may be further down, or not listed.
+    others[others.all(axis=1), -1] = False
+    return nearest[others].reshape(-1, k)
 
 
 def _distinct(pairs: Array) -> Array:

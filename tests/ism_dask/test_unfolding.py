@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from contract import contract_of
+from distributed import Client, LocalCluster
 from scipy.optimize import check_grad
 from scipy.sparse import csr_array
 from scipy.stats import spearmanr
@@ -23,6 +24,7 @@ mpl.use("Agg")
 from ism_dask import ColoredMVU, plot
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
+from ism_dask.unfolding import neighbour_graph as neighbours
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
@@ -224,6 +226,18 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
     short = ColoredMVU().fit(single, Y)
     assert short.embedding_.dtype == short.transform(single).dtype == np.float32
     assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
+
+
+def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
+    monkeypatch.setattr(neighbours, "_ROWS_PER_TASK", 50)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as workers,
+        Client(workers),
+    ):
+        spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
+    np.testing.assert_array_equal(spread.embedding_, colored.embedding_)
 
 
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
