@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,6 +18,9 @@ from sklearn.neighbors import NearestNeighbors
 from ism_dask._types import Array
 from ism_dask.rows.execution import cluster, results_in_order
 
+# Calls a search that returns the neighbours (n, k), or returns what it has returned before.
+NeighbourStore: TypeAlias = Callable[[Callable[[], Array]], Array]
+
 # Edges whose lengths are computed at a time.
 _EDGES_AT_ONCE = 8192
 # Rows whose neighbours a task on a cluster searches.
@@ -22,6 +29,19 @@ _ROWS_PER_TASK = 2048
 _MOST_PARTS = 50
 # Sizes of parts that a message lists.
 _LISTED_PARTS = 8
+
+
+_STORE: ContextVar[NeighbourStore] = ContextVar("neighbour_store", default=lambda search: search())
+
+
+@contextmanager
+def saving_neighbours(store: NeighbourStore) -> Iterator[None]:
+    """Pass searches for neighbours in the block to `store`; they take most of a large fit."""
+    token = _STORE.set(store)
+    try:
+        yield
+    finally:
+        _STORE.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +109,7 @@ def neighbour_graph(X: Array, n_neighbors: int) -> tuple[NeighbourGraph, Nearest
         If there are more than 50 parts.
     """
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
-    neighbours = _nearest(search, X)
+    neighbours = _STORE.get()(partial(_nearest, search, X))
     n = len(X)
     pairs = np.column_stack([np.repeat(np.arange(n), n_neighbors), neighbours.ravel()])
     pairs = _distinct(pairs)
