@@ -66,7 +66,7 @@ class UnfoldSettings(NamedRunSettings):
         flags=("--smooth",),
     )
     max_iter: int = solver_setting(
-        1000, about="Stop the refinement after so many steps.", title="Steps at most", ge=1
+        5000, about="Stop the refinement after so many steps.", title="Steps at most", ge=1
     )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = scheduler_setting()

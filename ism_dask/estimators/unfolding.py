@@ -63,7 +63,7 @@ default "auto"
     refine : bool, default True
         Whether to refine the coordinates, which keeps distances better. Otherwise they are the
         leading eigenvectors of K, which are smooth functions of the row.
-    max_iter : int, default 1000
+    max_iter : int, default 5000
         Maximum number of steps of the refinement.
     random_state : int, RandomState or None, default None
         Seed of the vector from which the search for V starts. None is a fixed seed, so that fits
@@ -132,7 +132,7 @@ default "auto"
         n_eigenvectors: int | None = None,
         nu: float = 1.0,
         refine: bool = True,
-        max_iter: int = 1000,
+        max_iter: int = 5000,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
