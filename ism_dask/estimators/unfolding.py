@@ -55,7 +55,7 @@ default "auto"
         Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
         are fewer.
     n_eigenvectors : int, optional
-        Number m of columns of V, at most 30. Default: 20, or one less than the different rows.
+        Number m of columns of V, at most 30. Default: 20, or fewer with fewer than 40 rows.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
@@ -278,7 +278,9 @@ default "auto"
         most = min(n - 1, _MOST_EIGENVECTORS)
         q = _within("n_components", self.n_components, 1, most, n)
         k = _within("n_neighbors", self.n_neighbors or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
-        m = self.n_eigenvectors or min(max(_EIGENVECTORS, q), most)
+        # More eigenvectors would have A with more entries than there are distances to fit it to.
+        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
+        m = self.n_eigenvectors or min(max(fitting, q), most)
         return q, k, _within("n_eigenvectors", m, q, most, n)
 
     def _check_parameters(self) -> None:
