@@ -27,7 +27,13 @@ from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import dumps, loads
-from storage.store import commit_group, get_array, open_checked, put_array
+from storage.store import (
+    commit_group,
+    get_array,
+    open_checked,
+    put_array,
+    read_again_if_replaced,
+)
 
 FORMAT_VERSION = 1
 # Folders in that of a run: a run has either a model or results alone.
@@ -187,8 +193,12 @@ def result_arrays(name: str) -> dict[str, NDArray[Any]]:
     path = saved_run_path(name)
     if path is None or path.name != RESULTS:
         raise run_not_found(name)
-    group, _ = read_record(path)
-    return {key: get_array(group, key) for key in sorted(group.array_keys())}
+
+    def read() -> dict[str, NDArray[Any]]:
+        group, _ = read_record(path)
+        return {key: get_array(group, key) for key in sorted(group.array_keys())}
+
+    return read_again_if_replaced(path, read)
 
 
 def commit_run(

@@ -27,7 +27,7 @@ from flows.runs.resumable import ResumableRun, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding.neighbour_graph import saving_neighbours
+from ism_dask.unfolding.neighbour_search import saving_neighbours
 from storage import Dataset, open_dataset, save_results
 
 KIND = UnfoldResult.command

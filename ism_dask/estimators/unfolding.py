@@ -22,6 +22,7 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.status import Status
 from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
+from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
 from ism_dask.unfolding.unfold import Unfolding, unfold
 
@@ -103,6 +104,10 @@ default "auto"
         coordinates at which the objective is stationary.
     status_ : Status
         How the fit ended.
+    exact_neighbors_ : bool
+        Whether the nearest rows are exact. With more than 15 columns and so many rows that they
+        would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
+        installed (`pip install ism-dask[neighbors]`).
     n_edges_ : int
         Number of pairs of neighbours. Equal rows are one.
     part_sizes_ : tuple of int
@@ -201,6 +206,7 @@ default "auto"
         return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
     def _fit_rows(self, X: Array, y: Array | None) -> None:
+        seed = _seed(self.random_state)
         first, node = distinct_rows(X)
         order = row_order(X, y)
         # Rows of large X are in the order of the nodes, in which only equal rows may change places.
@@ -209,7 +215,8 @@ default "auto"
         self._set_units(X[first])
         q, k, m = self._sizes(len(first))
         rows = self._in_own_units(X[first])
-        graph, search = neighbour_graph(rows, k)
+        search = neighbour_search(rows, k, seed)
+        graph = neighbour_graph(rows, search.of_own_rows())
         unfolding = unfold(
             graph,
             side.summed(node, len(first)),
@@ -217,7 +224,7 @@ default "auto"
             m=m,
             nu=float(self.nu),
             max_iter=self.max_iter if self.refine else 0,
-            seed=_seed(self.random_state),
+            seed=seed,
         )
         Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
         self._extension = LocalExtension(search, rows, Y)
@@ -225,6 +232,7 @@ default "auto"
         self.embedding_[order] = np.ldexp(Y[node], self._exponent)
         self.hsic_ = side.correlation(Y[node])
         self.extension_error_ = self._extension.error_without_own(graph.neighbours)
+        self.exact_neighbors_ = search.exact
         self._set_graph_attributes(graph, Y)
         self._set_solution_attributes(unfolding)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
+from ism_dask.unfolding.neighbour_search import NeighbourSearch
 
 # Rows whose neighbours are in memory at a time, by their numbers.
 _NUMBERS_AT_ONCE = 4_000_000
@@ -25,19 +25,19 @@ class LocalExtension:
 
     Attributes
     ----------
-    search : NearestNeighbors
+    search : NeighbourSearch
         Finds neighbours among the rows of the fit.
     rows : (n, d) array
     positions : (n, q) array
     """
 
-    search: NearestNeighbors
+    search: NeighbourSearch
     rows: Array
     positions: Array
 
     def __call__(self, X: Array) -> Array:
         """Return the positions (b, q) of rows X (b, d)."""
-        return self._placed(X, self.search.kneighbors(X, return_distance=False))
+        return self._placed(X, self.search.of(X))
 
     def error_without_own(self, neighbours: Array) -> float:
         """Return how far rows of the fit are from where their neighbours (n, k) put them.

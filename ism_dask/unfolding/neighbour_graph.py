@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,32 +12,13 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
-from ism_dask.rows.execution import cluster, results_in_order
-
-# Calls a search that returns the neighbours (n, k), or returns what it has returned before.
-NeighbourStore: TypeAlias = Callable[[Callable[[], Array]], Array]
 
 # Edges whose lengths are computed at a time.
 _EDGES_AT_ONCE = 8192
-# Rows whose neighbours a task on a cluster searches.
-_ROWS_PER_TASK = 2048
 # A graph of more parts than this says nothing about where they lie, and is refused.
 _MOST_PARTS = 50
 # Sizes of parts that a message lists.
 _LISTED_PARTS = 8
-
-
-_STORE: ContextVar[NeighbourStore] = ContextVar("neighbour_store", default=lambda search: search())
-
-
-@contextmanager
-def saving_neighbours(store: NeighbourStore) -> Iterator[None]:
-    """Pass searches for neighbours in the block to `store`; they take most of a large fit."""
-    token = _STORE.set(store)
-    try:
-        yield
-    finally:
-        _STORE.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,52 +74,28 @@ def length_error(graph: NeighbourGraph, Y: Array) -> float:
     return float(np.linalg.norm(lengths - np.sqrt(graph.squared)) / np.sqrt(graph.squared.sum()))
 
 
-def neighbour_graph(X: Array, n_neighbors: int) -> tuple[NeighbourGraph, NearestNeighbors]:
-    """Return the graph of rows X (n, d), no two of them equal, and the search for neighbours.
+def neighbour_graph(X: Array, neighbours: Array) -> NeighbourGraph:
+    """Return the graph of rows X (n, d), no two of them equal, with these neighbours (n, k).
 
-    Two rows share an edge if one is among the `n_neighbors` nearest rows of the other. If the graph
-    falls into parts, they are joined by the shortest edges between them, with a warning.
+    Two rows share an edge if one is a neighbour of the other. If the graph falls into parts, they
+    are joined by the shortest edges between them, with a warning.
 
     Raises
     ------
     ValueError
         If there are more than 50 parts.
     """
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
-    neighbours = _STORE.get()(partial(_nearest, search, X))
-    n = len(X)
-    pairs = np.column_stack([np.repeat(np.arange(n), n_neighbors), neighbours.ravel()])
+    n, k = neighbours.shape
+    pairs = np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()])
     pairs = _distinct(pairs)
     labels = _parts(pairs, n)
     sizes = tuple(sorted(np.bincount(labels).tolist(), reverse=True))
     if len(sizes) > 1:
-        _check_parts(sizes, n_neighbors)
-        pairs = _joined(X, pairs, labels, n_neighbors)
+        _check_parts(sizes, k)
+        pairs = _joined(X, pairs, labels, k)
     heads, tails = pairs.T
     squared = _squared_lengths(X, heads, tails)
-    return NeighbourGraph(n, heads, tails, squared, neighbours, sizes), search
-
-
-def _nearest(search: NearestNeighbors, X: Array) -> Array:
-    """Return the nearest other rows (n, k) of each row of X, searched on a cluster if there is one.
-
-    A search in this process uses all its cores by itself.
-    """
-    n = len(X)
-    size = n if cluster() is None else _ROWS_PER_TASK
-    ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
-    return np.concatenate(list(results_in_order(_nearest_of_range, (search, X), ranges)))
-
-
-def _nearest_of_range(shared: tuple[NearestNeighbors, Array], rows: tuple[int, int]) -> Array:
-    """Return the nearest other rows (b, k) of rows of X from the first to the second number."""
-    search, X = shared
-    k = search.n_neighbors
-    nearest = search.kneighbors(X[slice(*rows)], n_neighbors=k + 1, return_distance=False)
-    others = nearest != np.arange(*rows)[:, None]
-    # Among rows that rounding makes equal, a row itself may be further down, or not listed.
-    others[others.all(axis=1), -1] = False
-    return nearest[others].reshape(-1, k)
+    return NeighbourGraph(n, heads, tails, squared, neighbours, sizes)
 
 
 def _distinct(pairs: Array) -> Array:

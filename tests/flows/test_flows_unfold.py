@@ -14,7 +14,7 @@ from support import artifacts_of, doomed_command, store_own
 from flows.reports.html import render_run
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding import neighbour_graph
+from ism_dask.unfolding.neighbour_search import ExactSearch
 from storage import PieceStore, open_dataset, open_run, result_arrays
 
 
@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_after_the_neighbours(
     command = doomed_command("cut/results", 1, *arguments, "cut", "--plain")
     assert subprocess.run(command, capture_output=True, check=False).returncode == -9
     assert len(PieceStore.of_run("cut").entries) == 1
-    monkeypatch.setattr(neighbour_graph, "_nearest", _no_search)
+    monkeypatch.setattr(ExactSearch, "_search_own_rows", _no_search)
     assert here("resume", "cut", "--plain").status == 0
     whole, cut = result_arrays("whole"), result_arrays("cut")
     np.testing.assert_array_equal(cut["coordinates"], whole["coordinates"])

@@ -24,7 +24,7 @@ mpl.use("Agg")
 from ism_dask import ColoredMVU, plot
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
-from ism_dask.unfolding import neighbour_graph as neighbours
+from ism_dask.unfolding import neighbour_search as searches
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
@@ -139,7 +139,7 @@ def test_with_all_eigenvectors_the_program_is_that_over_all_k():
 
 @pytest.mark.parametrize("y", [Y, None])
 def test_sums_over_edges_are_those_of_the_definition(y):
-    graph, _ = neighbour_graph(X, 5)
+    graph = neighbour_graph(X, searches.neighbour_search(X, 5).of_own_rows())
     basis = smooth_basis(graph, 4)
     L = _centred_kernel(y, len(X))
     factor = None if y is None else target_dependence(y).factor
@@ -165,7 +165,7 @@ def test_sums_over_edges_are_those_of_the_definition(y):
 def test_the_gradient_of_the_refinement_is_that_of_its_objective(colour):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(20, 3))
-    graph, _ = neighbour_graph(rows, 4)
+    graph = neighbour_graph(rows, searches.neighbour_search(rows, 4).of_own_rows())
     factor = rng.normal(size=(20, 2))
     side = FactorKernel(factor - factor.mean(axis=0)) if colour else NoSideKernel(np.ones(20))
     objective = CoordinateObjective(graph, side, Scales(7.0, 0.02))
@@ -229,7 +229,7 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
 
 
 def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
-    monkeypatch.setattr(neighbours, "_ROWS_PER_TASK", 50)
+    monkeypatch.setattr(searches, "_ROWS_PER_TASK", 50)
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
@@ -238,6 +238,21 @@ def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
     ):
         spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
     np.testing.assert_array_equal(spread.embedding_, colored.embedding_)
+
+
+@pytest.mark.long
+def test_an_approximate_search_finds_nearly_the_same_neighbours(monkeypatch):
+    pytest.importorskip("pynndescent", reason="pynndescent searches approximately")
+    rows, angle = make_swiss_roll(600, random_state=0)
+    rows = np.hstack([rows, np.zeros((600, 15))])
+    exact = ColoredMVU(nu=3.0).fit(rows, angle)
+    monkeypatch.setattr(searches, "_MOST_PRODUCTS", 0)
+    near = ColoredMVU(nu=3.0).fit(rows, angle)
+    assert exact.exact_neighbors_
+    assert not near.exact_neighbors_
+    assert near.n_edges_ == pytest.approx(exact.n_edges_, rel=0.02)
+    assert near.distance_error_ == pytest.approx(exact.distance_error_, abs=0.02)
+    np.testing.assert_allclose(near.transform(rows), near.embedding_)
 
 
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
@@ -256,7 +271,7 @@ def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbour
     placed = weights / weights.sum() @ colored.embedding_[nearest]
     alone = colored._extension
     row = int(np.flatnonzero((alone.rows == colored._in_own_units(X[i : i + 1])).all(axis=1))[0])
-    neighbours = alone.search.kneighbors(return_distance=False)
+    neighbours = alone.search.of_own_rows()
     unit = 2.0**colored._exponent
     np.testing.assert_allclose(alone._placed(alone.rows, neighbours)[row] * unit, placed)
 
