@@ -84,10 +84,13 @@ def _trust(result: UnfoldResult) -> tuple[Fact, ...]:
     )
     return (
         Fact(
-            "Convergence",
-            f"{result.status} after {text.count_noun(result.iterations, 'step')}",
+            "Converged",
+            "yes" if result.converged else "no",
+            "Known: the duality gap, and how steep the objective is at these coordinates. Not "
+            "known: whether other coordinates, far from these, are better.",
             warnings=ending,
         ),
+        Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
         Fact(
             "Duality gap",
             f"{result.duality_gap:.1e}",
