@@ -27,7 +27,7 @@ _FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
 _CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
 _UNFOLD = LazyFlow(plain="flows.runs.unfolding:unfold_plain", flow="flows.unfold:run_unfold")
 # By the names of their tables in a run file.
-RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER}
+RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER, "unfold": _UNFOLD}
 _TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
 
 

@@ -64,6 +64,21 @@ def test_a_table_of_numbers_and_one_coordinate(here: Command, tmp_path: Path) ->
     assert "in the colours of y" in render_run("own")
 
 
+def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    lines = ["a,b,c,y", *(",".join(map(str, (*row, "pq"[i % 2]))) for i, row in enumerate(rows))]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    text = '[data]\nsource = "own.csv"\nlabel = "y"\n[unfold]\nnu = 2.0\n'
+    (tmp_path / "own.toml").write_text(f'run = "filed"\nreport = "own.html"\n{text}')
+    assert here("run", tmp_path / "own.toml", "--plain").status == 0
+    assert open_run("filed").config["nu"] == 2.0
+    assert "in the colours of y" in (tmp_path / "own.html").read_text()
+    (tmp_path / "own.toml").write_text(
+        f'{text}[[transform]]\nsource = "own.csv"\nout = "new.csv"\n'
+    )
+    assert "unfold saves no W" in here("run", tmp_path / "own.toml", "--plain").failed(2)
+
+
 def _no_search(*_: object) -> None:
     raise AssertionError("the neighbours were saved, and are searched again")
 
