@@ -20,6 +20,8 @@ _OPTIONS = {
     "solver='ism'": "--solver ism",
     "`y`": "the label",
     "refine=True": "--refine",
+    "`n_neighbors`": "--neighbors",
+    "`n_eigenvectors`": "--eigenvectors",
 }
 
 

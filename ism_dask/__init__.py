@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.semisupervised import SemiSupervisedIKDR
     from ism_dask.estimators.spectral_clusters import spectral_clusters
     from ism_dask.estimators.supervised import SupervisedIKDR
+    from ism_dask.estimators.unfolding import ColoredMVU
     from ism_dask.estimators.unsupervised import UnsupervisedIKDR
     from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
     from ism_dask.inference.dependence import (
@@ -36,6 +37,7 @@ __all__ = [
     "BootstrapResult",
     "Certificate",
     "CheckpointedFit",
+    "ColoredMVU",
     "ComponentsWarning",
     "DependenceTest",
     "SemiSupervisedIKDR",
@@ -58,6 +60,7 @@ _MODULES = {
     "BootstrapResult": "inference.bootstrap",
     "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
+    "ColoredMVU": "estimators.unfolding",
     "ComponentsWarning": "status",
     "DependenceTest": "inference.dependence",
     "SemiSupervisedIKDR": "estimators.semisupervised",

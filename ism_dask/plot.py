@@ -16,6 +16,7 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
+from ism_dask.estimators.unfolding import ColoredMVU
 from ism_dask.inference.bootstrap import BootstrapResult
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, RED, largest_weight
@@ -104,8 +105,10 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     return np.array([ax, right])
 
 
-def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
+def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
     """Draw the eigenvalues of the new features, the next eigenvalue of Phi, and the eigengap.
+
+    Of a `ColoredMVU`, it draws the eigenvalues of K: those of the coordinates, and the others.
 
     Parameters
     ----------
@@ -119,6 +122,9 @@ def spectrum(model: IKDR, ax: Axes | None = None) -> Axes:
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
     values = model.eigenvalues_
+    if isinstance(model, ColoredMVU):
+        drawing.add_legend(ax, drawing.draw_variances(ax, values, model.embedding_.shape[1]))
+        return ax
     next_value = float(values[-1] - model.eigengap_)
     drawing.add_legend(ax, drawing.draw_spectrum(ax, values, next_value))
     return ax
@@ -194,7 +200,7 @@ def shares(result: BootstrapResult, *, top: int = 10, ax: Axes | None = None) ->
 
 
 def scatter(
-    model: IKDR,
+    model: IKDR | ColoredMVU,
     X: Any,
     y: Any = None,
     *,
@@ -220,7 +226,7 @@ def scatter(
     The Axes.
     """
     check_is_fitted(model)
-    columns = _two_of(features, len(model.components_))
+    columns = _two_of(features, model._n_features_out)
     projected = model.transform(X)
     n = len(projected)
     values = None if y is None else _one_per_row(y, n)
@@ -253,7 +259,7 @@ def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
 
 
 def _draw_coloured(
-    ax: Axes, Z: Array, given: Array, model: IKDR, axis_names: tuple[str, str]
+    ax: Axes, Z: Array, given: Array, model: IKDR | ColoredMVU, axis_names: tuple[str, str]
 ) -> None:
     """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
     has_value = ~rows_without_score(given)
@@ -279,7 +285,7 @@ def _are_numbers(values: Array) -> bool:
     return many or is_continuous(values)
 
 
-def _unlabelled(values: Array, model: IKDR) -> Array:
+def _unlabelled(values: Array, model: IKDR | ColoredMVU) -> Array:
     """Return which values (m,) are -1 as scikit-learn's sign for no class, and not as a class."""
     is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
     return np.zeros(len(values), dtype=bool) if is_class else np.asarray(values == -1)

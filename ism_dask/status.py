@@ -31,6 +31,7 @@ class Status(Enum):
     APPROXIMATE = "approximate"
     LOCAL = "local maximum"
     COLUMN_BY_COLUMN = "column by column"
+    UNCERTIFIED = "not certified"
 
     @property
     def meaning(self) -> str:
@@ -82,6 +83,10 @@ _ENDINGS = {
     Status.COLUMN_BY_COLUMN: (
         "made each column stationary beside those before it; all together need not be",
         "take solver='ism'",
+    ),
+    Status.UNCERTIFIED: (
+        "did not solve its semi-definite program exactly: `duality_gap_` says how much is missing",
+        "take fewer `n_eigenvectors` or more `n_neighbors`",
     ),
 }
 

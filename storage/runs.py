@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import zarr
+from numpy.typing import NDArray
 
 from storage.atomic import (
     exists_settled,
@@ -21,11 +22,18 @@ from storage.atomic import (
     sync,
     workspace,
 )
+from storage.digest import chunk_digest
 from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import dumps, loads
-from storage.store import commit_group, open_checked
+from storage.store import (
+    commit_group,
+    get_array,
+    open_checked,
+    put_array,
+    read_again_if_replaced,
+)
 
 FORMAT_VERSION = 1
 # Folders in that of a run: a run has either a model or results alone.
@@ -49,7 +57,7 @@ class Run:
     path : Path
         The folder of its model or results.
     kind : str
-        "fit", "cluster" or "crossval"; empty for a damaged one.
+        "fit", "cluster", "crossval" or "unfold"; empty for a damaged one.
     created : datetime
         Time at which it was saved, in UTC.
     bytes : int
@@ -150,16 +158,47 @@ def save_results(
     config: Mapping[str, Any],
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]] | None = None,
 ) -> Path:
     """Save a run that has results but no model, atomically, replacing an earlier one.
+
+    `arrays`, by name, are stored beside the record.
 
     Returns
     -------
     The folder of the results.
     """
     record = {"kind": kind, "config": config, "metrics": metrics, "versions": versions}
-    digest = sha256(dumps(record).encode()).hexdigest()
-    return commit_run(name, RESULTS, record, lambda _: digest)
+    digest = sha256(dumps(record).encode())
+
+    def fill(group: zarr.Group) -> str:
+        for key, values in (arrays or {}).items():
+            put_array(group, key, values)
+            digest.update(chunk_digest(values))
+        return digest.hexdigest()
+
+    return commit_run(name, RESULTS, record, fill)
+
+
+def result_arrays(name: str) -> dict[str, NDArray[Any]]:
+    """Read the arrays that `save_results` stored with the run `name`.
+
+    Raises
+    ------
+    RunNotFound
+        If there is no run of that name, or it has a model.
+    DamagedStore
+        If a file of it is missing or altered.
+    """
+    path = saved_run_path(name)
+    if path is None or path.name != RESULTS:
+        raise run_not_found(name)
+
+    def read() -> dict[str, NDArray[Any]]:
+        group, _ = read_record(path)
+        return {key: get_array(group, key) for key in sorted(group.array_keys())}
+
+    return read_again_if_replaced(path, read)
 
 
 def commit_run(

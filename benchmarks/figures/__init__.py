@@ -38,6 +38,7 @@ from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
+from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
 
@@ -93,6 +94,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         sparse,
         avoid,
         given,
+        unfolded,
+        unfolded60k,
         scale,
     )
 }

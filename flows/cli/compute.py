@@ -1,4 +1,4 @@
-"""The commands that compute a run: fit, crossval, cluster, tables and resume."""
+"""The commands that compute a run: fit, crossval, cluster, unfold, tables and resume."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
 from flows.settings.base import FlowSettings
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.unfolding import UnfoldSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 _CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
 _FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
 _CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
+_UNFOLD = LazyFlow(plain="flows.runs.unfolding:unfold_plain", flow="flows.unfold:run_unfold")
 # By the names of their tables in a run file.
-RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER}
+RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER, "unfold": _UNFOLD}
 _TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
 
 
@@ -62,6 +64,19 @@ def cluster(
 ) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
     _compute(_CLUSTER, settings, output, plain=plain)
+
+
+def unfold(
+    settings: UnfoldSettings,
+    *,
+    plain: Plain = False,
+    output: Output,
+) -> None:
+    """Place all rows in a picture that keeps neighbours and depends on a label; save it as a run.
+
+    `storage.result_arrays(RUN)["coordinates"]` has the coordinates.
+    """
+    _compute(_UNFOLD, settings, output, plain=plain)
 
 
 def tables(
@@ -126,6 +141,7 @@ _RESUMABLE: dict[str, tuple[type[Any], LazyFlow, dict[str, Any]]] = {
     "fit": (FitSettings, _FIT, _FITS),
     "crossval": (CrossvalSettings, _CROSSVAL, _FITS),
     "cluster": (ClusterSettings, _CLUSTER, _FITS),
+    "unfold": (UnfoldSettings, _UNFOLD, _FITS),
     "tables": (TablesSettings, _TABLES, {"force": False}),
 }
 

@@ -17,7 +17,7 @@ from flows.errors import FlowError, SettingsError
 if TYPE_CHECKING:
     from flows.results.base import IngestResult, RunResult
     from flows.settings.run_file import RunFile
-    from flows.settings.runs import SavedRunSettings
+    from flows.settings.runs import NamedRunSettings
 
 RunFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
 
@@ -55,7 +55,7 @@ def run(
     output.finish(answer)
 
 
-def _computed(flow: str, settings: SavedRunSettings, output: Output, *, plain: bool) -> RunResult:
+def _computed(flow: str, settings: NamedRunSettings, output: Output, *, plain: bool) -> RunResult:
     """Run a flow, and print its summary; raise a FlowError if a part could not be computed."""
     result: RunResult = RUN_FLOWS[flow].run(settings, output, plain=plain)
     print_result(result, output)
@@ -69,7 +69,7 @@ def init(
     *,
     data: Annotated[str | None, typer.Option(help="The table that it reads.")] = None,
     label: Annotated[str | None, typer.Option(help="The column to explain.")] = None,
-    flow: Annotated[str, typer.Option(help="fit, crossval or cluster.")] = "fit",
+    flow: Annotated[str, typer.Option(help="fit, crossval, cluster or unfold.")] = "fit",
     schema: Annotated[
         bool, typer.Option("--schema", help="Write the JSON schema of run files instead.")
     ] = False,
@@ -120,7 +120,7 @@ def _show(plan: RunFile, output: Output) -> None:
     output.finish({**answer, "flow": plan.flow, "settings": settings})
 
 
-def _changed_words(settings: SavedRunSettings) -> str:
+def _changed_words(settings: NamedRunSettings) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
 
 

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from flows.reports.view import saved_result
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
+from flows.results.unfolding import UnfoldResult
 from flows.services.leases import Lease, list_leases
 from storage import Run, list_runs
 
@@ -135,6 +136,9 @@ def _of_run(run: Run) -> RunNumbers:
 
 def _of_result(result: RunResult | None) -> Mapping[str, Any]:
     """Return the numbers of the fits of a finished run, as far as it has any."""
+    if isinstance(result, UnfoldResult):
+        names = ("rows", "iterations", "objective", "seconds")
+        return {name: getattr(result, name) for name in names}
     if isinstance(result, FitResult | ClusterResult):
         rows, fits = result.rows, [(result.fitted.objective, result.fitted.ending)]
     elif isinstance(result, CrossvalResult):

@@ -10,15 +10,18 @@ from flows import text
 from flows.reports.blocks import Block, Fact, Table
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, LabelledResult
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, SavedRunSettings
+from flows.results.unfolding import UnfoldResult
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
+from flows.settings.unfolding import UnfoldSettings
 from storage import Run
 
 # Settings of how the run was saved, not of how it was computed.
 _STORAGE_SETTINGS = ("run", "force", "keep_runs")
-_SETTINGS: Mapping[type[RunResult], type[SavedRunSettings]] = {
+_SETTINGS: Mapping[type[RunResult], type[NamedRunSettings]] = {
     FitResult: FitSettings,
     ClusterResult: ClusterSettings,
     CrossvalResult: CrossvalSettings,
+    UnfoldResult: UnfoldSettings,
 }
 
 
@@ -30,7 +33,7 @@ def provenance(result: RunResult, run: Run) -> list[Block]:
 def _repetition(result: RunResult) -> list[Block]:
     """Return how to repeat a run: its command, data and place; nothing for the paper's tables."""
     settings = _SETTINGS.get(type(result))
-    if settings is None or not isinstance(result, LabelledResult | ClusterResult):
+    if settings is None or not isinstance(result, LabelledResult | ClusterResult | UnfoldResult):
         return []
     words = [result.command, *settings.command_words(result.settings)]
     command = shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"])

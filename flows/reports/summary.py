@@ -17,6 +17,13 @@ from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.certainty import certainty_block
 from flows.reports.provenance import provenance
 from flows.reports.trust import cluster_trust, fit_trust, new_feature_names
+from flows.reports.unfolding import (
+    unfold_blocks,
+    unfold_facts,
+    unfold_headline,
+    unfold_short,
+    unfold_subject,
+)
 from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
@@ -26,6 +33,7 @@ from flows.results.runs import (
     FitResult,
     Round,
 )
+from flows.results.unfolding import UnfoldResult
 
 # Columns in the table of the largest shares.
 _SHARES = 10
@@ -397,6 +405,7 @@ _KINDS: Mapping[type[RunResult], _Kind] = {
         crossval_facts,
         crossval_blocks,
     ),
+    UnfoldResult: _Kind(unfold_subject, unfold_short, unfold_headline, unfold_facts, unfold_blocks),
     TablesResult: _Kind(
         _paper_subject, lambda _: "paper", _paper_headline, _paper_facts, _paper_blocks
     ),

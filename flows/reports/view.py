@@ -22,11 +22,13 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
+from flows.results.unfolding import UnfoldResult
 from ism_dask.linalg.subspaces import subspace_shares
 from storage import Model, Run, load_model, open_run, picture_path, read_pictures
 
 _RESULTS: Mapping[str, type[RunResult]] = {
-    each.command: each for each in (FitResult, ClusterResult, CrossvalResult, TablesResult)
+    each.command: each
+    for each in (FitResult, ClusterResult, CrossvalResult, UnfoldResult, TablesResult)
 }
 
 

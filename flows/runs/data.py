@@ -16,14 +16,14 @@ from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
-from flows.settings.runs import SIDES, SavedRunSettings, SearchSettings, Settings
+from flows.settings.runs import SIDES, NamedRunSettings, SearchSettings, Settings
 from ism_dask.estimators.model_choice import tries_dimensions
 from ism_dask.rows.standardise import tile_dtype
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
-RunSettings = TypeVar("RunSettings", bound=SavedRunSettings)
+RunSettings = TypeVar("RunSettings", bound=NamedRunSettings)
 
 # Without a Dask cluster: rows of at most so many bytes are read into memory once. Larger data are
 # read from disk tile by tile.
@@ -240,7 +240,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
 
-def _side_names(settings: SavedRunSettings) -> tuple[str, ...]:
+def _side_names(settings: NamedRunSettings) -> tuple[str, ...]:
     """Return the columns of a table that are labels to avoid, or that are given."""
     if not isinstance(settings, SearchSettings):
         return ()

@@ -23,7 +23,7 @@ from flows.interface.run_log import ThinnedLog
 from flows.runs.dated import publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
-from flows.settings.runs import SavedRunSettings
+from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from ism_dask.rows.saved_sums import saving_sums
 from storage import Checkpoints, DamagedStore, PassSums, PieceStore, run_folder
@@ -265,7 +265,7 @@ class CheckpointThrottle:
 
 @contextmanager
 def resumable_run(
-    run: str, kind: str, settings: SavedRunSettings, known: Mapping[str, Any], replaces: str = ""
+    run: str, kind: str, settings: NamedRunSettings, known: Mapping[str, Any], replaces: str = ""
 ) -> Iterator[ResumableRun]:
     """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
@@ -285,7 +285,7 @@ def resumable_run(
         # Another process may have held the lease until now, and saved its result.
         check_name_is_free(run, settings, replaces)
         this = ResumableRun(
-            run, identity, settings.checkpoint, lease, ThinnedLog(_LINES, _CHECKPOINTS)
+            run, identity, settings.checkpoint_interval, lease, ThinnedLog(_LINES, _CHECKPOINTS)
         )
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")

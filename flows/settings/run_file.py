@@ -25,16 +25,20 @@ from flows.settings.runs import (
     ClusterSettings,
     CrossvalSettings,
     FitSettings,
-    SavedRunSettings,
+    NamedRunSettings,
     SearchSettings,
 )
+from flows.settings.unfolding import UnfoldSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
-FLOWS: Mapping[str, type[SavedRunSettings]] = {
+FLOWS: Mapping[str, type[NamedRunSettings]] = {
     "fit": FitSettings,
     "crossval": CrossvalSettings,
     "cluster": ClusterSettings,
+    "unfold": UnfoldSettings,
 }
+# The flows whose runs have no W.
+_WITHOUT_W = ("crossval", "unfold")
 # Settings of a flow that a run file has elsewhere: in [data], at its top, or on the command line.
 _ELSEWHERE = {
     "dataset": "`source` in [data]",
@@ -168,7 +172,7 @@ class RunFile:
         One of `FLOWS`.
     ingest : IngestSettings or None
         How the table is read; None if the file names a data set.
-    settings : SavedRunSettings
+    settings : NamedRunSettings
         Those of the flow; their data set is the path of the table, if there is one.
     crossval : CrossvalSettings or None
         A cross-validation beside a fit: the settings of the fit with those of [crossval].
@@ -181,7 +185,7 @@ class RunFile:
     path: Path
     flow: str
     ingest: IngestSettings | None
-    settings: SavedRunSettings
+    settings: NamedRunSettings
     crossval: CrossvalSettings | None
     transforms: tuple[TransformTable, ...]
     report: Path | None
@@ -217,8 +221,8 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     flow = _flow_of(tables)
     named = {name: tables.pop(name) for name in FLOWS if name in tables}
     others = read_table(OutputTables, tables, path.parent)
-    if flow == "crossval" and others.transform:
-        raise TableError("a crossval saves no W to project rows with; use [fit]", "transform[0]")
+    if flow in _WITHOUT_W and others.transform:
+        raise TableError(f"{flow} saves no W to project rows with; use [fit]", "transform[0]")
     data = others.data
     source = _resolved(data.source, path.parent)
     label = ",".join(data.label) if isinstance(data.label, list) else data.label
@@ -250,7 +254,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
 
 def _settings(
     flow: str, table: Mapping[str, Any], common: Mapping[str, Any], folder: Path
-) -> SavedRunSettings:
+) -> NamedRunSettings:
     """Return the settings of a flow from its table, and from what all flows of a file share."""
     _check_known(flow, table)
     values = {key: value for key, value in {**table, **common}.items() if value is not None}
@@ -316,7 +320,7 @@ def setting_names(flow: str) -> list[str]:
 
 
 def _ingest_settings(
-    data: DataTable, source: str, label: str | None, settings: SavedRunSettings, *, force: bool
+    data: DataTable, source: str, label: str | None, settings: NamedRunSettings, *, force: bool
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
@@ -336,7 +340,7 @@ def _ingest_settings(
     }
     sides = [getattr(settings, side) for side in SIDES if isinstance(settings, SearchSettings)]
     lists["label"] = ",".join(filter(None, (label, *sides))) if label else label
-    values, scheduler = {**given, **lists}, settings.scheduler
+    values, scheduler = {**given, **lists}, getattr(settings, "scheduler", None)
     try:
         return IngestSettings(dataset=source, force=force, scheduler=scheduler, **values)
     except SettingsError as error:

@@ -70,7 +70,8 @@ def run_file_schema() -> dict[str, Any]:
         **{flow: _object(kind, setting_names(flow)) for flow, kind in FLOWS.items()},
     }
     for flow in FLOWS:
-        tables[flow]["properties"]["terms"]["items"] = {"anyOf": [{"type": "string"}, _term()]}
+        if "terms" in tables[flow]["properties"]:
+            tables[flow]["properties"]["terms"]["items"] = {"anyOf": [{"type": "string"}, _term()]}
     top = _object(OutputTables, ["run", "report"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -81,6 +82,7 @@ def run_file_schema() -> dict[str, Any]:
         "oneOf": [
             {"anyOf": [{"required": ["fit"]}, {"required": ["crossval"]}]},
             {"required": ["cluster"]},
+            {"required": ["unfold"]},
         ],
     }
 

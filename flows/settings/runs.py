@@ -85,8 +85,8 @@ def _engine_names() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(DataSettings):
-    """Settings of a fit: the data set, the kernel, the solver and its stopping rule."""
+class LabelSettings(DataSettings):
+    """Settings of a flow that reads a data set and a label of it."""
 
     label: str | None = data_setting(
         None,
@@ -94,6 +94,12 @@ class Settings(DataSettings):
         "separated by commas. Default: that of the data set.",
         early=True,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(LabelSettings):
+    """Settings of a fit: the data set, the kernel, the solver and its stopping rule."""
+
     kernel: str = kernel_setting(
         "gaussian",
         about="Kernel, such as gaussian, polynomial or linear; or sum, of several terms.",
@@ -230,7 +236,7 @@ class Settings(DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedRunSettings(Settings):
+class NamedRunSettings(LabelSettings):
     """Settings of a flow that saves its result as a run."""
 
     run: str | None = run_setting(
@@ -243,18 +249,6 @@ class SavedRunSettings(Settings):
         flags=("--afresh",),
     )
     keep_runs: int | None = keep_runs_setting()
-    checkpoint: float = run_setting(
-        1.0,
-        about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
-        title="Seconds between checkpoints",
-        ge=0,
-    )
-    stall: float = run_setting(
-        600.0,
-        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
-        title="Seconds without a task",
-        ge=1,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -289,6 +283,34 @@ class SavedRunSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """All settings that decide the result; a run can resume one with the same identity."""
         return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
+
+    @property
+    def checkpoint_interval(self) -> float:
+        """Least number of seconds between two checkpoints."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedRunSettings(NamedRunSettings, Settings):
+    """Settings of a flow that fits W and saves its result as a run."""
+
+    checkpoint: float = run_setting(
+        1.0,
+        about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
+        title="Seconds between checkpoints",
+        ge=0,
+    )
+    stall: float = run_setting(
+        600.0,
+        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
+        title="Seconds without a task",
+        ge=1,
+    )
+
+    @property
+    def checkpoint_interval(self) -> float:
+        """Least number of seconds between two checkpoints."""
+        return self.checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)

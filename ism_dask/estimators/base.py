@@ -39,21 +39,10 @@ from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import ComponentsWarning, Status
 
 
-class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A projection of rows; `set_output` names the container of the new features."""
+class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Computes new features row by row; `set_output` names their container."""
 
-    components_: Array
-    mean_: Array
-    scale_: Array
     n_features_in_: int
-
-    def transform(self, X: Any) -> Any:
-        """Return the new features of X, in a frame if `set_output` requests one."""
-        return self._new_features(X)
-
-    def _new_features(self, X: Any) -> Any:
-        projection = (self.mean_, self.scale_, self.components_)
-        return self._rowwise(X, partial(_projected, projection), len(self.components_))
 
     def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
         """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.
@@ -84,6 +73,34 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_no_missing(validated[0] if y else validated)
         return validated
 
+    def _check_lazy(self, X: Any) -> None:
+        """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
+        if len(X.shape) != 2:
+            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
+        if X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+
+
+class _Projector(RowTransformer):
+    """A projection of rows."""
+
+    components_: Array
+    mean_: Array
+    scale_: Array
+
+    def transform(self, X: Any) -> Any:
+        """Return the new features of X, in a frame if `set_output` requests one."""
+        return self._new_features(X)
+
+    def _new_features(self, X: Any) -> Any:
+        projection = (self.mean_, self.scale_, self.components_)
+        return self._rowwise(X, partial(_projected, projection), len(self.components_))
+
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.
 
@@ -108,18 +125,6 @@ class _Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ValueError(f"Z must have the {q} new features; got shape {Z.shape}")
         rows = Z @ (np.linalg.pinv(self.components_).T * self.scale_) + self.mean_
         return rows.astype(Z.dtype)
-
-    def _check_lazy(self, X: Any) -> None:
-        """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
-        if len(X.shape) != 2:
-            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
 
 
 class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types

@@ -53,6 +53,21 @@ def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     return row_order(np.asarray(X.read(0, X.shape[0])), y, *others)
 
 
+def distinct_rows(X: Array) -> tuple[Array, Array]:
+    """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
+
+    Both are in an order that does not depend on the order of the rows. The second (n,) holds
+    indices into the first.
+    """
+    _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
+    starts = range(0, len(X), _DIGESTED_AT_ONCE)
+    runs = (slice(start, start + _DIGESTED_AT_ONCE) for start in starts)
+    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in runs):
+        return first, of_each
+    # Different rows with one digest are rare.
+    return np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
+
+
 def _digests(rows: Array) -> Array:
     """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
     starts = range(0, len(rows), _DIGESTED_AT_ONCE)

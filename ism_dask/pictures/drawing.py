@@ -195,6 +195,20 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
     return [(each, str(each.get_label())) for each in drawn]
 
 
+def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
+    """Draw the eigenvalues (m,) of an unfolding; the first q belong to its coordinates."""
+    axes = np.arange(1, len(values) + 1)
+    share = values[:q].sum() / values.sum()
+    label = f"coordinates: {share:.0%} of the variance"
+    drawn = ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
+    drawn += ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
+    ax.set_xlabel("axis of the unfolding")
+    ax.set_ylabel("eigenvalue of K")
+    ax.yaxis.set_major_formatter(_TICKS)
+    _mark_integers(ax, 1, len(values))
+    return [(each, str(each.get_label())) for each in drawn]
+
+
 def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
     """Draw rows (n, 2) in one colour."""
     ax.scatter(*_xy(points), s=12, color=BLUE, alpha=0.7, lw=0)

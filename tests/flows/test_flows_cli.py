@@ -28,6 +28,7 @@ COMMANDS = (
     "crossval",
     "fit",
     "cluster",
+    "unfold",
     "tables",
     "transform",
     "check",

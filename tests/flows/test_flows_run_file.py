@@ -127,7 +127,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
         ),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
-        ("[fit]", "[crossval]", 16, "a crossval saves no W"),
+        ("[fit]", "[crossval]", 16, "crossval saves no W"),
         ("[fit]", "[fit", None, "is no TOML"),
         ('source = "sales.csv"\nname = "shop"', 'source = "wine"\nname = "x"', 6, "is a data set"),
         ('source = "sales.csv"\nname', 'source = "wines"\nname', None, "wines"),

@@ -1,0 +1,165 @@
+"""Unfold the rows of a data set and save their coordinates as a run, without Prefect."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
+
+from flows.compute.session import joined_cluster
+from flows.errors import SettingsError
+from flows.interface.progress import progress_log, report_progress
+from flows.results.unfolding import UnfoldResult
+from flows.runs.data import (
+    Array,
+    LabelledDataset,
+    describe_rows,
+    store_for_run,
+    target_of,
+    with_label,
+)
+from flows.runs.resumable import ResumableRun, resumable_run
+from flows.runs.saving import origin, versions
+from flows.settings.unfolding import NO_SIDE, UnfoldSettings
+from ism_dask import ColoredMVU
+from ism_dask.unfolding.neighbour_search import saving_neighbours
+from storage import Dataset, open_dataset, save_results
+
+KIND = UnfoldResult.command
+# The nearest rows in the picture whose classes are compared.
+_NEAREST = 10
+
+
+def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
+    """Unfold the rows of a stored data set, and save their coordinates as a run."""
+    data = open_dataset(settings.dataset, settings.split)
+    side = side_information(settings, data)
+    run, label = run_name(settings, data), side.label if side else ""
+    report_progress(0.0, f"unfold {settings.title}")
+    progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
+    with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
+        started = time.monotonic()
+        model = _fitted(settings, data, side, this)
+        result = _result(settings, data, side, model, time.monotonic() - started)
+        this.lease.check()
+        values = {} if side is None else {"values": side.first_y}
+        path = save_results(
+            run,
+            KIND,
+            config=settings.to_json(),
+            metrics=result.metrics,
+            versions=versions(),
+            arrays={"coordinates": model.embedding_, **values},
+        )
+    report_progress(1.0, f"saved {run}")
+    return replace(result, path=str(path))
+
+
+def run_name(settings: UnfoldSettings, data: Dataset) -> str:
+    """Return the name of the saved run."""
+    return settings.run or f"{data.info.folder}-unfolding-q{settings.n_components}"
+
+
+def unfold_plain(settings: UnfoldSettings) -> UnfoldResult:
+    """Run the whole command `unfold` without Prefect, ingestion included."""
+    return unfold_and_save(store_for_run(settings)[0])
+
+
+def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset | None:
+    """Return the data set with the label that the picture depends on, or None."""
+    if settings.target == NO_SIDE:
+        if settings.label is not None:
+            raise SettingsError(
+                f"`label` is {settings.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
+            )
+        return None
+    if not data.labels and settings.label is None:
+        return None
+    labelled = with_label(data, settings.label)
+    if target_of(labelled.y, settings.target) != "classes":
+        labelled = labelled.as_numbers()
+    return labelled
+
+
+def _fitted(
+    settings: UnfoldSettings, data: Dataset, side: LabelledDataset | None, this: ResumableRun
+) -> ColoredMVU:
+    """Return the fitted estimator; neighbours that were saved are not searched again."""
+
+    def saved(search: Callable[[], Array]) -> Array:
+        report_progress(0.05, "neighbours")
+        found = this.compute_or_restore("neighbours", 1, lambda: {"neighbours": search().tolist()})
+        report_progress(0.8, "eigenvectors, program and refinement")
+        return np.asarray(found["neighbours"], dtype=np.int64)
+
+    y = None if side is None else side.y
+    model = ColoredMVU(
+        settings.n_components,
+        target="auto" if y is None else target_of(y, settings.target),
+        n_neighbors=settings.n_neighbors,
+        n_eigenvectors=settings.n_eigenvectors,
+        nu=settings.nu,
+        refine=not settings.smooth,
+        max_iter=settings.max_iter,
+        random_state=settings.seed,
+    )
+    with (
+        joined_cluster(settings.scheduler),
+        saving_neighbours(saved),
+        warnings.catch_warnings(),
+    ):
+        # The report says how the fit has ended.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "the graph of the", UserWarning)
+        return model.fit(data.X.read(0, len(data.X)), y)
+
+
+def _result(
+    settings: UnfoldSettings,
+    data: Dataset,
+    side: LabelledDataset | None,
+    model: ColoredMVU,
+    seconds: float,
+) -> UnfoldResult:
+    names = None if side is None else side.class_names
+    return UnfoldResult(
+        run=run_name(settings, data),
+        dataset=settings.dataset,
+        split=data.split,
+        label="" if side is None else side.label,
+        rows=len(data.X),
+        columns=data.X.shape[1],
+        n_components=settings.n_components,
+        data_hash=data.data_hash,
+        eigenvalues=tuple(model.eigenvalues_.tolist()),
+        distance_error=model.distance_error_,
+        hsic=model.hsic_,
+        same_class=None if side is None else _same_class(model.embedding_, side.y),
+        objective=model.objective_,
+        program_objective=model.program_objective_,
+        duality_gap=model.duality_gap_,
+        extension_error=model.extension_error_,
+        edges=model.n_edges_,
+        part_sizes=model.part_sizes_,
+        iterations=model.n_iter_,
+        status=model.status_.value,
+        converged=model.converged_,
+        seconds=seconds,
+        class_names=None if names is None else tuple(names),
+        settings=settings.to_json(),
+        **origin(),
+    )
+
+
+def _same_class(Z: Array, y: Array) -> float | None:
+    """Return the share of the nearest rows that have the class of a row; None for numbers."""
+    if target_of(y) != "classes":
+        return None
+    k = min(_NEAREST, len(Z) - 1)
+    nearest = NearestNeighbors(n_neighbors=k).fit(Z).kneighbors(return_distance=False)
+    return float((y[nearest] == y[:, None]).mean())

@@ -1,0 +1,92 @@
+"""Settings of the flow `unfold`, which places the rows of a data set in a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flows.interface.fields import check_choice, data_setting, run_setting, solver_setting
+from flows.settings.base import check_scheduler, import_choices, place_name, scheduler_setting
+from flows.settings.runs import NamedRunSettings
+
+# The value of `target` for an unfolding without side information.
+NO_SIDE = "none"
+
+
+def _target_names() -> list[str]:
+    return ["auto", *import_choices().TARGETS, NO_SIDE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnfoldSettings(NamedRunSettings):
+    """Settings of a colored maximum variance unfolding of all rows."""
+
+    label: str | None = data_setting(
+        None,
+        about="The label that the picture depends on. Default: that of the data set, if it has "
+        "one.",
+        early=True,
+    )
+    target: str = data_setting(
+        "auto",
+        about="How the label is read: as classes, or as numbers under a linear, gaussian or "
+        "multiscale kernel; none: neighbours alone decide.",
+        names=_target_names,
+    )
+    run: str | None = run_setting(
+        None, about="Name of the saved run. Default: such as digits-unfolding-q2."
+    )
+    n_components: int = solver_setting(
+        2,
+        about="How many coordinates, q.",
+        title="Coordinates, q",
+        early=True,
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    n_neighbors: int | None = solver_setting(
+        None,
+        about="How many nearest rows are neighbours of a row. Default: 10.",
+        title="Neighbours",
+        flags=("--neighbors",),
+        ge=1,
+    )
+    n_eigenvectors: int | None = solver_setting(
+        None,
+        about="How many smooth functions the coordinates are made of at first. Default: 20.",
+        title="Eigenvectors",
+        flags=("--eigenvectors",),
+        ge=1,
+    )
+    nu: float = solver_setting(
+        1.0, about="What distances count beside the label; larger keeps them better.", gt=0
+    )
+    smooth: bool = solver_setting(
+        False,
+        about="Leave out the refinement: classes are clearer, distances come out too short.",
+        flags=("--smooth",),
+    )
+    max_iter: int = solver_setting(
+        5000, about="Stop the refinement after so many steps.", title="Steps at most", ge=1
+    )
+    seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
+    scheduler: str | None = scheduler_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scheduler(self.scheduler)
+        check_choice("target", self.target, _target_names())
+
+    @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect: run, title, and where it computes."""
+        return f"{super().flow_run_name}, on {place_name(self.scheduler)}"
+
+    @property
+    def title(self) -> str:
+        """What the flow works on: data set and number of coordinates."""
+        return f"{self.dataset} unfolding q={self.n_components}"
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """Words that tell runs apart: data set and kind."""
+        return (self.dataset, "unfolding")

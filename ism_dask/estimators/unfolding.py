@@ -1,0 +1,340 @@
+"""Colored maximum variance unfolding: coordinates that keep neighbours and depend on y."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ism_dask._types import Array
+from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.estimators.base import RowTransformer, row_source
+from ism_dask.estimators.missing_numbers import check_finite_block
+from ism_dask.estimators.row_order import distinct_rows, row_order
+from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
+from ism_dask.rows.execution import is_dask
+from ism_dask.rows.source import is_row_source
+from ism_dask.status import Status
+from ism_dask.unfolding.extension import LocalExtension
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
+from ism_dask.unfolding.neighbour_search import neighbour_search
+from ism_dask.unfolding.normal_equations import Scales
+from ism_dask.unfolding.unfold import Unfolding, unfold
+
+_NEIGHBOURS, _EIGENVECTORS = 10, 20
+# The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
+_MOST_EIGENVECTORS = 30
+
+
+class ColoredMVU(RowTransformer):
+    """Colored maximum variance unfolding: a picture of X that keeps neighbours and shows y.
+
+    Finds coordinates of the rows that keep the distances between neighbouring rows and depend as
+    strongly as possible on side information y (Song, Smola, Borgwardt and Gretton, 2007). Without
+    y it is plain maximum variance unfolding: the coordinates vary as much as neighbours allow.
+
+    It maximises `tr(K L) / gain - penalty * sum (K_ii + K_jj - 2 K_ij - d_ij^2)^2` over positive
+    semi-definite K, where L is the centred kernel of y and the sum runs over pairs of neighbours
+    with their distances d_ij. K is `V A V^T` with V the smoothest functions on the graph of
+    neighbours, and A a small matrix from a semi-definite program. Steps on the coordinates
+    themselves then refine the leading eigenvectors of K.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Number of coordinates q.
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor"}, \
+default "auto"
+        How to read y. "factor": y (n, r) is a thin factor of the kernel, `L = y y^T`, such as a
+        table of which author wrote which paper. All others are as in `SupervisedIKDR`.
+    n_neighbors : int, optional
+        Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
+        are fewer.
+    n_eigenvectors : int, optional
+        Number m of columns of V, at most 30. Default: 20, or fewer with fewer than 40 rows.
+    nu : float, default 1
+        Weight of the distances. Larger values keep them better; smaller ones show more of y.
+        `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
+        units of X and y.
+    refine : bool, default True
+        Whether to refine the coordinates, which keeps distances better. Otherwise they are the
+        leading eigenvectors of K, which are smooth functions of the row.
+    max_iter : int, default 5000
+        Maximum number of steps of the refinement.
+    random_state : int, RandomState or None, default None
+        Seed of the vector from which the search for V starts. None is a fixed seed, so that fits
+        repeat.
+
+    Attributes
+    ----------
+    embedding_ : (n, q) array
+        The coordinates, in the units of X, along their principal axes; the largest entry of each
+        column is positive.
+    eigenvalues_ : (m,) array
+        The eigenvalues of K = V A V^T, in descending order: the variance along each axis of the
+        unfolding, times n. If few of them are large, a picture with as many axes shows nearly all.
+    distance_error_ : float
+        Root mean square error of the distances of neighbours in `embedding_`, as a share of the
+        root mean square of these distances.
+    hsic_ : float
+        Correlation of the kernels `Z Z^T` of the coordinates and L, from 0 to 1: HSIC, divided by
+        the most that it could be, and its root. Without y, L is the centred identity.
+    duality_gap_ : float
+        Bound on how far `program_objective_` is from the maximum over A, as a share of what it
+        gains over A = 0.
+    program_objective_ : float
+        The objective at K = V A V^T.
+    objective_ : float
+        The objective at K = Z Z^T, with Z the coordinates.
+    scales_ : Scales
+        The numbers `gain` and `penalty` of the objective.
+    extension_error_ : float
+        How far `transform` puts rows of the fit from their coordinates if a row itself is not among
+        its neighbours: root mean square, as a share of the deviation of the coordinates. Rows that
+        the fit has not seen are placed less well than that, because the fit saw these.
+    n_iter_ : int
+        Number of steps of the refinement, 0 without it.
+    converged_ : bool
+        Whether the program is solved, with `duality_gap_` at most 1e-8, and the refinement came to
+        coordinates at which the objective is stationary.
+    status_ : Status
+        How the fit ended.
+    exact_neighbors_ : bool
+        Whether the nearest rows are exact. With more than 15 columns and so many rows that they
+        would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
+        installed (`pip install ism-dask[neighbors]`).
+    n_edges_ : int
+        Number of pairs of neighbours. Equal rows are one.
+    part_sizes_ : tuple of int
+        Sizes of the connected parts of the graph of neighbours before they were joined, largest
+        first.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : (d,) array
+        Their names, if X was a frame.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from ism_dask import ColoredMVU
+    >>> X, y = load_wine(return_X_y=True)
+    >>> ColoredMVU().fit_transform(scale(X), y).shape
+    (178, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        target: str = "auto",
+        n_neighbors: int | None = None,
+        n_eigenvectors: int | None = None,
+        nu: float = 1.0,
+        refine: bool = True,
+        max_iter: int = 5000,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.target = target
+        self.n_neighbors = n_neighbors
+        self.n_eigenvectors = n_eigenvectors
+        self.nu = nu
+        self.refine = refine
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the coordinates of the rows of X.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+            Read into memory; the workers of an active Dask client search the neighbours. Scale
+            its columns first if their units differ.
+        y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
+            Side information, read as `target` says.
+
+        Returns
+        -------
+        The estimator itself.
+        """
+        self._check_parameters()
+        X = self._validated(_in_memory(X), dtype="numeric", ensure_min_samples=2)
+        target = None if y is None else checked_side(y, len(X), self.target)
+        with single_threaded_blas():
+            self._fit_rows(X, target)
+        if not self.status_.is_requested:
+            warnings.warn(
+                f"{type(self).__name__} {self.status_.meaning} in {self.n_iter_} steps of the "
+                f"refinement, with a duality gap of {self.duality_gap_:.2g}; "
+                f"{self.status_.advice}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Learn the coordinates of the rows of X and return them.
+
+        Returns
+        -------
+        (n, q) array or frame, as `set_output` says. `transform` of the same rows gives the same.
+        """
+        return self.fit(X, y).embedding_
+
+    def transform(self, X: Any) -> Any:
+        """Return coordinates of X, each from those of its nearest neighbours among the fitted rows.
+
+        A row is written as a weighted mean of its neighbours, as nearly as possible, and the
+        same weights are applied to their coordinates. `extension_error_` says how well this does.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+
+        Returns
+        -------
+        (n, q) array or frame, as `set_output` says.
+        """
+        check_is_fitted(self)
+        return self._rowwise(X, self._placed, self.embedding_.shape[1])
+
+    def _fit_rows(self, X: Array, y: Array | None) -> None:
+        seed = _seed(self.random_state)
+        first, node = distinct_rows(X)
+        order = row_order(X, y)
+        # Rows of large X are in the order of the nodes, in which only equal rows may change places.
+        order = np.argsort(node, kind="stable") if order is None else order
+        side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
+        self._set_units(X[first])
+        q, k, m = self._sizes(len(first))
+        rows = self._in_own_units(X[first])
+        search = neighbour_search(rows, k, seed)
+        graph = neighbour_graph(rows, search.of_own_rows())
+        unfolding = unfold(
+            graph,
+            side.summed(node, len(first)),
+            q=q,
+            m=m,
+            nu=float(self.nu),
+            max_iter=self.max_iter if self.refine else 0,
+            seed=seed,
+        )
+        Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
+        self._extension = LocalExtension(search, rows, Y)
+        self.embedding_ = np.empty((len(X), q), dtype=_precision(X))
+        self.embedding_[order] = np.ldexp(Y[node], self._exponent)
+        self.hsic_ = side.correlation(Y[node])
+        self.extension_error_ = self._extension.error_without_own(graph.neighbours)
+        self.exact_neighbors_ = search.exact
+        self._set_graph_attributes(graph, Y)
+        self._set_solution_attributes(unfolding)
+
+    def _set_graph_attributes(self, graph: NeighbourGraph, Y: Array) -> None:
+        self.distance_error_ = length_error(graph, Y)
+        self.n_edges_ = graph.n_edges
+        self.part_sizes_ = graph.part_sizes
+
+    def _set_solution_attributes(self, unfolding: Unfolding) -> None:
+        refined, scales, unit = unfolding.refined, unfolding.scales, self._exponent
+        with np.errstate(over="ignore", under="ignore"):  # fourth powers of extreme units
+            self.eigenvalues_ = np.ldexp(unfolding.eigenvalues, 2 * unit)
+            gain, penalty = np.ldexp([scales.gain, scales.penalty], [2 * unit, -4 * unit])
+        self.scales_ = Scales(float(gain), float(penalty))
+        self.duality_gap_ = unfolding.program.gap
+        self.program_objective_ = unfolding.program_value
+        self.objective_ = unfolding.value
+        self.n_iter_ = 0 if refined is None else refined.n_iter
+        if not unfolding.exact:
+            self.status_ = Status.UNCERTIFIED
+        elif refined is not None and not refined.stationary:
+            self.status_ = Status.MAX_ITER
+        else:
+            self.status_ = Status.CONVERGED
+        self.converged_ = self.status_ is Status.CONVERGED
+
+    def _set_units(self, rows: Array) -> None:
+        """Set the mean and the power of 2 by which rows (n, d) are shifted and scaled.
+
+        Distances are then neither lost beside the mean, nor too large or small for fourth powers.
+        """
+        if len(rows) < 2:
+            raise ValueError(
+                "all rows of X are equal; expected rows at different distances from each other"
+            )
+        self._offset = rows.mean(axis=0, dtype=np.float64).astype(_precision(rows))
+        self._exponent = 0
+        self._exponent = int(np.frexp(np.abs(self._in_own_units(rows)).max())[1])
+
+    def _in_own_units(self, X: Array) -> Array:
+        """Return rows X (b, d) shifted and scaled, in the precision of the fitted rows."""
+        return np.ldexp(X.astype(self._offset.dtype) - self._offset, -self._exponent)
+
+    def _placed(self, X: Array) -> Array:
+        check_finite_block(X)
+        placed = np.ldexp(self._extension(self._in_own_units(X)), self._exponent)
+        return placed.astype(_precision(X), copy=False)
+
+    def _sizes(self, n: int) -> tuple[int, int, int]:
+        """Return the numbers of coordinates, of neighbours and of eigenvectors for n rows."""
+        most = min(n - 1, _MOST_EIGENVECTORS)
+        q = _within("n_components", self.n_components, 1, most, n)
+        k = _within("n_neighbors", self.n_neighbors or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
+        # More eigenvectors would have A with more entries than there are distances to fit it to.
+        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
+        m = self.n_eigenvectors or min(max(fitting, q), most)
+        return q, k, _within("n_eigenvectors", m, q, most, n)
+
+    def _check_parameters(self) -> None:
+        check_choice("`target`", self.target, SIDE_TARGETS)
+        positive_float("`nu`", self.nu)
+        check_bool("`refine`", self.refine)
+        for name in ("n_components", "max_iter"):
+            check_positive_int(f"`{name}`", getattr(self, name))
+        for name in ("n_neighbors", "n_eigenvectors"):
+            if getattr(self, name) is not None:
+                check_positive_int(f"`{name}`", getattr(self, name), "or None")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.embedding_.shape[1]
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _in_memory(X: Any) -> Any:
+    """Return the rows of a Dask array or of an opened data set, or X itself."""
+    X = row_source(X)
+    if is_row_source(X):
+        return X.read(0, X.shape[0])
+    return X.compute() if is_dask(X) else X
+
+
+def _precision(X: Array) -> np.dtype[Any]:
+    """Return the dtype of coordinates of X: single precision for single precision, else double."""
+    return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def _within(name: str, number: int, least: int, most: int, n: int) -> int:
+    """Return a number if it is in its range for n different rows, or raise a ValueError."""
+    if least <= number <= most:
+        return int(number)
+    raise ValueError(
+        f"`{name}` must be a whole number from {least} to {most} for {n} different rows; got "
+        f"{number!r}"
+    )
+
+
+def _seed(random_state: Any) -> int:
+    """Return a seed; None is a fixed one."""
+    return 0 if random_state is None else int(check_random_state(random_state).randint(2**31))

@@ -1,0 +1,1 @@
+"""Maximum variance unfolding: an embedding that keeps the distances of neighbouring rows."""

@@ -1,0 +1,82 @@
+"""The smooth functions on a neighbour graph: the bottom eigenvectors of its Laplacian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.sparse import csc_array
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from ism_dask._types import Array
+from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph
+
+# Up to this number of rows LAPACK is as fast as Lanczos, and finds all copies of an eigenvalue.
+_DENSE_ROWS = 400
+# Relative accuracy of the eigenvalues, and the restarts after which Lanczos gives up.
+_TOL, _RESTARTS = 1e-10, 300
+# Vectors in the basis of Lanczos for each eigenvector.
+_BASIS = 4
+# Below zero by this share of the mean degree, where the Laplacian has an inverse.
+_SHIFT = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothBasis:
+    """The bottom eigenvectors of a graph Laplacian, without the constant one.
+
+    Attributes
+    ----------
+    values : (m,) array
+        The eigenvalues, ascending.
+    vectors : (n, m) array
+        Orthonormal columns of mean 0.
+    residual : float
+        The largest residual of an eigenvector, as a share of the largest of the eigenvalues.
+    """
+
+    values: Array
+    vectors: Array
+    residual: float
+
+
+def smooth_basis(graph: NeighbourGraph, m: int, seed: int = 0) -> SmoothBasis:
+    """Return the m smoothest functions on the rows of a connected graph, m below the rows.
+
+    Lanczos takes products with the Laplacian alone. A graph along a thin line, whose eigenvalues
+    are too close to each other for that, has a sparse factorisation instead.
+    """
+    incidence = graph.incidence
+    laplacian = csc_array(incidence.T @ incidence)
+    if graph.n_rows <= max(_DENSE_ROWS, 2 * (m + 1)):
+        vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 1]
+    else:
+        vectors = _by_lanczos(laplacian, m + 1, seed)
+    return _without_constant(laplacian, vectors, m)
+
+
+def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
+    """Return vectors (n, count) that span the bottom eigenvectors of the Laplacian."""
+    start = np.random.default_rng(seed).normal(size=laplacian.shape[0])
+    basis = min(laplacian.shape[0] - 1, _BASIS * count)
+    options: dict[str, Any] = {"k": count, "v0": start, "ncv": basis, "tol": _TOL}
+    try:
+        return eigsh(laplacian, which="SA", maxiter=_RESTARTS, **options)[1]
+    except ArpackNoConvergence:
+        shift = -_SHIFT * float(laplacian.diagonal().mean())
+        return eigsh(laplacian, sigma=shift, which="LM", **options)[1]
+
+
+def _without_constant(laplacian: csc_array, vectors: Array, m: int) -> SmoothBasis:
+    """Return the m bottom Ritz pairs in the span of vectors (n, m + 1), less the constant."""
+    centred = vectors - vectors.mean(axis=0)
+    basis = np.linalg.svd(centred, full_matrices=False)[0][:, :m]
+    basis -= basis.mean(axis=0)
+    product = laplacian @ basis
+    values, mix = scipy.linalg.eigh(basis.T @ product)
+    ritz = canonical_signs(basis @ mix)
+    misfit = np.linalg.norm(laplacian @ ritz - ritz * values, axis=0)
+    return SmoothBasis(values, ritz, float(misfit.max() / values[-1]))

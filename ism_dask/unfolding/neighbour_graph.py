@@ -1,0 +1,170 @@
+"""The graph of nearest neighbours of rows, and the squared lengths of its edges."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.neighbors import NearestNeighbors
+
+from ism_dask._types import Array
+
+# Edges whose lengths are computed at a time.
+_EDGES_AT_ONCE = 8192
+# A graph of more parts than this says nothing about where they lie, and is refused.
+_MOST_PARTS = 50
+# Sizes of parts that a message lists.
+_LISTED_PARTS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourGraph:
+    """Which of n rows are neighbours, and how far apart.
+
+    Attributes
+    ----------
+    n_rows : int
+    heads, tails : (e,) arrays of int
+        The two ends of each edge; the head is the smaller number.
+    squared : (e,) array
+        The squared distance of the two rows.
+    neighbours : (n, k) array of int
+        The nearest rows of each row, nearest first.
+    part_sizes : tuple of int
+        The sizes of the connected parts before they were joined, largest first.
+    """
+
+    n_rows: int
+    heads: Array
+    tails: Array
+    squared: Array
+    neighbours: Array
+    part_sizes: tuple[int, ...]
+
+    @property
+    def n_edges(self) -> int:
+        """The number of edges."""
+        return len(self.heads)
+
+    @property
+    def incidence(self) -> csr_array:
+        """The (e, n) matrix whose product with coordinates has the difference along each edge."""
+        e = self.n_edges
+        ends = np.column_stack([self.heads, self.tails]).ravel()
+        signs = np.tile([1.0, -1.0], e)
+        return csr_array((signs, ends, np.arange(0, 2 * e + 1, 2)), shape=(e, self.n_rows))
+
+    def differences(self, V: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield runs of edges, and the difference (b, m) of V (n, m) along each of their edges."""
+        for start in range(0, self.n_edges, _EDGES_AT_ONCE):
+            run = slice(start, start + _EDGES_AT_ONCE)
+            yield run, V[self.heads[run]] - V[self.tails[run]]
+
+
+def length_error(graph: NeighbourGraph, Y: Array) -> float:
+    """Return the root mean square error of the lengths of edges between coordinates Y (n, q).
+
+    It is a share of the root mean square of the distances of neighbours.
+    """
+    lengths = np.linalg.norm(Y[graph.heads] - Y[graph.tails], axis=1)
+    return float(np.linalg.norm(lengths - np.sqrt(graph.squared)) / np.sqrt(graph.squared.sum()))
+
+
+def neighbour_graph(X: Array, neighbours: Array) -> NeighbourGraph:
+    """Return the graph of rows X (n, d), no two of them equal, with these neighbours (n, k).
+
+    Two rows share an edge if one is a neighbour of the other. If the graph falls into parts, they
+    are joined by the shortest edges between them, with a warning.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 50 parts.
+    """
+    n, k = neighbours.shape
+    pairs = np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()])
+    pairs = _distinct(pairs)
+    labels = _parts(pairs, n)
+    sizes = tuple(sorted(np.bincount(labels).tolist(), reverse=True))
+    if len(sizes) > 1:
+        _check_parts(sizes, k)
+        pairs = _joined(X, pairs, labels, k)
+    heads, tails = pairs.T
+    squared = _squared_lengths(X, heads, tails)
+    return NeighbourGraph(n, heads, tails, squared, neighbours, sizes)
+
+
+def _distinct(pairs: Array) -> Array:
+    """Return the distinct unordered pairs (e, 2) among pairs of rows, sorted."""
+    ordered = np.sort(pairs, axis=1).astype(np.int64)
+    base = int(ordered.max()) + 1
+    codes = np.unique(ordered[:, 0] * base + ordered[:, 1])
+    return np.column_stack(np.divmod(codes, base))
+
+
+def _parts(pairs: Array, n: int) -> Array:
+    """Return the number of the connected part of each of n rows."""
+    links = csr_array((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
+    return np.asarray(connected_components(links, directed=False)[1])
+
+
+def _check_parts(sizes: tuple[int, ...], n_neighbors: int) -> None:
+    """Warn of a graph in parts of these sizes, or raise a ValueError if there are too many."""
+    listed = ", ".join(map(str, sizes[:_LISTED_PARTS]))
+    listed += ", ..." if len(sizes) > _LISTED_PARTS else ""
+    found = (
+        f"the graph of the {n_neighbors} nearest neighbours falls into {len(sizes)} parts "
+        f"({listed} rows)"
+    )
+    if len(sizes) > _MOST_PARTS:
+        raise ValueError(
+            f"{found}; expected at most {_MOST_PARTS}, which can be joined. Raise `n_neighbors`, "
+            "or check the scale of the columns"
+        )
+    warnings.warn(
+        f"{found}: they are joined by the shortest edges between them, which say little about "
+        "where they lie. Raise `n_neighbors` to have more edges between them",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _joined(X: Array, pairs: Array, labels: Array, count: int) -> Array:
+    """Return pairs (e, 2) with the `count` shortest edges from each part but the largest.
+
+    Parts that are nearest to each other join first; the next round joins what these make.
+    """
+    while labels.max() > 0:
+        largest = int(np.bincount(labels).argmax())
+        others = [part for part in range(int(labels.max()) + 1) if part != largest]
+        pairs = _distinct(
+            np.concatenate([pairs, *(_ways_out(X, labels == p, count) for p in others)])
+        )
+        labels = _parts(pairs, len(X))
+    return pairs
+
+
+def _ways_out(X: Array, inside: Array, count: int) -> Array:
+    """Return the `count` shortest edges (c, 2) from rows inside to their nearest rows outside."""
+    rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
+    distances, nearest = NearestNeighbors(n_neighbors=1).fit(X[outside]).kneighbors(X[rows])
+    shortest = np.argsort(distances[:, 0], kind="stable")[:count]
+    return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])
+
+
+def _squared_lengths(X: Array, heads: Array, tails: Array) -> Array:
+    """Return the squared distance (e,) of the rows at the two ends of each edge.
+
+    They are sums of squared differences: the products by which neighbours are searched lose the
+    digits of short distances.
+    """
+    squared = np.empty(len(heads))
+    for start in range(0, len(heads), _EDGES_AT_ONCE):
+        run = slice(start, start + _EDGES_AT_ONCE)
+        apart = X[heads[run]].astype(np.float64) - X[tails[run]]
+        squared[run] = np.einsum("ij,ij->i", apart, apart)
+    return squared

@@ -1,0 +1,149 @@
+"""Searches for the nearest rows: exact, or approximate where an exact one would take too long."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from ism_dask._types import Array
+from ism_dask.rows.execution import cluster, results_in_order
+
+# Calls a search that returns the neighbours (n, k), or returns what it has returned before.
+NeighbourStore: TypeAlias = Callable[[Callable[[], Array]], Array]
+
+# Rows whose neighbours a task on a cluster searches.
+_ROWS_PER_TASK = 2048
+# Products of numbers up to which a search is exact: those of 60,000 rows of 784 columns are 2.8e12
+# and take 2 minutes of one core.
+_MOST_PRODUCTS = 1e13
+# Up to this number of columns a tree makes an exact search short.
+_TREE_COLUMNS = 15
+
+_STORE: ContextVar[NeighbourStore] = ContextVar("neighbour_store", default=lambda search: search())
+
+
+@contextmanager
+def saving_neighbours(store: NeighbourStore) -> Iterator[None]:
+    """Pass searches for neighbours in the block to `store`; they take most of a large fit."""
+    token = _STORE.set(store)
+    try:
+        yield
+    finally:
+        _STORE.reset(token)
+
+
+class NeighbourSearch(ABC):
+    """Finds the k nearest rows among those of a fit."""
+
+    exact: ClassVar[bool]
+
+    def of_own_rows(self) -> Array:
+        """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
+        return _STORE.get()(self._search_own_rows)
+
+    @abstractmethod
+    def of(self, X: Array) -> Array:
+        """Return the nearest rows (b, k) of rows X (b, d), nearest first."""
+
+    @abstractmethod
+    def _search_own_rows(self) -> Array:
+        """Search the nearest other rows (n, k)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSearch(NeighbourSearch):
+    """Compares each row with all others, or with those in a part of a tree.
+
+    Attributes
+    ----------
+    search : NearestNeighbors
+    rows : (n, d) array
+    """
+
+    exact = True
+    search: NearestNeighbors
+    rows: Array
+
+    @classmethod
+    def among(cls, rows: Array, k: int) -> ExactSearch:
+        """Return the search for k neighbours among rows (n, d)."""
+        return cls(NearestNeighbors(n_neighbors=k).fit(rows), rows)
+
+    def of(self, X: Array) -> Array:
+        """Return the nearest rows (b, k)."""
+        return self.search.kneighbors(X, return_distance=False)
+
+    def of_range(self, start: int, stop: int) -> Array:
+        """Return the nearest other rows (b, k) of the rows from `start` to `stop` (exclusive)."""
+        k = self.search.n_neighbors
+        nearest = self.search.kneighbors(self.rows[start:stop], k + 1, return_distance=False)
+        return _others(nearest, start)
+
+    def _search_own_rows(self) -> Array:
+        # Without a cluster in one piece: it then uses all cores by itself.
+        n = len(self.rows)
+        size = n if cluster() is None else _ROWS_PER_TASK
+        ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
+        return np.concatenate(list(results_in_order(_search_range, self, ranges)))
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximateSearch(NeighbourSearch):
+    """Follows neighbours of neighbours by pynndescent; it misses some of the nearest rows.
+
+    Attributes
+    ----------
+    index : pynndescent.NNDescent
+    k : int
+    """
+
+    exact = False
+    index: Any
+    k: int
+
+    @classmethod
+    def among(cls, rows: Array, k: int, seed: int) -> ApproximateSearch:
+        """Return the search for k neighbours among rows (n, d)."""
+        pynndescent = import_module("pynndescent")
+        return cls(pynndescent.NNDescent(rows, n_neighbors=k + 1, random_state=seed), k)
+
+    def of(self, X: Array) -> Array:
+        """Return the nearest rows (b, k) that it finds."""
+        return np.asarray(self.index.query(X, k=self.k)[0])
+
+    def _search_own_rows(self) -> Array:
+        return _others(np.asarray(self.index.neighbor_graph[0]), 0)
+
+
+def neighbour_search(rows: Array, k: int, seed: int = 0) -> NeighbourSearch:
+    """Return a search for k neighbours among rows (n, d).
+
+    It is approximate if an exact one would take tens of minutes and pynndescent is installed.
+    """
+    n, d = rows.shape
+    is_long = d > _TREE_COLUMNS and n * n * d > _MOST_PRODUCTS
+    if is_long and find_spec("pynndescent") is not None:
+        return ApproximateSearch.among(rows, k, seed)
+    return ExactSearch.among(rows, k)
+
+
+def _search_range(search: ExactSearch, rows: tuple[int, int]) -> Array:
+    """Return the nearest other rows (b, k), as a task on a worker."""
+    return search.of_range(*rows)
+
+
+def _others(nearest: Array, start: int) -> Array:
+    """Return nearest rows (b, k) from (b, k + 1): without the rows themselves, from `start` on."""
+    others = nearest != np.arange(start, start + len(nearest))[:, None]
+    # Among rows that rounding makes equal, a row itself may be further down, or not listed.
+    others[others.all(axis=1), -1] = False
+    return nearest[others].reshape(len(nearest), -1)

@@ -1,0 +1,182 @@
+"""The unfolding of K = V A V^T as small quadratic programs, summed up over the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask._types import Array
+from ism_dask.unfolding.laplacian import SmoothBasis
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph
+from ism_dask.unfolding.side_information import SideKernel
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticProgram:
+    """Maximise `F(B) = <G, B> - svec(B)^T H svec(B)` over positive semi-definite B (m, m).
+
+    Attributes
+    ----------
+    gradient : (m, m) array
+        G, the gradient of F at B = 0.
+    hessian : (p, p) array
+        H, with p = m (m + 1) / 2.
+    floor : float
+        A number for which `svec(B)^T H svec(B)` is at least `floor tr(B)^2`.
+    """
+
+    gradient: Array
+    hessian: Array
+    floor: float
+
+    @property
+    def m(self) -> int:
+        """The number of rows of B."""
+        return len(self.gradient)
+
+    @cached_property
+    def curvature(self) -> float:
+        """The largest eigenvalue of the Hessian of -F, 2 H."""
+        return 2.0 * float(scipy.linalg.eigvalsh(self.hessian)[-1])
+
+    def slope(self, B: Array) -> Array:
+        """Return the gradient (m, m) of F at B."""
+        return self.gradient - 2.0 * symmetric_of(self.hessian @ vector_of(B))
+
+    def largest_trace(self, value: float) -> float:
+        """Return a bound on the trace of every B for which F is at least `value`.
+
+        With t the trace and g the largest eigenvalue of G, F is at most `g t - floor t^2`.
+        """
+        middle = max(float(scipy.linalg.eigvalsh(self.gradient)[-1]), 0.0) / (2.0 * self.floor)
+        return middle + float(np.sqrt(max(middle**2 - value / self.floor, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSums:
+    """What the programs of one graph and basis need of the edges and of side information.
+
+    `A = T B T`, with T chosen so that the outer products of differences of `V T` add up to the
+    identity over the edges, times the sum of d^2: so F is curved nearly alike in all directions,
+    and the trace of B is the sum of squared lengths in the embedding as a share of that in X.
+
+    Attributes
+    ----------
+    aligned : (m, m) array
+        `T V^T L V T`.
+    first : (m, m) array
+        Inner products with B are the sum over edges of d^2 times the squared length in the
+        embedding, as a share of the sum of d^4.
+    second : (p, p) array
+        The quadratic form in svec(B) is the sum over edges of squares of squared lengths in the
+        embedding, as a share of the sum of d^4.
+    evenness : float
+        `(sum d^2)^2 / (e sum d^4)`, 1 if all edges are equally long.
+    transform : (m,) array
+        The diagonal of T.
+    sum_of_fourth : float
+        The sum of d^4.
+    """
+
+    aligned: Array
+    first: Array
+    second: Array
+    evenness: float
+    transform: Array
+    sum_of_fourth: float
+
+    @classmethod
+    def of(cls, graph: NeighbourGraph, basis: SmoothBasis, side: SideKernel) -> EdgeSums:
+        """Return the sums over all edges."""
+        V, total = basis.vectors, float(graph.squared.sum())
+        shares = graph.squared / total
+        even = float(shares @ shares)
+        second, first = _edge_sums(graph, V / np.sqrt(basis.values), shares)
+        transform = np.sqrt(total / basis.values)
+        return cls(
+            aligned=V.T @ side.times(V) * transform[:, None] * transform,
+            first=symmetric_of(first) / even,
+            second=second / even,
+            evenness=1.0 / (graph.n_edges * even),
+            transform=transform,
+            sum_of_fourth=even * total**2,
+        )
+
+    @property
+    def distances_alone(self) -> QuadraticProgram:
+        """The program whose value is how much of the sum of d^4 the best K explains."""
+        return QuadraticProgram(2.0 * self.first, self.second, self.evenness)
+
+    @property
+    def side_alone(self) -> QuadraticProgram:
+        """The program of tr(K L), minus squares of squared lengths alone.
+
+        The root of its value is half of the largest tr(K L) of any K whose edges have the same sum
+        of squares of squared lengths as those of X.
+        """
+        return QuadraticProgram(self.aligned, self.second, self.evenness)
+
+    def program(self, scales: Scales) -> QuadraticProgram:
+        """Return the program of both terms."""
+        weight = scales.penalty * self.sum_of_fourth
+        gradient = self.aligned / scales.gain + 2.0 * weight * self.first
+        return QuadraticProgram(gradient, weight * self.second, weight * self.evenness)
+
+    def matrix(self, B: Array) -> Array:
+        """Return A (m, m) of B."""
+        return self.transform[:, None] * B * self.transform
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The units of the two terms of the objective.
+
+    `F(K) = tr(K L) / gain - penalty * sum over edges of (K_ii + K_jj - 2 K_ij - d_ij^2)^2`
+
+    Attributes
+    ----------
+    gain, penalty : float
+    """
+
+    gain: float
+    penalty: float
+
+
+def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, Array]:
+    """Return the sums over edges of `s s^T` (p, p) and of `share s` (p,), with `s = svec(w w^T)`.
+
+    w is the difference of V (n, m) along an edge.
+    """
+    m = V.shape[1]
+    p = m * (m + 1) // 2
+    second, first = np.zeros((p, p)), np.zeros(p)
+    rows, columns, factors = _entries(m)
+    for run, w in graph.differences(V):
+        products = w[:, rows] * w[:, columns] * factors
+        second += products.T @ products
+        first += shares[run] @ products
+    return second, first
+
+
+def vector_of(B: Array) -> Array:
+    """Return svec(B): the upper triangle of B (m, m), so that inner products stay the same."""
+    rows, columns, factors = _entries(len(B))
+    return B[rows, columns] * factors
+
+
+def symmetric_of(vector: Array) -> Array:
+    """Return the symmetric B (m, m) of svec(B) (p,)."""
+    m = int(np.sqrt(2 * len(vector)))
+    rows, columns, factors = _entries(m)
+    B = np.empty((m, m))
+    B[rows, columns] = B[columns, rows] = vector / factors
+    return B
+
+
+def _entries(m: int) -> tuple[Array, Array, Array]:
+    """Return rows and columns of the upper triangle, and 1 on the diagonal or the root of 2."""
+    rows, columns = np.triu_indices(m)
+    return rows, columns, np.where(rows == columns, 1.0, np.sqrt(2.0))

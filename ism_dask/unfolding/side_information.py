@@ -1,0 +1,82 @@
+"""The kernel L of side information in tr(K L), as products that need no n x n matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.gamma.thin_factors import kernel_correlation
+
+
+class SideKernel(ABC):
+    """A centred kernel matrix L of rows, never stored as such."""
+
+    @abstractmethod
+    def times(self, Y: Array) -> Array:
+        """Return `L Y` (n, q) for Y (n, q)."""
+
+    @abstractmethod
+    def correlation(self, Y: Array) -> float:
+        """Return HSIC of the kernels `Y Y^T` and L as a share of the most it could be, its root."""
+
+    @abstractmethod
+    def summed(self, node: Array, n_nodes: int) -> Self:
+        """Return the kernel of nodes, each of which stands for the rows of its number (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorKernel(SideKernel):
+    """`L = F F^T`.
+
+    Attributes
+    ----------
+    factor : (n, r) array
+        F, whose columns add up to 0.
+    """
+
+    factor: Array
+
+    def times(self, Y: Array) -> Array:
+        """Return `F (F^T Y)`."""
+        return self.factor @ (self.factor.T @ Y)
+
+    def correlation(self, Y: Array) -> float:
+        """Return the correlation of the kernels; 0 if all rows of Y (n, q) are 0."""
+        return kernel_correlation(Y, self.factor) if Y.any() else 0.0
+
+    def summed(self, node: Array, n_nodes: int) -> FactorKernel:
+        """Return the kernel with the sums of the rows of F."""
+        total = np.zeros((n_nodes, self.factor.shape[1]))
+        np.add.at(total, node, self.factor)
+        return FactorKernel(total)
+
+
+@dataclass(frozen=True, eq=False)
+class NoSideKernel(SideKernel):
+    """`L = H`, the centred identity: plain maximum variance unfolding.
+
+    Attributes
+    ----------
+    counts : (n,) array
+        The number of rows that each row stands for.
+    """
+
+    counts: Array
+
+    def times(self, Y: Array) -> Array:
+        """Return each row minus the mean, as often as it counts."""
+        return self.counts[:, None] * (Y - np.average(Y, axis=0, weights=self.counts))
+
+    def correlation(self, Y: Array) -> float:
+        """Return the correlation: 1 if all directions of Y (n, q) vary alike and q is n - 1."""
+        product = Y.T @ self.times(Y)
+        norm = float(np.linalg.norm(product)) * np.sqrt(self.counts.sum() - 1)
+        return float(np.sqrt(np.trace(product) / norm)) if norm else 0.0
+
+    def summed(self, node: Array, n_nodes: int) -> NoSideKernel:
+        """Return the kernel with the sums of the counts."""
+        return NoSideKernel(np.bincount(node, self.counts, n_nodes))

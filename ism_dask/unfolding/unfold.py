@@ -1,0 +1,109 @@
+"""Colored maximum variance unfolding of rows, from their neighbours to refined coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask._types import Array
+from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph
+from ism_dask.unfolding.normal_equations import EdgeSums, Scales
+from ism_dask.unfolding.refinement import CoordinateObjective, Refined, refine
+from ism_dask.unfolding.semidefinite import ProgramSolution, solve
+from ism_dask.unfolding.side_information import SideKernel
+
+# The gap of the programs that give the scales, which need not be exact.
+_SCALE_GAP = 1e-6
+# Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
+_RESIDUAL = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Unfolding:
+    """Coordinates of the nodes of a graph, and how they were found.
+
+    Attributes
+    ----------
+    coordinates : (n, q) array
+        Along their principal axes, with mean 0.
+    eigenvalues : (m,) array
+        Those of K = V A V^T, in decreasing order.
+    scales : Scales
+    program : ProgramSolution
+        The solution for A.
+    program_value : float
+        F at K = V A V^T.
+    exact : bool
+        Whether the eigenvectors are exact, and the gap proves the solution for A.
+    value : float
+        F at K = Y Y^T, with Y the coordinates.
+    refined : Refined or None
+    """
+
+    coordinates: Array
+    eigenvalues: Array
+    scales: Scales
+    program: ProgramSolution
+    program_value: float
+    exact: bool
+    value: float
+    refined: Refined | None
+
+
+def unfold(
+    graph: NeighbourGraph, side: SideKernel, *, q: int, m: int, nu: float, max_iter: int, seed: int
+) -> Unfolding:
+    """Return the unfolding of a graph into q coordinates, with m eigenvectors of its Laplacian.
+
+    With `max_iter` 0, the coordinates are the leading eigenvectors of K.
+    """
+    basis = smooth_basis(graph, m, seed)
+    sums = EdgeSums.of(graph, basis, side)
+    scales = _scales(sums, nu)
+    solution = solve(sums.program(scales))
+    eigenvalues, coordinates = _leading(basis, sums.matrix(solution.B), q)
+    objective = CoordinateObjective(graph, side, scales)
+    refined = refine(objective, coordinates, max_iter) if max_iter else None
+    Y = _along_principal_axes(coordinates if refined is None else refined.Y)
+    return Unfolding(
+        coordinates=Y,
+        eigenvalues=eigenvalues,
+        scales=scales,
+        program=solution,
+        program_value=solution.value - scales.penalty * sums.sum_of_fourth,
+        exact=solution.certified and basis.residual <= _RESIDUAL,
+        value=objective.value_and_gradient(Y)[0],
+        refined=refined,
+    )
+
+
+def _scales(sums: EdgeSums, nu: float) -> Scales:
+    """Return scales by which the two terms weigh alike at nu = 1.
+
+    The squared errors of the distances are divided by what the best K with this basis explains of
+    them, tr(K L) by the most that a K with this basis comes to that has as large distances as that.
+    For a multiple t of a K that is best in both, F is then `t - nu (t - 1)^2` plus a constant.
+    """
+    distances = solve(sums.distances_alone, _SCALE_GAP)
+    side = solve(sums.side_alone, _SCALE_GAP)
+    gain = 2.0 * float(np.sqrt(side.value * distances.value))
+    penalty = nu / (distances.value * sums.sum_of_fourth)
+    return Scales(gain, penalty)
+
+
+def _leading(basis: SmoothBasis, A: Array, q: int) -> tuple[Array, Array]:
+    """Return the eigenvalues (m,) of K = V A V^T, decreasing, and its leading q coordinates."""
+    values, vectors = scipy.linalg.eigh(A)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    return values, basis.vectors @ (vectors[:, :q] * np.sqrt(values[:q]))
+
+
+def _along_principal_axes(Y: Array) -> Array:
+    """Return coordinates (n, q), centred and rotated so that their variances decrease."""
+    centred = Y - Y.mean(axis=0)
+    axes = np.linalg.svd(centred.T @ centred)[0]
+    return canonical_signs(centred @ axes)

@@ -1,0 +1,377 @@
+"""Colored maximum variance unfolding, against its definition and a dense solver."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.array as da
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from contract import contract_of
+from distributed import Client, LocalCluster
+from scipy.optimize import check_grad
+from scipy.sparse import csr_array
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine, make_swiss_roll
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
+
+mpl.use("Agg")
+from ism_dask import ColoredMVU, plot
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.status import Status
+from ism_dask.unfolding import neighbour_search as searches
+from ism_dask.unfolding.laplacian import smooth_basis
+from ism_dask.unfolding.neighbour_graph import neighbour_graph
+from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
+from ism_dask.unfolding.refinement import CoordinateObjective
+from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel
+
+WINE, Y = load_wine(return_X_y=True)
+X = scale(WINE)
+ROLL, ANGLE = make_swiss_roll(60, random_state=0)
+HALF = (np.median(ANGLE) < ANGLE).astype(int)
+
+
+def _not_for_us(estimator):
+    return {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+
+
+@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
+@contract_of([ColoredMVU()], _not_for_us)
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def colored():
+    """Return a fit to wine and its classes; no test may change it."""
+    return ColoredMVU().fit(X, Y)
+
+
+def _centred_kernel(y, n):
+    """Return L (n, n) by the definition."""
+    H = np.eye(n) - 1 / n
+    return H @ (np.eye(n) if y is None else (y[:, None] == y[None]).astype(float)) @ H
+
+
+def _edges(X, k):
+    """Return the pairs of neighbours (e, 2) of rows X (n, d) and their distances (e,)."""
+    apart = np.linalg.norm(X[:, None] - X[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = np.argsort(apart, axis=1)[:, :k]
+    pairs = {tuple(sorted((i, int(j)))) for i in range(len(X)) for j in nearest[i]}
+    pairs = np.array(sorted(pairs))
+    return pairs, apart[tuple(pairs.T)]
+
+
+def _objective(K, L, edges, distances, scales):
+    """Return F of K by the definition."""
+    i, j = edges.T
+    errors = K[i, i] + K[j, j] - 2 * K[i, j] - distances**2
+    return np.trace(K @ L) / scales.gain - scales.penalty * (errors**2).sum()
+
+
+def test_attributes_are_those_of_the_definition(colored):
+    edges, distances = _edges(X, 10)
+    Z, L = colored.embedding_, _centred_kernel(Y, len(X))
+    assert colored.n_edges_ == len(edges)
+    assert colored.part_sizes_ == (len(X),)
+    value = _objective(Z @ Z.T, L, edges, distances, colored.scales_)
+    assert colored.objective_ == pytest.approx(value, rel=1e-10)
+    lengths = np.linalg.norm(Z[edges[:, 0]] - Z[edges[:, 1]], axis=1)
+    error = np.sqrt(((lengths - distances) ** 2).sum() / (distances**2).sum())
+    assert colored.distance_error_ == pytest.approx(error, rel=1e-10)
+    K = Z @ Z.T
+    correlation = np.sqrt(np.vdot(K, L) / np.linalg.norm(K) / np.linalg.norm(L))
+    assert colored.hsic_ == pytest.approx(correlation, rel=1e-10)
+    assert colored.converged_
+    assert 0 <= colored.duality_gap_ <= 1e-8
+    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-10)
+    variances = Z.T @ Z
+    assert abs(variances[0, 1]) < 1e-8 * variances[1, 1] < variances[0, 0]
+
+
+def _dense_optimum(V, y, edges, distances, scales):
+    """Return the largest F of K = V A V^T for V (n, m), and A, by an interior point method."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy solves the same program densely")
+    # The solver is exact for numbers near 1.
+    unit = np.sqrt((distances**2).mean())
+    A = cp.Variable((V.shape[1],) * 2, PSD=True)
+    along = V[edges[:, 0]] - V[edges[:, 1]]
+    squares = np.einsum("ei,ej->eij", along, along).reshape(len(along), -1)
+    errors = squares @ cp.vec(A, order="C") - (distances / unit) ** 2
+    aligned = V.T @ _centred_kernel(y, len(V)) @ V * (unit**2 / scales.gain)
+    value = cp.trace(aligned @ A) - scales.penalty * unit**4 * cp.sum_squares(errors)
+    problem = cp.Problem(cp.Maximize(value))
+    problem.solve(solver="CLARABEL")
+    return problem.value, A.value * unit**2
+
+
+@pytest.mark.parametrize(("y", "m"), [(HALF, 20), (None, 20), (HALF, 12)])
+def test_the_program_is_solved_as_by_a_dense_solver(y, m):
+    fitted = ColoredMVU(n_neighbors=6, n_eigenvectors=m, refine=False).fit(ROLL, y)
+    edges, distances = _edges(ROLL, 6)
+    adjacency = np.zeros((60, 60))
+    adjacency[tuple(edges.T)] = 1
+    adjacency += adjacency.T
+    V = np.linalg.eigh(np.diag(adjacency.sum(axis=1)) - adjacency)[1][:, 1 : m + 1]
+    value, A = _dense_optimum(V, y, edges, distances, fitted.scales_)
+    assert fitted.program_objective_ == pytest.approx(value, rel=1e-5)
+    values = np.linalg.eigvalsh(A)[::-1]
+    np.testing.assert_allclose(fitted.eigenvalues_, values, atol=1e-4 * values[0])
+
+
+def test_with_all_eigenvectors_the_program_is_that_over_all_k():
+    rows, y = ROLL[:24], HALF[:24]
+    edges, distances = _edges(rows, 5)
+    fits = [ColoredMVU(n_neighbors=5, n_eigenvectors=m, refine=False) for m in (6, 23)]
+    few, most = (fit.fit(rows, y) for fit in fits)
+    all_centred = np.linalg.svd(np.ones((24, 1)))[0][:, 1:]
+    largest, _ = _dense_optimum(all_centred, y, edges, distances, most.scales_)
+    assert most.program_objective_ == pytest.approx(largest, abs=1e-5)
+    assert few.program_objective_ < _dense_optimum(all_centred, y, edges, distances, few.scales_)[0]
+
+
+@pytest.mark.parametrize("y", [Y, None])
+def test_sums_over_edges_are_those_of_the_definition(y):
+    graph = neighbour_graph(X, searches.neighbour_search(X, 5).of_own_rows())
+    basis = smooth_basis(graph, 4)
+    L = _centred_kernel(y, len(X))
+    factor = None if y is None else target_dependence(y).factor
+    side = NoSideKernel(np.ones(len(X))) if factor is None else FactorKernel(factor)
+    sums = EdgeSums.of(graph, basis, side)
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(4, 4))
+    B, (edges, distances) = half @ half.T, _edges(X, 5)
+    K = basis.vectors @ sums.matrix(B) @ basis.vectors.T
+    scales = Scales(3.0, 0.7 / (distances**4).sum())
+    program = sums.program(scales)
+    value = np.vdot(program.gradient, B) - vector_of(B) @ program.hessian @ vector_of(B)
+    expected = _objective(K, L, edges, distances, scales)
+    zero = _objective(0 * K, L, edges, distances, scales)
+    assert value == pytest.approx(expected - zero, rel=1e-9)
+    # A bound on the trace of every B of at least this value.
+    assert np.trace(B) <= program.largest_trace(value)
+    np.testing.assert_allclose(basis.vectors.mean(axis=0), 0, atol=1e-12)
+    assert basis.residual < 1e-10
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_the_gradient_of_the_refinement_is_that_of_its_objective(colour):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 3))
+    graph = neighbour_graph(rows, searches.neighbour_search(rows, 4).of_own_rows())
+    factor = rng.normal(size=(20, 2))
+    side = FactorKernel(factor - factor.mean(axis=0)) if colour else NoSideKernel(np.ones(20))
+    objective = CoordinateObjective(graph, side, Scales(7.0, 0.02))
+    start = rng.normal(size=40)
+
+    def value(flat):
+        return objective.value_and_gradient(flat.reshape(20, 2))[0]
+
+    def gradient(flat):
+        return objective.value_and_gradient(flat.reshape(20, 2))[1].ravel()
+
+    assert check_grad(value, gradient, start) < 1e-5 * np.linalg.norm(gradient(start))
+
+
+def test_a_swiss_roll_unrolls_along_its_angle():
+    rows, angle = make_swiss_roll(1000, random_state=0)
+    fitted = ColoredMVU(nu=3.0).fit(rows, angle)
+    unrolled = abs(spearmanr(fitted.embedding_[:, 0], angle)[0])
+    flat = max(abs(spearmanr(column, angle)[0]) for column in PCA(2).fit_transform(rows).T)
+    assert unrolled > 0.995 > 0.6 > flat
+    assert fitted.distance_error_ < 0.15
+    assert fitted.eigenvalues_[:2].sum() > 0.98 * fitted.eigenvalues_.sum()
+    fresh, its_angle = make_swiss_roll(300, random_state=1)
+    assert abs(spearmanr(fitted.transform(fresh)[:, 0], its_angle)[0]) > 0.99
+    assert fitted.extension_error_ < 0.05
+
+
+def test_side_information_shows_more_than_without(colored):
+    plain = ColoredMVU().fit(X)
+    factor = FactorKernel(target_dependence(Y).factor)
+    assert colored.hsic_ > factor.correlation(plain.embedding_)
+    errors = [ColoredMVU(nu=nu).fit(X, Y).distance_error_ for nu in (0.1, 10.0)]
+    assert errors[0] > colored.distance_error_ > errors[1]
+
+
+@pytest.mark.parametrize("y", [None, Y, X[:, 0]])
+def test_the_order_of_rows_and_their_units_change_nothing(y):
+    order = np.random.default_rng(0).permutation(len(X))
+    plain = ColoredMVU().fit(X, y)
+    turned = ColoredMVU().fit(X[order], None if y is None else y[order])
+    np.testing.assert_array_equal(turned.embedding_, plain.embedding_[order])
+    scaled = ColoredMVU(refine=False).fit(1000.0 * X, y)
+    assert scaled.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
+    largest = plain.eigenvalues_[0]
+    np.testing.assert_allclose(scaled.eigenvalues_ / 1e6, plain.eigenvalues_, atol=1e-4 * largest)
+
+
+def test_chunks_frames_and_precisions_give_the_same(colored):
+    chunked = ColoredMVU().fit(da.from_array(X, chunks=(50, 6)), Y)
+    np.testing.assert_array_equal(chunked.embedding_, colored.embedding_)
+    lazy = chunked.transform(da.from_array(X + 0.01, chunks=(50, 13)))
+    np.testing.assert_array_equal(lazy.compute(), chunked.transform(X + 0.01))
+    frame = pd.DataFrame(X, columns=load_wine().feature_names)
+    named = ColoredMVU().set_output(transform="pandas").fit_transform(frame, pd.Series(Y))
+    assert list(named.columns) == ["coloredmvu0", "coloredmvu1"]
+    np.testing.assert_array_equal(named, colored.embedding_)
+    single = X.astype(np.float32)
+    short = ColoredMVU().fit(single, Y)
+    assert short.embedding_.dtype == short.transform(single).dtype == np.float32
+    assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
+
+
+def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
+    monkeypatch.setattr(searches, "_ROWS_PER_TASK", 50)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as workers,
+        Client(workers),
+    ):
+        spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
+    np.testing.assert_array_equal(spread.embedding_, colored.embedding_)
+
+
+@pytest.mark.long
+def test_an_approximate_search_finds_nearly_the_same_neighbours(monkeypatch):
+    pytest.importorskip("pynndescent", reason="pynndescent searches approximately")
+    rows, angle = make_swiss_roll(600, random_state=0)
+    rows = np.hstack([rows, np.zeros((600, 15))])
+    exact = ColoredMVU(nu=3.0).fit(rows, angle)
+    monkeypatch.setattr(searches, "_MOST_PRODUCTS", 0)
+    near = ColoredMVU(nu=3.0).fit(rows, angle)
+    assert exact.exact_neighbors_
+    assert not near.exact_neighbors_
+    assert near.n_edges_ == pytest.approx(exact.n_edges_, rel=0.02)
+    assert near.distance_error_ == pytest.approx(exact.distance_error_, abs=0.02)
+    np.testing.assert_allclose(near.transform(rows), near.embedding_)
+
+
+def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
+    copy = pickle.loads(pickle.dumps(colored))
+    np.testing.assert_allclose(copy.transform(X), colored.embedding_, rtol=1e-12)
+    near = copy.transform(X + 1e-9)
+    spread = colored.embedding_.std()
+    assert np.abs(near - colored.embedding_).max() < 0.5 * spread
+    assert 0 < colored.extension_error_ < 1
+    # The stated error, by its definition: each row from the others alone.
+    i = 17
+    apart = X - X[i]
+    nearest = np.argsort((apart**2).sum(axis=1))[1:11]
+    products = apart[nearest] @ apart[nearest].T
+    weights = np.linalg.solve(products + 1e-3 * np.trace(products) * np.eye(10), np.ones(10))
+    placed = weights / weights.sum() @ colored.embedding_[nearest]
+    alone = colored._extension
+    row = int(np.flatnonzero((alone.rows == colored._in_own_units(X[i : i + 1])).all(axis=1))[0])
+    neighbours = alone.search.of_own_rows()
+    unit = 2.0**colored._exponent
+    np.testing.assert_allclose(alone._placed(alone.rows, neighbours)[row] * unit, placed)
+
+
+def test_without_y_l_is_the_identity():
+    options = {"n_neighbors": 6, "n_eigenvectors": 12}
+    plain = ColoredMVU(**options).fit(ROLL)
+    identity = ColoredMVU(target="factor", **options).fit(ROLL, 5.0 * np.eye(60))
+    assert identity.program_objective_ == pytest.approx(plain.program_objective_, rel=1e-7)
+    assert identity.objective_ == pytest.approx(plain.objective_, rel=1e-5)
+    assert identity.hsic_ == pytest.approx(plain.hsic_, rel=1e-3)
+
+
+def test_a_thin_factor_of_classes_is_the_kernel_of_classes():
+    factor = 2.0 * np.eye(3)[Y]
+    given = ColoredMVU(target="factor", refine=False).fit(X, factor)
+    plain = ColoredMVU(refine=False).fit(X, Y)
+    np.testing.assert_allclose(given.embedding_, plain.embedding_, atol=1e-5)
+    assert given.hsic_ == pytest.approx(plain.hsic_, rel=1e-6)
+
+
+def test_equal_rows_have_one_place():
+    twice, labels = np.concatenate([X, X]), np.concatenate([Y, Y])
+    for y, both in ((Y, labels), (None, None)):
+        once = ColoredMVU(refine=False).fit(X, y)
+        doubled = ColoredMVU(refine=False).fit(twice, both)
+        assert doubled.n_edges_ == once.n_edges_
+        np.testing.assert_allclose(doubled.embedding_[: len(X)], once.embedding_, atol=1e-5)
+        np.testing.assert_array_equal(*np.split(doubled.embedding_, 2))
+
+
+def test_parts_of_the_graph_are_joined_with_a_warning():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(120, 3))
+    far = rows[:60] + 50.0 * (np.arange(60) >= 40)[:, None]
+    with pytest.warns(UserWarning, match=r"falls into 2 parts \(40, 20 rows\): they are joined"):
+        fitted = ColoredMVU(n_neighbors=5).fit(far, np.repeat([0, 1], [40, 20]))
+    assert fitted.part_sizes_ == (40, 20)
+    assert fitted.converged_
+    side = fitted.embedding_[:, 0] > 0
+    assert side[:40].all() != side[40:].all()
+    with pytest.raises(ValueError, match=r"60 parts .* expected at most 50"):
+        ColoredMVU(n_neighbors=1).fit(np.repeat(100.0 * np.arange(60), 2)[:, None] + rows[:, :1])
+
+
+def test_an_unfinished_refinement_is_reported():
+    with pytest.warns(ConvergenceWarning, match="in 3 steps .* raise `max_iter`"):
+        fitted = ColoredMVU(max_iter=3).fit(X, Y)
+    assert not fitted.converged_
+    assert fitted.status_ is Status.MAX_ITER
+    assert fitted.n_iter_ == 3
+
+
+def test_pictures_of_an_unfolding(colored):
+    points, variances = plot.scatter(colored, X, Y), plot.spectrum(colored)
+    drawn = np.concatenate([each.get_offsets() for each in points.collections])
+    np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(colored.embedding_[:, 0]))
+    heights = np.concatenate([line.get_ydata() for line in variances.lines])
+    np.testing.assert_array_equal(heights, colored.eigenvalues_)
+    assert "96% of the variance" in variances.get_legend().get_texts()[0].get_text()
+
+
+def test_parameters_are_not_changed(colored):
+    assert clone(colored).get_params() == ColoredMVU().get_params()
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "y", "message"),
+    [
+        ({"n_components": 0}, X, Y, "`n_components` must be a whole number from 1 up"),
+        ({"n_components": 31}, X, Y, "`n_components` must be .* from 1 to 30 for 178"),
+        ({"n_neighbors": 178}, X, Y, "`n_neighbors` must be .* from 1 to 177 for 178 .* got 178"),
+        ({"n_neighbors": 0}, X, Y, "`n_neighbors` must be a whole number from 1 up or None"),
+        ({"n_eigenvectors": 31}, X, Y, "`n_eigenvectors` must be .* from 2 to 30 .* got 31"),
+        ({"n_eigenvectors": 12}, X[:12], None, "`n_eigenvectors` .* from 2 to 11 for 12"),
+        ({"n_eigenvectors": 1}, X, Y, "`n_eigenvectors` must be .* from 2 to 30"),
+        ({"nu": 0}, X, Y, "`nu` must be a positive finite number; got 0"),
+        ({"refine": "no"}, X, Y, "`refine` must be True or False"),
+        ({"max_iter": 0}, X, Y, "`max_iter` must be a whole number from 1 up"),
+        ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
+        ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
+        ({"target": "factor"}, X, np.array(["a"] * 178), "`y` must be numbers where"),
+        ({}, X, np.zeros(178, dtype=int), "`y` has one class only"),
+        ({}, X, Y[:-1], "inconsistent numbers of samples"),
+        ({}, X, np.where(Y == 0, np.nan, Y), "Input y contains NaN"),
+        ({}, np.where(X > 3, np.nan, X), Y, "Input X contains NaN"),
+        ({}, np.ones((9, 3)), None, "all rows of X are equal"),
+        ({}, X[:2], None, "`n_components` must be a whole number from 1 to 1 for 2"),
+        ({}, csr_array(X), Y, "Sparse data was passed"),
+    ],
+)
+def test_bad_input_is_refused(options, rows, y, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ColoredMVU(**options).fit(rows, y)
+
+
+@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
+def test_hostile_rows_are_unfolded():
+    rows, y = load_iris(return_X_y=True)
+    for each in (rows * 1e120, rows + 1e6, rows[:, :1]):
+        fitted = ColoredMVU(n_eigenvectors=8).fit(each, y)
+        assert np.isfinite(fitted.embedding_).all()
+        assert fitted.converged_
