@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -75,7 +76,10 @@ def label_agreement(known: Any, found: Any) -> float:
 
     The paper normalises in this way, too.
     """
-    return float(normalized_mutual_info_score(known, found, average_method="geometric"))
+    with warnings.catch_warnings():
+        # Before 1.8, scikit-learn takes many clusters for numbers.
+        warnings.filterwarnings("ignore", message="The number of unique classes")
+        return float(normalized_mutual_info_score(known, found, average_method="geometric"))
 
 
 def cluster_plain(settings: ClusterSettings) -> ClusterResult:
