@@ -55,7 +55,7 @@ def unfolded() -> Figure:
     that have the class of a row, `held out` the accuracy of 10 nearest neighbours for rows that
     the map places later. `two axes` is the share of the first two eigenvalues (of Isomap and PCA:
     of 20). `distance error` is that of the distances of the 10 nearest neighbours, after the best
-    common scale. Isomap maps 4,000 rows at most.
+    common scale. Isomap maps 4,000 rows at most. Pixels have one unit: no map scales them.
     """
     methods = [name for name in _METHODS if name != "supervised UMAP" or find_spec("umap")]
     cells = [(data, method) for data in ("digits", "mnist") for method in methods]
@@ -74,7 +74,7 @@ def unfolded60k() -> Figure:
     """Colored MVU of MNIST's 60,000 training images, and the places of its 10,000 test images."""
     rows, test = labelled(mnist_train()).in_memory(), _mnist_test()
     with PeakMemory() as peak:
-        run = timed(lambda: ColoredMVU().fit(rows.X, rows.y))
+        run = timed(lambda: ColoredMVU(standardize=False).fit(rows.X, rows.y))
     model = run.value
     say(f"{run.seconds:.0f} s, {peak.together / 1e9:.2f} GB; placing the test images ...")
     placed = timed(lambda: model.transform(test.X))
@@ -157,7 +157,7 @@ def _distance_error(X: Array, places: Array) -> float:
 
 
 def _mvu(X: Array, y: Array | None, *, refine: bool) -> _Map:
-    model = ColoredMVU(refine=refine).fit(X, y)
+    model = ColoredMVU(standardize=False, refine=refine).fit(X, y)
     return _Map(model.embedding_, model.transform, model.eigenvalues_)
 
 

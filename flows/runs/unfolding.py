@@ -104,6 +104,7 @@ def _fitted(
         n_neighbors=settings.n_neighbors,
         n_eigenvectors=settings.n_eigenvectors,
         nu=settings.nu,
+        standardize=not settings.raw,
         refine=not settings.smooth,
         max_iter=settings.max_iter,
         random_state=settings.seed,

@@ -60,6 +60,11 @@ class UnfoldSettings(NamedRunSettings):
     nu: float = solver_setting(
         1.0, about="What distances count beside the label; larger keeps them better.", gt=0
     )
+    raw: bool = data_setting(
+        False,
+        about="Take columns in their own units; by default they are scaled to a deviation of 1.",
+        flags=("--raw",),
+    )
     smooth: bool = solver_setting(
         False,
         about="Leave out the refinement: classes are clearer, distances come out too short.",

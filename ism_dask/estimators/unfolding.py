@@ -17,7 +17,9 @@ from ism_dask.estimators.base import RowTransformer, row_source
 from ism_dask.estimators.missing_numbers import check_finite_block
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
+from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.execution import is_dask
+from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.status import Status
 from ism_dask.unfolding.extension import LocalExtension
@@ -61,6 +63,9 @@ default "auto"
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
         units of X and y.
+    standardize : bool, default True
+        Whether to scale the columns to mean 0 and standard deviation 1 first. Set it to False if
+        all columns have one unit, such as coordinates or pixels.
     refine : bool, default True
         Whether to refine the coordinates, which keeps distances better. Otherwise they are the
         leading eigenvectors of K, which are smooth functions of the row.
@@ -73,8 +78,8 @@ default "auto"
     Attributes
     ----------
     embedding_ : (n, q) array
-        The coordinates, in the units of X, along their principal axes; the largest entry of each
-        column is positive.
+        The coordinates along their principal axes, in units of deviations, or of X if it is not
+        standardised; the largest entry of each column is positive.
     eigenvalues_ : (m,) array
         The eigenvalues of K = V A V^T, in descending order: the variance along each axis of the
         unfolding, times n. If few of them are large, a picture with as many axes shows nearly all.
@@ -108,6 +113,8 @@ default "auto"
         Whether the nearest rows are exact. With more than 15 columns and so many rows that they
         would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
         installed (`pip install ism-dask[neighbors]`).
+    mean_, scale_ : (d,) arrays
+        Mean and scale of each column: distances are those of `(X - mean_) / scale_`.
     n_edges_ : int
         Number of pairs of neighbours. Equal rows are one.
     part_sizes_ : tuple of int
@@ -121,10 +128,9 @@ default "auto"
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from sklearn.preprocessing import scale
     >>> from ism_dask import ColoredMVU
     >>> X, y = load_wine(return_X_y=True)
-    >>> ColoredMVU().fit_transform(scale(X), y).shape
+    >>> ColoredMVU().fit_transform(X, y).shape
     (178, 2)
     """
 
@@ -136,6 +142,7 @@ default "auto"
         n_neighbors: int | None = None,
         n_eigenvectors: int | None = None,
         nu: float = 1.0,
+        standardize: bool = True,
         refine: bool = True,
         max_iter: int = 5000,
         random_state: Any = None,
@@ -145,6 +152,7 @@ default "auto"
         self.n_neighbors = n_neighbors
         self.n_eigenvectors = n_eigenvectors
         self.nu = nu
+        self.standardize = standardize
         self.refine = refine
         self.max_iter = max_iter
         self.random_state = random_state
@@ -155,8 +163,7 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            Read into memory; the workers of an active Dask client search the neighbours. Scale
-            its columns first if their units differ.
+            Read into memory; the workers of an active Dask client search the neighbours.
         y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
             Side information, read as `target` says.
 
@@ -209,6 +216,7 @@ default "auto"
         seed = _seed(self.random_state)
         first, node = distinct_rows(X)
         order = row_order(X, y)
+        self._set_standardisation(X if order is None else X[order])
         # Rows of large X are in the order of the nodes, in which only equal rows may change places.
         order = np.argsort(node, kind="stable") if order is None else order
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
@@ -259,6 +267,14 @@ default "auto"
             self.status_ = Status.CONVERGED
         self.converged_ = self.status_ is Status.CONVERGED
 
+    def _set_standardisation(self, X: Array) -> None:
+        """Set `mean_` and `scale_`; rows X (n, d) are in an order of their own, for equal sums."""
+        d = X.shape[1]
+        self.mean_, self.scale_ = np.zeros(d), np.ones(d)
+        if self.standardize:
+            affine = standardisation_of(cut(X))
+            self.mean_, self.scale_ = affine.mean, np.where(affine.varying, affine.scale, 1.0)
+
     def _set_units(self, rows: Array) -> None:
         """Set the mean and the power of 2 by which rows (n, d) are shifted and scaled.
 
@@ -268,13 +284,18 @@ default "auto"
             raise ValueError(
                 "all rows of X are equal; expected rows at different distances from each other"
             )
-        self._offset = rows.mean(axis=0, dtype=np.float64).astype(_precision(rows))
+        offset = self.mean_
+        if not self.standardize:
+            offset = rows.mean(axis=0, dtype=np.float64)
+        self._offset = offset.astype(_precision(rows))
         self._exponent = 0
         self._exponent = int(np.frexp(np.abs(self._in_own_units(rows)).max())[1])
 
     def _in_own_units(self, X: Array) -> Array:
         """Return rows X (b, d) shifted and scaled, in the precision of the fitted rows."""
-        return np.ldexp(X.astype(self._offset.dtype) - self._offset, -self._exponent)
+        dtype = self._offset.dtype
+        rows = (X.astype(dtype) - self._offset) / self.scale_.astype(dtype)
+        return np.ldexp(rows, -self._exponent)
 
     def _placed(self, X: Array) -> Array:
         check_finite_block(X)
@@ -294,7 +315,8 @@ default "auto"
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
         positive_float("`nu`", self.nu)
-        check_bool("`refine`", self.refine)
+        for name in ("standardize", "refine"):
+            check_bool(f"`{name}`", getattr(self, name))
         for name in ("n_components", "max_iter"):
             check_positive_int(f"`{name}`", getattr(self, name))
         for name in ("n_neighbors", "n_eigenvectors"):

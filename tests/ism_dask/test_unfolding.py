@@ -35,6 +35,8 @@ WINE, Y = load_wine(return_X_y=True)
 X = scale(WINE)
 ROLL, ANGLE = make_swiss_roll(60, random_state=0)
 HALF = (np.median(ANGLE) < ANGLE).astype(int)
+# Rows in their own units.
+RAW = {"standardize": False}
 
 
 def _not_for_us(estimator):
@@ -114,7 +116,7 @@ def _dense_optimum(V, y, edges, distances, scales):
 
 @pytest.mark.parametrize(("y", "m"), [(HALF, 20), (None, 20), (HALF, 12)])
 def test_the_program_is_solved_as_by_a_dense_solver(y, m):
-    fitted = ColoredMVU(n_neighbors=6, n_eigenvectors=m, refine=False).fit(ROLL, y)
+    fitted = ColoredMVU(n_neighbors=6, n_eigenvectors=m, refine=False, **RAW).fit(ROLL, y)
     edges, distances = _edges(ROLL, 6)
     adjacency = np.zeros((60, 60))
     adjacency[tuple(edges.T)] = 1
@@ -129,7 +131,7 @@ def test_the_program_is_solved_as_by_a_dense_solver(y, m):
 def test_with_all_eigenvectors_the_program_is_that_over_all_k():
     rows, y = ROLL[:24], HALF[:24]
     edges, distances = _edges(rows, 5)
-    fits = [ColoredMVU(n_neighbors=5, n_eigenvectors=m, refine=False) for m in (6, 23)]
+    fits = [ColoredMVU(n_neighbors=5, n_eigenvectors=m, refine=False, **RAW) for m in (6, 23)]
     few, most = (fit.fit(rows, y) for fit in fits)
     all_centred = np.linalg.svd(np.ones((24, 1)))[0][:, 1:]
     largest, _ = _dense_optimum(all_centred, y, edges, distances, most.scales_)
@@ -207,7 +209,10 @@ def test_the_order_of_rows_and_their_units_change_nothing(y):
     plain = ColoredMVU().fit(X, y)
     turned = ColoredMVU().fit(X[order], None if y is None else y[order])
     np.testing.assert_array_equal(turned.embedding_, plain.embedding_[order])
-    scaled = ColoredMVU(refine=False).fit(1000.0 * X, y)
+    units = 2.0 ** np.arange(-3, X.shape[1] - 3)
+    other = ColoredMVU(refine=False).fit(units * X, y)
+    assert other.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
+    plain, scaled = (ColoredMVU(refine=False, **RAW).fit(unit * X, y) for unit in (1.0, 1000.0))
     assert scaled.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     largest = plain.eigenvalues_[0]
     np.testing.assert_allclose(scaled.eigenvalues_ / 1e6, plain.eigenvalues_, atol=1e-4 * largest)
