@@ -92,7 +92,8 @@ class SampledLandmarks(TermFactor):
         self._trace = float(unit_slope_diagonal(term, Z).sum())
         if not math.isfinite(self._trace):
             raise overflow_error()
-        self._allowed = tol * (_WHOLE_MARGIN if len(Z) == n_rows else _MARGIN)
+        # Rows of whole weights are in the sample as often as these say.
+        self._allowed = tol * (_WHOLE_MARGIN if len(Z) >= n_rows else _MARGIN)
         self._most = min(_MOST_LANDMARKS, n_rows)
         self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
         self._history: list[tuple[int, float]] = []
