@@ -36,7 +36,7 @@ from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, gui
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
-from benchmarks.figures.sparse import sparse_text
+from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.watched import overhead, startup

@@ -41,6 +41,8 @@ def wine() -> Labelled:
 def test_scale_is_measured_only_where_it_is_named():
     assert set(UNASKED) < set(FIGURES)
     assert all(figure.__doc__ for figure in FIGURES.values())
+    # A submodule of the same name would take the place of a figure.
+    assert all(callable(figure) and name.isidentifier() for name, figure in FIGURES.items())
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])

@@ -47,11 +47,11 @@ def off_from_orthonormal(model):
     return np.abs(model.components_ @ model.components_.T - np.eye(len(model.components_))).max()
 
 
-@blocks(4, 80)
+@blocks(1, 20)
 def test_converged_is_true(block):
     """A small residual, and 50 more iterations by the definition gain less than 0.1% of J."""
-    converged = 0
-    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+    converged, fits = 0, 4 * BLOCK  # enough to see a share of 95%
+    for seed in range(fits * block, fits * (block + 1)):
         case = small(seed)
         model = fit(case)
         judge, W = Definition.of(case, model), model.components_.T
@@ -64,7 +64,7 @@ def test_converged_is_true(block):
             # The definition by differences has rounding of its own.
             assert judge.residual(W) <= 2 * RESIDUAL, seed
             assert judge.continued(W, HORIZON) <= J + GAIN * abs(J), seed
-    assert converged >= 0.95 * BLOCK
+    assert converged >= 0.95 * fits
 
 
 @blocks(4, 40)
