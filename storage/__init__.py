@@ -70,6 +70,8 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
+from storage.transformers import SavedTransformer
+from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
 
@@ -106,6 +108,8 @@ __all__ = [
     "RunNotFound",
     "RunningStatistics",
     "Sample",
+    "SavedTransformer",
+    "SavedUnfolding",
     "Split",
     "StorageError",
     "StoredDataset",
@@ -126,6 +130,7 @@ __all__ = [
     "list_datasets",
     "list_runs",
     "load_model",
+    "load_unfolding",
     "mark_pruned",
     "model_hash",
     "model_path",
@@ -150,6 +155,7 @@ __all__ = [
     "safe_name",
     "save_model",
     "save_results",
+    "save_unfolding",
     "saved_run_path",
     "stored_items",
     "stored_items_named",

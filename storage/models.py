@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from ism_dask.rows.standardise import project
 from storage.atomic import exists_settled
 from storage.digest import content_digest
-from storage.errors import RunNotFound, StorageError, UnfitRows
+from storage.errors import RunNotFound, StorageError
 from storage.feature_statistics import FeatureStatistics
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
 from storage.store import folder_of, get_array, put_array, read_again_if_replaced
-from storage.tables.files import check_pyarrow
+from storage.transformers import SavedTransformer
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
@@ -59,7 +59,7 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(SavedTransformer):
     """A fitted projection, with the settings, iterations and metrics of its fit.
 
     Attributes
@@ -126,40 +126,15 @@ class Model:
                 f"{(len(sample.values), q)}, one for each of its values."
             )
 
-    def transform(self, X: Any) -> NDArray[Any]:
-        """Return the new features of rows X.
+    @property
+    def n_features(self) -> int:
+        """The number of columns, d."""
+        return int(self.components.shape[1])
 
-        Parameters
-        ----------
-        X : array of shape (n, d), or frame
-            An array has the features that the model was fitted to, in the same order. A frame has
-            the columns of the table that it was fitted to, in any order, encoded alike.
-
-        Returns
-        -------
-        ndarray of shape (n, q)
-            float32 if X is float32, else float64.
-
-        Raises
-        ------
-        UnfitRows
-            If X has another number of columns, or anything but finite numbers.
-        TableError
-            If a frame is not like the table: the message lists all columns and levels.
-        """
-        rows, d = np.asarray(self._encoded(X)), self.components.shape[1]
-        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
-            raise UnfitRows(
-                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
-                "features that the model was fitted to, in the same order."
-            )
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise UnfitRows(
-                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
-                "expected finite numbers. Fill or drop these rows first."
-            )
-        return project(rows, self.mean, self.scale, self.components)
+    @property
+    def n_components(self) -> int:
+        """The number of new features, q."""
+        return len(self.components)
 
     def bare(self) -> Model:
         """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
@@ -178,18 +153,8 @@ class Model:
         paradigm = self.metrics.get("paradigm", SUPERVISED)
         return tuple(new_feature_name(number, paradigm) for number in range(len(self.components)))
 
-    def _encoded(self, X: Any) -> Any:
-        """Return the rows of a frame as numbers, and anything else as it is."""
-        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
-            return X
-        if self.table is None:
-            return X[list(self.feature_names or ())]
-        check_pyarrow()
-        # They import pyarrow, which rows of arrays do not need.
-        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
-        from storage.tables.schema import TableSchema  # noqa: PLC0415
-
-        return encode_frame(X, TableSchema.from_json(self.table))
+    def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
+        return project(rows, self.mean, self.scale, self.components)
 
 
 def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:

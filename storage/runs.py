@@ -159,16 +159,24 @@ def save_results(
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]] | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Path:
     """Save a run that has results but no model, atomically, replacing an earlier one.
 
-    `arrays`, by name, are stored beside the record.
+    `arrays`, by name, are stored beside the record; `columns`, what new rows have to be like, in
+    it.
 
     Returns
     -------
     The folder of the results.
     """
-    record = {"kind": kind, "config": config, "metrics": metrics, "versions": versions}
+    record = {
+        "kind": kind,
+        "config": config,
+        "metrics": metrics,
+        "versions": versions,
+        **(columns or {}),
+    }
     digest = sha256(dumps(record).encode())
 
     def fill(group: zarr.Group) -> str:
@@ -180,8 +188,10 @@ def save_results(
     return commit_run(name, RESULTS, record, fill)
 
 
-def result_arrays(name: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays that `save_results` stored with the run `name`.
+def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
+    """Read the arrays that were stored with the results of the run `name`.
+
+    With `names`, read those of these arrays that there are, by default all.
 
     Raises
     ------
@@ -196,7 +206,8 @@ def result_arrays(name: str) -> dict[str, NDArray[Any]]:
 
     def read() -> dict[str, NDArray[Any]]:
         group, _ = read_record(path)
-        return {key: get_array(group, key) for key in sorted(group.array_keys())}
+        stored = sorted(group.array_keys())
+        return {key: get_array(group, key) for key in stored if not names or key in names}
 
     return read_again_if_replaced(path, read)
 

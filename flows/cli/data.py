@@ -102,7 +102,7 @@ def show_schema(record: Mapping[str, Any], output: Output) -> None:
 
 def transform(
     model: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit` or `ism-dask cluster`.")
+        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit`, `cluster` or `unfold`.")
     ],
     source: Annotated[str, typer.Argument(help="A data set, or the path of a table.")],
     *,
@@ -132,7 +132,8 @@ def transform(
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
 
-    The columns of a table are read by name, in any order.
+    A run of `ism-dask unfold` places the rows in its picture. The columns of a table are read by
+    name, in any order.
     """
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 

@@ -33,7 +33,7 @@ def render_view(view: View) -> str:
         title=view.run.name,
         summary=summary_of(view),
         created=view.run.created,
-        transforms=view.model is not None,
+        loader=view.loader,
         size=byte_size(view.run.bytes),
     )
 

@@ -25,7 +25,7 @@ _AXIS_NAMES = ("coloredmvu0", "coloredmvu1")
 
 def rows_figure(result: UnfoldResult) -> Figure:
     """Draw rows by the first two coordinates, in the colours of their label."""
-    arrays = result_arrays(result.run)
+    arrays = result_arrays(result.run, "coordinates", "values")
     Z, values = arrays["coordinates"], arrays.get("values")
     chosen = np.arange(len(Z))
     if len(Z) > _MOST_POINTS:

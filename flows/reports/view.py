@@ -24,7 +24,15 @@ from flows.results.runs import (
 )
 from flows.results.unfolding import UnfoldResult
 from ism_dask.linalg.subspaces import subspace_shares
-from storage import Model, Run, load_model, open_run, picture_path, read_pictures
+from storage import (
+    Model,
+    Run,
+    load_model,
+    load_unfolding,
+    open_run,
+    picture_path,
+    read_pictures,
+)
 
 _RESULTS: Mapping[str, type[RunResult]] = {
     each.command: each
@@ -59,6 +67,13 @@ class View:
         """Open a run with its model."""
         run = open_run(name)
         return cls(run, load_model(run.path) if run.has_model else None)
+
+    @property
+    def loader(self) -> str:
+        """The function of `storage` that loads what new rows are given to; empty without one."""
+        if self.model is not None:
+            return load_model.__name__
+        return load_unfolding.__name__ if self.metrics.get("n_neighbors") else ""
 
     @cached_property
     def result(self) -> RunResult:

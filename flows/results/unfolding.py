@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from flows.results.base import RunResult
+from flows.results.base import NEWER, RunResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,11 @@ class UnfoldResult(RunResult):
         classes.
     objective, program_objective, duality_gap, extension_error : float
         As in `ism_dask.ColoredMVU`.
+    n_neighbors : int or None
+        Number of neighbours of a row, by which new rows are placed. None in runs of earlier
+        versions, which place none.
+    exact_neighbors : bool or None
+        Whether they are exact.
     edges : int
         Number of pairs of neighbours.
     part_sizes : tuple of int
@@ -61,6 +66,8 @@ class UnfoldResult(RunResult):
     program_objective: float
     duality_gap: float
     extension_error: float
+    n_neighbors: int | None = field(default=None, metadata=NEWER)
+    exact_neighbors: bool | None = field(default=None, metadata=NEWER)
     edges: int
     part_sizes: tuple[int, ...]
     iterations: int

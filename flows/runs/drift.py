@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.feature_statistics import FeatureStatistics, RunningStatistics
-from storage.models import Model
+from storage.transformers import SavedTransformer
 
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
@@ -19,14 +19,14 @@ class Drift:
 
     Parameters
     ----------
-    model : Model
+    model : SavedTransformer
         One that an earlier version saved has no statistics: nothing is reported then.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: SavedTransformer) -> None:
         self._learned: FeatureStatistics | None = model.statistics
         self._names = model.get_feature_names_out()
-        self._outside = np.zeros(len(model.components), dtype=np.int64)
+        self._outside = np.zeros(model.n_components, dtype=np.int64)
         self._new = RunningStatistics()
 
     def add(self, new: NDArray[Any]) -> None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
-from storage.models import Model
 from storage.tables.files import COLUMNAR, ZARR
 from storage.tables.schema import is_number
+from storage.transformers import SavedTransformer
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")
@@ -39,7 +39,7 @@ class Matrix:
         return Matrix(self.values[:, others], tuple(columns[j] for j in others))
 
 
-def fitted_labels(model: Model) -> tuple[str, ...]:
+def fitted_labels(model: SavedTransformer) -> tuple[str, ...]:
     """Return the labels that a model knows of, which a file with further rows may have as well."""
     fitted = str(model.metrics.get("label") or "").split(",")
     names = (*fitted, *model.metrics.get("nmi", {}))

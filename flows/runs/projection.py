@@ -16,12 +16,12 @@ from flows.errors import FlowError
 from flows.runs.drift import Drift
 from flows.runs.matrix_files import Array, values_too_large
 from ism_dask.blas_threads import single_threaded_blas
-from storage.models import Model
 from storage.tables.encoding import Problems
 from storage.tables.new_rows import NewRows, encode_new_rows
 from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
 from storage.tables.sources import TableSource
+from storage.transformers import SavedTransformer
 
 
 @dataclass(eq=False)
@@ -86,19 +86,19 @@ class Projector:
 
     Attributes
     ----------
-    model : Model
+    model : SavedTransformer
     schema : TableSchema
         Of the table that the model was fitted to.
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
     """
 
-    model: Model
+    model: SavedTransformer
     schema: TableSchema
     ignore_unseen: bool
 
     @classmethod
-    def of(cls, model: Model, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
+    def of(cls, model: SavedTransformer, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
         """Return the projector of a saved model, with no more of it than is needed."""
         names = model.get_feature_names_out()
         taken = [name for name in schema.passed if name in names]
@@ -123,7 +123,8 @@ class Projector:
         for batch in encoded:
             # Gaps and infinite values are among the problems of the rows. There are hardly any, and
             # to replace them takes long.
-            X = batch.X if np.isfinite(batch.X).all() else np.nan_to_num(batch.X)
+            finite = np.isfinite(batch.X)
+            X = batch.X if finite.all() else np.where(finite, batch.X, batch.X.dtype.type(0))
             # With one thread, the bits are the same in any process.
             with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
                 new = self.model.transform(X)

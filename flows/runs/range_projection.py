@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flows.runs.matrix_files import Array
 from ism_dask.blas_threads import single_threaded_blas
-from storage.models import Model
+from storage.transformers import SavedTransformer
 from storage.zarr_rows import ZarrRows
 
 
@@ -20,13 +20,13 @@ class RangeProjector:
 
     Attributes
     ----------
-    model : Model
+    model : SavedTransformer
     rows : ZarrRows
     order : list of int, optional
         The columns in the order of the model, unless they are in order.
     """
 
-    model: Model
+    model: SavedTransformer
     rows: ZarrRows
     order: list[int] | None
 

@@ -17,14 +17,17 @@ from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from storage import (
+    RESULTS,
     Dataset,
     FeatureStatistics,
     Model,
     RunningStatistics,
     RunNotFound,
     Sample,
+    SavedTransformer,
     UnsafeName,
     load_model,
+    load_unfolding,
     run_folder,
     runs_folder,
     saved_run_path,
@@ -68,6 +71,19 @@ def saved_model(run: str) -> Model:
     """Load the model of a run; raise SettingsError if no run of that name has one."""
     try:
         return load_model(run)
+    except (RunNotFound, UnsafeName) as error:
+        raise SettingsError(str(error)) from error
+
+
+def saved_transformer(run: str) -> SavedTransformer:
+    """Load what gives new rows the new features of a run, or a place in its unfolding.
+
+    Raises SettingsError if no run of that name has one.
+    """
+    try:
+        path = saved_run_path(run)
+        is_unfolding = path is not None and path.name == RESULTS
+        return load_unfolding(run) if is_unfolding else load_model(run)
     except (RunNotFound, UnsafeName) as error:
         raise SettingsError(str(error)) from error
 

@@ -15,7 +15,7 @@ from flows.errors import FlowError
 from flows.interface.progress import report_progress
 from flows.runs.matrix_files import fitted_labels
 from flows.runs.projection import ProjectedRows, Projector
-from storage import Model
+from storage import SavedTransformer
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
 from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
@@ -30,7 +30,7 @@ Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
 def transform_table(
-    model: Model,
+    model: SavedTransformer,
     source: str,
     out: Path,
     *,
@@ -41,7 +41,7 @@ def transform_table(
 
     Parameters
     ----------
-    model : Model
+    model : SavedTransformer
     source : str
         Path, address or glob of the table.
     out : Path
@@ -66,7 +66,7 @@ def transform_table(
     report_progress(1.0, f"{rows.rows:,} rows")
     return {
         "rows": rows.rows,
-        "n_components": len(model.components),
+        "n_components": model.n_components,
         "rows_left_out": rows.read - rows.rows,
         "ignored": ignored_columns(table, schema),
         "drift": rows.drift.report(),
@@ -74,7 +74,7 @@ def transform_table(
     }
 
 
-def schema_of(model: Model) -> TableSchema:
+def schema_of(model: SavedTransformer) -> TableSchema:
     """Return the schema of the table that a model was fitted to, or one with its feature names."""
     if model.table is not None:
         return TableSchema.from_json(model.table)

@@ -23,10 +23,10 @@ from flows.runs.matrix_files import (
     write_matrix,
 )
 from flows.runs.range_projection import RangeProjector
-from flows.runs.saving import saved_model
+from flows.runs.saving import saved_transformer
 from flows.settings.base import check_scheduler
 from flows.settings.choices import check_name, is_table
-from storage import Model
+from storage import SavedTransformer, SavedUnfolding
 from storage.tables.files import check_pyarrow, format_suffix
 
 # Formats that are matrices without names; any other file is a table.
@@ -47,7 +47,7 @@ def transform_rows(
     Parameters
     ----------
     run : str
-        Name of a saved run.
+        Name of a saved run: a fit, a clustering or an unfolding.
     source : str
         Name of a data set, or the path, address or glob of a table.
     out : Path
@@ -71,7 +71,12 @@ def transform_rows(
         raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
     if not is_file:
         check_name(source, split)
-    model = saved_model(run)
+    model = saved_transformer(run)
+    if scheduler is not None and isinstance(model, SavedUnfolding):
+        raise SettingsError(
+            f"`scheduler` is {scheduler!r}, but the rows of the unfolding {run!r} are on this "
+            "machine, which places new rows beside them; leave it out"
+        )
     if is_file and (model.table is not None or format_suffix(source) not in _MATRICES):
         check_pyarrow()
         # It imports pyarrow, which matrices do not need.
@@ -104,7 +109,7 @@ def transform_rows(
     }
 
 
-def _project_file(model: Model, path: Path) -> tuple[Array, list[str]]:
+def _project_file(model: SavedTransformer, path: Path) -> tuple[Array, list[str]]:
     """Return the new features of the rows of a file, and its columns that were ignored."""
     matrix, labels = read_matrix(path), fitted_labels(model)
     values = columns_in_order(matrix.without(labels), model.feature_names)
@@ -114,7 +119,9 @@ def _project_file(model: Model, path: Path) -> tuple[Array, list[str]]:
         return model.transform(values), [each for each in matrix.columns or () if each in labels]
 
 
-def _project_dataset(model: Model, name: str, split: str | None, scheduler: str | None) -> Array:
+def _project_dataset(
+    model: SavedTransformer, name: str, split: str | None, scheduler: str | None
+) -> Array:
     data = ensure_stored(name, split)
     _check_width(model, data.X.shape[1], name)
     order = column_order(data.feature_names, model.feature_names, name)
@@ -136,8 +143,8 @@ def _check_finite(projected: Array, source: str) -> None:
         raise values_too_large(len(rows), int(rows[0]), source)
 
 
-def _check_width(model: Model, width: int, source: str) -> None:
-    d = model.components.shape[1]
+def _check_width(model: SavedTransformer, width: int, source: str) -> None:
+    d = model.n_features
     if width != d:
         raise FlowError(
             f"{source} has {width} columns, but the model was fitted to {d}; give the same "

@@ -28,7 +28,7 @@ from flows.runs.saving import origin, versions
 from flows.settings.unfolding import NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding.neighbour_search import saving_neighbours
-from storage import Dataset, open_dataset, save_results
+from storage import Dataset, SavedUnfolding, open_dataset, save_unfolding
 
 KIND = UnfoldResult.command
 # The nearest rows in the picture whose classes are compared.
@@ -43,19 +43,21 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     report_progress(0.0, f"unfold {settings.title}")
     progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
     with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
-        started = time.monotonic()
-        model = _fitted(settings, data, side, this)
+        started, rows = time.monotonic(), data.X.read(0, len(data.X))
+        model = _fitted(settings, rows, side, this)
         result = _result(settings, data, side, model, time.monotonic() - started)
         this.lease.check()
-        values = {} if side is None else {"values": side.first_y}
-        path = save_results(
-            run,
-            KIND,
+        unfolding = SavedUnfolding(
+            rows,
+            model.scale_,
+            model.embedding_,
+            feature_names=data.feature_names,
+            table=data.info.table and data.info.table["schema"],
             config=settings.to_json(),
             metrics=result.metrics,
             versions=versions(),
-            arrays={"coordinates": model.embedding_, **values},
         )
+        path = save_unfolding(run, unfolding, None if side is None else side.first_y)
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
 
@@ -87,7 +89,7 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
 
 
 def _fitted(
-    settings: UnfoldSettings, data: Dataset, side: LabelledDataset | None, this: ResumableRun
+    settings: UnfoldSettings, rows: Array, side: LabelledDataset | None, this: ResumableRun
 ) -> ColoredMVU:
     """Return the fitted estimator; neighbours that were saved are not searched again."""
 
@@ -117,7 +119,7 @@ def _fitted(
         # The report says how the fit has ended.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "the graph of the", UserWarning)
-        return model.fit(data.X.read(0, len(data.X)), y)
+        return model.fit(rows, y)
 
 
 def _result(
@@ -145,6 +147,8 @@ def _result(
         program_objective=model.program_objective_,
         duality_gap=model.duality_gap_,
         extension_error=model.extension_error_,
+        n_neighbors=model.n_neighbors_,
+        exact_neighbors=model.exact_neighbors_,
         edges=model.n_edges_,
         part_sizes=model.part_sizes_,
         iterations=model.n_iter_,

@@ -37,8 +37,6 @@ FLOWS: Mapping[str, type[NamedRunSettings]] = {
     "cluster": ClusterSettings,
     "unfold": UnfoldSettings,
 }
-# The flows whose runs have no W.
-_WITHOUT_W = ("crossval", "unfold")
 # Settings of a flow that a run file has elsewhere: in [data], at its top, or on the command line.
 _ELSEWHERE = {
     "dataset": "`source` in [data]",
@@ -221,8 +219,8 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     flow = _flow_of(tables)
     named = {name: tables.pop(name) for name in FLOWS if name in tables}
     others = read_table(OutputTables, tables, path.parent)
-    if flow in _WITHOUT_W and others.transform:
-        raise TableError(f"{flow} saves no W to project rows with; use [fit]", "transform[0]")
+    if flow == "crossval" and others.transform:
+        raise TableError("crossval saves no W to project rows with; use [fit]", "transform[0]")
     data = others.data
     source = _resolved(data.source, path.parent)
     label = ",".join(data.label) if isinstance(data.label, list) else data.label

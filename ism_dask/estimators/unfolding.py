@@ -14,7 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer, row_source
-from ism_dask.estimators.missing_numbers import check_finite_block
+from ism_dask.estimators.placement import Placement, RowUnits, precision
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
 from ism_dask.rows.column_statistics import standardisation_of
@@ -22,7 +22,6 @@ from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.status import Status
-from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
@@ -109,6 +108,8 @@ default "auto"
         coordinates at which the objective is stationary.
     status_ : Status
         How the fit ended.
+    n_neighbors_ : int
+        Number of nearest rows that are neighbours of a row.
     exact_neighbors_ : bool
         Whether the nearest rows are exact. With more than 15 columns and so many rows that they
         would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
@@ -210,7 +211,7 @@ default "auto"
         (n, q) array or frame, as `set_output` says.
         """
         check_is_fitted(self)
-        return self._rowwise(X, self._placed, self.embedding_.shape[1])
+        return self._rowwise(X, self._placement, self.embedding_.shape[1])
 
     def _fit_rows(self, X: Array, y: Array | None) -> None:
         seed = _seed(self.random_state)
@@ -220,9 +221,9 @@ default "auto"
         # Rows of large X are in the order of the nodes, in which only equal rows may change places.
         order = np.argsort(node, kind="stable") if order is None else order
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
-        self._set_units(X[first])
+        units = RowUnits.of(X[first], self.scale_)
         q, k, m = self._sizes(len(first))
-        rows = self._in_own_units(X[first])
+        rows = units.scaled(X[first])
         search = neighbour_search(rows, k, seed)
         graph = neighbour_graph(rows, search.of_own_rows())
         unfolding = unfold(
@@ -235,22 +236,22 @@ default "auto"
             seed=seed,
         )
         Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
-        self._extension = LocalExtension(search, rows, Y)
-        self.embedding_ = np.empty((len(X), q), dtype=_precision(X))
-        self.embedding_[order] = np.ldexp(Y[node], self._exponent)
+        self.embedding_ = np.empty((len(X), q), dtype=precision(X))
+        self.embedding_[order] = np.ldexp(Y[node], units.exponent)
+        self._placement = Placement.of(units, search, rows, self.embedding_[first])
         self.hsic_ = side.correlation(Y[node])
-        self.extension_error_ = self._extension.error_without_own(graph.neighbours)
-        self.exact_neighbors_ = search.exact
+        self.extension_error_ = self._placement.extension.error_without_own(graph.neighbours)
+        self.n_neighbors_, self.exact_neighbors_ = k, search.exact
         self._set_graph_attributes(graph, Y)
-        self._set_solution_attributes(unfolding)
+        self._set_solution_attributes(unfolding, units.exponent)
 
     def _set_graph_attributes(self, graph: NeighbourGraph, Y: Array) -> None:
         self.distance_error_ = length_error(graph, Y)
         self.n_edges_ = graph.n_edges
         self.part_sizes_ = graph.part_sizes
 
-    def _set_solution_attributes(self, unfolding: Unfolding) -> None:
-        refined, scales, unit = unfolding.refined, unfolding.scales, self._exponent
+    def _set_solution_attributes(self, unfolding: Unfolding, unit: int) -> None:
+        refined, scales = unfolding.refined, unfolding.scales
         with np.errstate(over="ignore", under="ignore"):  # fourth powers of extreme units
             self.eigenvalues_ = np.ldexp(unfolding.eigenvalues, 2 * unit)
             gain, penalty = np.ldexp([scales.gain, scales.penalty], [2 * unit, -4 * unit])
@@ -274,33 +275,6 @@ default "auto"
         if self.standardize:
             affine = standardisation_of(cut(X))
             self.mean_, self.scale_ = affine.mean, np.where(affine.varying, affine.scale, 1.0)
-
-    def _set_units(self, rows: Array) -> None:
-        """Set the mean and the power of 2 by which rows (n, d) are shifted and scaled.
-
-        Distances are then neither lost beside the mean, nor too large or small for fourth powers.
-        """
-        if len(rows) < 2:
-            raise ValueError(
-                "all rows of X are equal; expected rows at different distances from each other"
-            )
-        offset = self.mean_
-        if not self.standardize:
-            offset = rows.mean(axis=0, dtype=np.float64)
-        self._offset = offset.astype(_precision(rows))
-        self._exponent = 0
-        self._exponent = int(np.frexp(np.abs(self._in_own_units(rows)).max())[1])
-
-    def _in_own_units(self, X: Array) -> Array:
-        """Return rows X (b, d) shifted and scaled, in the precision of the fitted rows."""
-        dtype = self._offset.dtype
-        rows = (X.astype(dtype) - self._offset) / self.scale_.astype(dtype)
-        return np.ldexp(rows, -self._exponent)
-
-    def _placed(self, X: Array) -> Array:
-        check_finite_block(X)
-        placed = np.ldexp(self._extension(self._in_own_units(X)), self._exponent)
-        return placed.astype(_precision(X), copy=False)
 
     def _sizes(self, n: int) -> tuple[int, int, int]:
         """Return the numbers of coordinates, of neighbours and of eigenvectors for n rows."""
@@ -340,11 +314,6 @@ def _in_memory(X: Any) -> Any:
     if is_row_source(X):
         return X.read(0, X.shape[0])
     return X.compute() if is_dask(X) else X
-
-
-def _precision(X: Array) -> np.dtype[Any]:
-    """Return the dtype of coordinates of X: single precision for single precision, else double."""
-    return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
 def _within(name: str, number: int, least: int, most: int, n: int) -> int:

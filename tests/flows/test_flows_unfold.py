@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import pytest
 from commandline import Command
 from support import artifacts_of, doomed_command, store_own
@@ -15,7 +16,7 @@ from flows.reports.html import render_run
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding.neighbour_search import ExactSearch
-from storage import PieceStore, open_dataset, open_run, result_arrays
+from storage import PieceStore, load_unfolding, open_dataset, open_run, result_arrays
 
 
 def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
@@ -76,7 +77,95 @@ def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
         f'{text}[[transform]]\nsource = "own.csv"\nout = "new.csv"\n'
     )
-    assert "unfold saves no W" in here("run", tmp_path / "own.toml", "--plain").failed(2)
+    assert here("run", tmp_path / "own.toml", "--plain").status == 0
+    placed = np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(placed, result_arrays("own-unfolding-q2")["coordinates"])
+
+
+def _sales() -> pd.DataFrame:
+    """Return a table with numbers, levels and a label."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=60),
+            "kind": rng.choice(["red", "blue"], 60),
+            "age": rng.integers(1, 60, 60),
+            "id": np.arange(60),
+            "sold": rng.choice(["yes", "no"], 60),
+        }
+    )
+
+
+def _write_sales(here: Command, folder: Path) -> ColoredMVU:
+    """Unfold a table as the run `sold`, and return the estimator fitted to its encoded rows."""
+    _sales().to_parquet(folder / "sales.parquet")
+    described = ("--label", "sold", "--keep", "id")
+    assert here("ingest", folder / "sales.parquet", *described, "--plain").status == 0
+    assert (
+        here("unfold", "sales", "--neighbors", "40", "--run", "sold", "--force", "--plain").status
+        == 0
+    )
+    data = open_dataset("sales")
+    return ColoredMVU(n_neighbors=40).fit(data.X.read(0, 60), data.y)
+
+
+def test_new_rows_have_the_places_that_python_gives_them(here: Command, tmp_path: Path) -> None:
+    model, sales, out = _write_sales(here, tmp_path), _sales(), tmp_path / "new.parquet"
+    own = here("transform", "sold", tmp_path / "sales.parquet", "-o", out, "--json").answer
+    assert own["ignored"] == ["sold"]
+    assert [each["share_outside"] for each in own["drift"]] == [0.0, 0.0]
+    written = pd.read_parquet(out)
+    assert list(written.columns) == ["id", "coloredmvu0", "coloredmvu1"]
+    np.testing.assert_array_equal(written.iloc[:, 1:], model.embedding_)
+    new = sales.assign(size=sales["size"] + 0.1, id=0)[["sold", "age", "id", "kind", "size"]]
+    new.drop(columns="sold").to_csv(tmp_path / "new.csv", index=False)
+    assert here("transform", "sold", tmp_path / "new.csv", "-o", out).status == 0
+    names = open_dataset("sales").feature_names
+    assert names is not None
+    levels = {f"kind={level}": (new["kind"] == level).astype(float) for level in ("blue", "red")}
+    encoded = new.assign(**levels)[list(names)].to_numpy(dtype=np.float64)
+    np.testing.assert_array_equal(pd.read_parquet(out).iloc[:, 1:], model.transform(encoded))
+    loaded = load_unfolding("sold")
+    np.testing.assert_array_equal(loaded.transform(new), model.transform(encoded))
+    assert 'load_unfolding("sold")' in render_run("sold")
+
+
+def test_rows_unlike_the_table_are_refused(here: Command, tmp_path: Path) -> None:
+    _write_sales(here, tmp_path)
+    sales, out = _sales().drop(columns="sold"), ("-o", tmp_path / "out.csv")
+
+    def refused(frame: pd.DataFrame) -> str:
+        frame.to_csv(tmp_path / "bad.csv", index=False)
+        return " ".join(here("transform", "sold", tmp_path / "bad.csv", *out).failed(1).split())
+
+    assert "it lacks 'size'" in refused(sales.drop(columns="size"))
+    assert "unknown columns 'weight'" in refused(sales.assign(weight=1.0))
+    assert "green" in refused(sales.assign(kind=["green", *sales["kind"][1:]]))
+    assert "infinit" in refused(sales.assign(size=[np.inf, *sales["size"][1:]]))
+    assert "too large" in refused(sales.assign(size=[1e308, *sales["size"][1:]]))
+    command = ("transform", "sold", "sales", *out, "--scheduler", "tcp://127.0.0.1:1")
+    assert "leave it out" in here(*command).failed(2)
+
+
+def test_rows_of_large_data_sets_are_read_from_them(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _write_sales(here, tmp_path)
+    here("remove", "sales")
+    np.testing.assert_array_equal(
+        load_unfolding("sold").transform(_sales()), model.embedding_, "a copy of the rows"
+    )
+    monkeypatch.setattr("storage.unfoldings._LARGEST_COPY", 0)
+    _write_sales(here, tmp_path)
+    assert "rows" not in result_arrays("sold")
+    np.testing.assert_array_equal(load_unfolding("sold").transform(_sales()), model.embedding_)
+    described = ("--label", "sold", "--keep", "id", "--name", "sales", "--force", "--plain")
+    _sales()[1:].to_parquet(tmp_path / "sales.parquet")
+    assert here("ingest", tmp_path / "sales.parquet", *described).status == 0
+    command = ("transform", "sold", tmp_path / "sales.parquet", "-o", tmp_path / "out.csv")
+    assert "which has changed since" in " ".join(here(*command).failed(1).split())
+    here("remove", "sales")
+    assert "which is not stored any more" in " ".join(here(*command).failed(1).split())
 
 
 def _no_search(*_: object) -> None:
@@ -99,7 +188,7 @@ def test_a_killed_run_goes_on_after_the_neighbours(
     assert not PieceStore.of_run("cut").folder.exists()
 
 
-def test_wrong_settings_are_refused(here: Command, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(here: Command) -> None:
     both = ("--target", "none", "--label", "cultivar")
     assert "leave one of them out" in here("unfold", "wine", "--plain", *both).failed(2)
     assert "`--target` is 'colour'" in here(
@@ -108,9 +197,6 @@ def test_wrong_settings_are_refused(here: Command, tmp_path: Path) -> None:
     assert "1 to 177" in here("unfold", "wine", "--plain", "--neighbors", "178").failed(1)
     assert here("unfold", "wine", "--plain", "--run", "once").status == 0
     assert "--force" in here("unfold", "wine", "--plain", "--run", "once").failed(1)
-    assert "has results but no model" in here(
-        *("transform", "once", "wine", "-o", tmp_path / "new.csv")
-    ).failed(2)
 
 
 @pytest.mark.usefixtures("prefect_server")
