@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -27,12 +29,21 @@ from flows.runs.resumable import ResumableRun, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding.neighbour_search import saving_neighbours
+from ism_dask.unfolding.stages import (
+    EIGENVECTORS,
+    NEIGHBOURS,
+    PROGRAM,
+    REFINEMENT,
+    Values,
+    saving_stages,
+)
 from storage import Dataset, SavedUnfolding, open_dataset, save_unfolding
 
 KIND = UnfoldResult.command
 # The nearest rows in the picture whose classes are compared.
 _NEAREST = 10
+# The share of the work, about, that is done when a stage begins.
+_SHARES = {NEIGHBOURS: 0.05, EIGENVECTORS: 0.6, PROGRAM: 0.7, REFINEMENT: 0.75}
 
 
 def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
@@ -88,17 +99,45 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
     return labelled
 
 
+@dataclass(frozen=True)
+class _SavedStages:
+    """Saves the stages of the fit of a run, as parts of the run."""
+
+    run: ResumableRun
+
+    def find(self, stage: str) -> Values | None:
+        """Return what is saved of a stage that begins now, or None."""
+        report_progress(_SHARES[stage], stage)
+        saved = self.run.restored(stage, 1)
+        return saved and {name: _from_json(value) for name, value in saved.items()}
+
+    def save(self, stage: str, values: Values) -> None:
+        """Save a stage as a part of the run."""
+        self.run.save_part(stage, 1, {name: _to_json(value) for name, value in values.items()})
+        if "n_iter" in values:
+            report_progress(_SHARES[stage], f"{stage}, {values['n_iter']:,} steps")
+
+
+def _to_json(value: Any) -> Any:
+    """Return a number as it is, and an array as its bytes in base64."""
+    if not isinstance(value, np.ndarray):
+        return value
+    content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {"dtype": value.dtype.str, "shape": value.shape, "base64": content}
+
+
+def _from_json(value: Any) -> Any:
+    """Return the number or array that `_to_json` has written."""
+    if not isinstance(value, Mapping):
+        return value
+    content = bytearray(base64.b64decode(value["base64"]))
+    return np.frombuffer(content, value["dtype"]).reshape(value["shape"])
+
+
 def _fitted(
     settings: UnfoldSettings, rows: Array, side: LabelledDataset | None, this: ResumableRun
 ) -> ColoredMVU:
-    """Return the fitted estimator; neighbours that were saved are not searched again."""
-
-    def saved(search: Callable[[], Array]) -> Array:
-        report_progress(0.05, "neighbours")
-        found = this.compute_or_restore("neighbours", 1, lambda: {"neighbours": search().tolist()})
-        report_progress(0.8, "eigenvectors, program and refinement")
-        return np.asarray(found["neighbours"], dtype=np.int64)
-
+    """Return the fitted estimator, which continues after the stages that are saved."""
     y = None if side is None else side.y
     model = ColoredMVU(
         settings.n_components,
@@ -113,7 +152,7 @@ def _fitted(
     )
     with (
         joined_cluster(settings.scheduler),
-        saving_neighbours(saved),
+        saving_stages(_SavedStages(this)),
         warnings.catch_warnings(),
     ):
         # The report says how the fit has ended.

@@ -251,13 +251,13 @@ default "auto"
         self.part_sizes_ = graph.part_sizes
 
     def _set_solution_attributes(self, unfolding: Unfolding, unit: int) -> None:
-        refined, scales = unfolding.refined, unfolding.scales
+        refined, scales = unfolding.refined, unfolding.program.scales
         with np.errstate(over="ignore", under="ignore"):  # fourth powers of extreme units
             self.eigenvalues_ = np.ldexp(unfolding.eigenvalues, 2 * unit)
             gain, penalty = np.ldexp([scales.gain, scales.penalty], [2 * unit, -4 * unit])
         self.scales_ = Scales(float(gain), float(penalty))
         self.duality_gap_ = unfolding.program.gap
-        self.program_objective_ = unfolding.program_value
+        self.program_objective_ = unfolding.program.objective
         self.objective_ = unfolding.value
         self.n_iter_ = 0 if refined is None else refined.n_iter
         if not unfolding.exact:

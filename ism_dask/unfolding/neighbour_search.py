@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
 from ism_dask.rows.execution import cluster, results_in_order
-
-# Calls a search that returns the neighbours (n, k), or returns what it has returned before.
-NeighbourStore: TypeAlias = Callable[[Callable[[], Array]], Array]
+from ism_dask.unfolding.stages import NEIGHBOURS, run_or_restore
 
 # Rows whose neighbours a task on a cluster searches.
 _ROWS_PER_TASK = 2048
@@ -28,17 +23,12 @@ _MOST_PRODUCTS = 1e13
 # Up to this number of columns a tree makes an exact search short.
 _TREE_COLUMNS = 15
 
-_STORE: ContextVar[NeighbourStore] = ContextVar("neighbour_store", default=lambda search: search())
 
+@dataclass(frozen=True, eq=False)
+class _Neighbours:
+    """The nearest other rows (n, k) of each row."""
 
-@contextmanager
-def saving_neighbours(store: NeighbourStore) -> Iterator[None]:
-    """Pass searches for neighbours in the block to `store`; they take most of a large fit."""
-    token = _STORE.set(store)
-    try:
-        yield
-    finally:
-        _STORE.reset(token)
+    neighbours: Array
 
 
 class NeighbourSearch(ABC):
@@ -48,7 +38,8 @@ class NeighbourSearch(ABC):
 
     def of_own_rows(self) -> Array:
         """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
-        return _STORE.get()(self._search_own_rows)
+        search = self._search_own_rows
+        return run_or_restore(NEIGHBOURS, _Neighbours, lambda: _Neighbours(search())).neighbours
 
     @abstractmethod
     def of(self, X: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from ism_dask._types import Array
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.normal_equations import Scales
 from ism_dask.unfolding.side_information import SideKernel
+from ism_dask.unfolding.stages import REFINEMENT, stage_store
 
 # Coordinates are stationary if no change of theirs by a share of their size changes F, to first
 # order, by more than this part of that share.
 STATIONARY = 1e-4
 # The pairs of steps and gradients that L-BFGS remembers.
 _MEMORY = 20
+# The steps after which it forgets them.
+_STEPS_TO_A_RESTART = 500
 
 
 class CoordinateObjective:
@@ -65,7 +68,25 @@ class Refined:
 
 
 def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Refined:
-    """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS."""
+    """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
+
+    It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
+    another process comes to the same bits. That costs no more than a few steps in a hundred.
+    """
+    store, n_iter = stage_store(), 0
+    if saved := store.find(REFINEMENT):
+        Y, n_iter = saved["Y"], int(saved["n_iter"])
+    while True:
+        limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
+        climbed = _climb(objective, Y, limit)
+        Y, n_iter = climbed.Y, n_iter + climbed.n_iter
+        if climbed.stationary or climbed.n_iter < limit or n_iter == max_iter:
+            return replace(climbed, n_iter=n_iter)
+        store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
+
+
+def _climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> Refined:
+    """Climb from coordinates Y (n, q) until they are stationary, or for so many steps."""
     size, slope = float(np.linalg.norm(Y)), np.inf
 
     def negative(flat: Array) -> tuple[float, Array]:

@@ -13,13 +13,41 @@ from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales
 from ism_dask.unfolding.refinement import CoordinateObjective, Refined, refine
-from ism_dask.unfolding.semidefinite import ProgramSolution, solve
+from ism_dask.unfolding.semidefinite import GAP, solve
 from ism_dask.unfolding.side_information import SideKernel
+from ism_dask.unfolding.stages import EIGENVECTORS, PROGRAM, run_or_restore
 
 # The gap of the programs that give the scales, which need not be exact.
 _SCALE_GAP = 1e-6
 # Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
 _RESIDUAL = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedProgram:
+    """The solution of the program for K = V A V^T.
+
+    Attributes
+    ----------
+    gain, penalty : float
+        The scales of F.
+    A : (m, m) array
+    objective : float
+        F at K.
+    gap : float
+        A bound on how much larger the maximum is, as a share of what F gains over A = 0.
+    """
+
+    gain: float
+    penalty: float
+    A: Array
+    objective: float
+    gap: float
+
+    @property
+    def scales(self) -> Scales:
+        """The scales of F."""
+        return Scales(self.gain, self.penalty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +60,7 @@ class Unfolding:
         Along their principal axes, with mean 0.
     eigenvalues : (m,) array
         Those of K = V A V^T, in decreasing order.
-    scales : Scales
-    program : ProgramSolution
-        The solution for A.
-    program_value : float
-        F at K = V A V^T.
+    program : SolvedProgram
     exact : bool
         Whether the eigenvectors are exact, and the gap proves the solution for A.
     value : float
@@ -46,9 +70,7 @@ class Unfolding:
 
     coordinates: Array
     eigenvalues: Array
-    scales: Scales
-    program: ProgramSolution
-    program_value: float
+    program: SolvedProgram
     exact: bool
     value: float
     refined: Refined | None
@@ -61,23 +83,34 @@ def unfold(
 
     With `max_iter` 0, the coordinates are the leading eigenvectors of K.
     """
-    basis = smooth_basis(graph, m, seed)
-    sums = EdgeSums.of(graph, basis, side)
-    scales = _scales(sums, nu)
-    solution = solve(sums.program(scales))
-    eigenvalues, coordinates = _leading(basis, sums.matrix(solution.B), q)
-    objective = CoordinateObjective(graph, side, scales)
+    basis = run_or_restore(EIGENVECTORS, SmoothBasis, lambda: smooth_basis(graph, m, seed))
+    program = run_or_restore(PROGRAM, SolvedProgram, lambda: _solved(graph, basis, side, nu))
+    eigenvalues, coordinates = _leading(basis, program.A, q)
+    objective = CoordinateObjective(graph, side, program.scales)
     refined = refine(objective, coordinates, max_iter) if max_iter else None
     Y = _along_principal_axes(coordinates if refined is None else refined.Y)
     return Unfolding(
         coordinates=Y,
         eigenvalues=eigenvalues,
-        scales=scales,
-        program=solution,
-        program_value=solution.value - scales.penalty * sums.sum_of_fourth,
-        exact=solution.certified and basis.residual <= _RESIDUAL,
+        program=program,
+        exact=program.gap <= GAP and basis.residual <= _RESIDUAL,
         value=objective.value_and_gradient(Y)[0],
         refined=refined,
+    )
+
+
+def _solved(
+    graph: NeighbourGraph, basis: SmoothBasis, side: SideKernel, nu: float
+) -> SolvedProgram:
+    sums = EdgeSums.of(graph, basis, side)
+    scales = _scales(sums, nu)
+    solution = solve(sums.program(scales))
+    return SolvedProgram(
+        gain=scales.gain,
+        penalty=scales.penalty,
+        A=sums.matrix(solution.B),
+        objective=solution.value - scales.penalty * sums.sum_of_fourth,
+        gap=solution.gap,
     )
 
 

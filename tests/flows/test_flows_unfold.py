@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -10,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
-from support import artifacts_of, doomed_command, store_own
+from support import artifacts_of, store_own
 
 from flows.reports.html import render_run
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
+from ism_dask.unfolding import refinement
 from ism_dask.unfolding.neighbour_search import ExactSearch
 from storage import PieceStore, load_unfolding, open_dataset, open_run, result_arrays
 
@@ -168,23 +170,60 @@ def test_rows_of_large_data_sets_are_read_from_them(
     assert "which is not stored any more" in " ".join(here(*command).failed(1).split())
 
 
-def _no_search(*_: object) -> None:
-    raise AssertionError("the neighbours were saved, and are searched again")
+# For each path, a child process that runs a command kills itself when it first names the path to
+# the disk. The parent says how it has ended, and what parts of the run are saved.
+_KILLED_IN_TURN = """
+import os, signal, sys
+import flows.runs.unfolding
+from flows.cli import main
+from storage import PieceStore
+for path, *arguments in (line.split() for line in sys.argv[1:]):
+    child = os.fork()
+    if child == 0:
+        def hook(event, given):
+            if event.startswith(("os.", "open")) and any(path in str(each) for each in given[:2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        sys.argv[1:] = arguments
+        main()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("ended", status, *(each.stem for each in PieceStore.of_run("cut").entries), flush=True)
+"""
 
 
-def test_a_killed_run_goes_on_after_the_neighbours(
+def _not_again(*_: object) -> None:
+    raise AssertionError("a stage was saved, and is computed again")
+
+
+def test_a_killed_run_repeats_no_stage_that_ended(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_own(300, 4)
-    arguments = ("unfold", "own", "--run")
-    assert here(*arguments, "whole", "--plain").status == 0
-    command = doomed_command("cut/results", 1, *arguments, "cut", "--plain")
-    assert subprocess.run(command, capture_output=True, check=False).returncode == -9
-    assert len(PieceStore.of_run("cut").entries) == 1
-    monkeypatch.setattr(ExactSearch, "_search_own_rows", _no_search)
+    arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
+    assert here(*arguments, "whole").status == 0
+    stages = ["neighbours-1", "eigenvectors-1", "program-1", "refinement-1"]
+    paths = [*(f"cut/ledger/{stage}" for stage in stages), "cut/results"]
+    commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
+    script = [sys.executable, "-c", _KILLED_IN_TURN]
+    lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
+    output = subprocess.run([*script, *lines], capture_output=True, text=True, check=True).stdout
+    ended = [line.split()[1:] for line in output.splitlines() if line.startswith("ended")]
+    assert ended == [["-9", *sorted(stages[:saved])] for saved in range(5)]
+    monkeypatch.setattr(ExactSearch, "_search_own_rows", _not_again)
+    for function in ("smooth_basis", "solve"):
+        monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
+    steps = []
+    climb = refinement._climb
+    monkeypatch.setattr(
+        refinement, "_climb", lambda *given: steps.append(given[2]) or climb(*given)
+    )
     assert here("resume", "cut", "--plain").status == 0
-    whole, cut = result_arrays("whole"), result_arrays("cut")
-    np.testing.assert_array_equal(cut["coordinates"], whole["coordinates"])
+    assert len(steps) == 1
+    whole, cut = open_run("whole").metrics, open_run("cut").metrics
+    assert whole["iterations"] > 500
+    assert {**whole, "seconds": 0} == {**cut, "seconds": 0}
+    arrays = result_arrays("cut")
+    np.testing.assert_array_equal(arrays["coordinates"], result_arrays("whole")["coordinates"])
     assert not PieceStore.of_run("cut").folder.exists()
 
 
