@@ -32,6 +32,7 @@ class Status(Enum):
     LOCAL = "local maximum"
     COLUMN_BY_COLUMN = "column by column"
     UNCERTIFIED = "not certified"
+    ROUNDING = "rounding"
 
     @property
     def meaning(self) -> str:
@@ -83,6 +84,10 @@ _ENDINGS = {
     Status.COLUMN_BY_COLUMN: (
         "made each column stationary beside those before it; all together need not be",
         "take solver='ism'",
+    ),
+    Status.ROUNDING: (
+        "came to coordinates that rounding lets no step improve, though they are not stationary",
+        "take a `nu` nearer to 1",
     ),
     Status.UNCERTIFIED: (
         "did not solve its semi-definite program exactly: `duality_gap_` says how much is missing",

@@ -27,7 +27,7 @@ from flows.runs.data import (
 )
 from flows.runs.resumable import ResumableRun, resumable_run
 from flows.runs.saving import origin, versions
-from flows.settings.unfolding import NO_SIDE, UnfoldSettings
+from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding.stages import (
     EIGENVECTORS,
@@ -92,6 +92,10 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
             )
         return None
     if not data.labels and settings.label is None:
+        if settings.target != AUTO:
+            raise SettingsError(
+                f"`target` is {settings.target!r}, but {data.name} has no labels; leave it out"
+            )
         return None
     labelled = with_label(data, settings.label)
     if target_of(labelled.y, settings.target) != "classes":

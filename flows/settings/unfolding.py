@@ -8,12 +8,12 @@ from flows.interface.fields import check_choice, data_setting, run_setting, solv
 from flows.settings.base import check_scheduler, import_choices, place_name, scheduler_setting
 from flows.settings.runs import NamedRunSettings
 
-# The value of `target` for an unfolding without side information.
-NO_SIDE = "none"
+# Values of `target`: the label decides; there is no side information.
+AUTO, NO_SIDE = "auto", "none"
 
 
 def _target_names() -> list[str]:
-    return ["auto", *import_choices().TARGETS, NO_SIDE]
+    return [AUTO, *import_choices().TARGETS, NO_SIDE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class UnfoldSettings(NamedRunSettings):
         early=True,
     )
     target: str = data_setting(
-        "auto",
+        AUTO,
         about="How the label is read: as classes, or as numbers under a linear, gaussian or "
         "multiscale kernel; none: neighbours alone decide.",
         names=_target_names,

@@ -13,6 +13,9 @@ from ism_dask.estimators.row_order import distinct_rows
 from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_search import ExactSearch, NeighbourSearch, neighbour_search
 
+# Rows with larger numbers, in units of those of the fit, have distances whose squares overflow.
+_FARTHEST = 1e150
+
 
 @dataclass(frozen=True, eq=False)
 class RowUnits:
@@ -97,9 +100,17 @@ class Placement:
         return cls(units, LocalExtension(search, rows, positions))
 
     def __call__(self, X: Array) -> Array:
-        """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X."""
+        """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.
+
+        Those of rows that are too far from the rows of the fit for their distance are NaN.
+        """
         check_finite_block(X)
-        placed = np.ldexp(self.extension(self.units.scaled(X)), self.units.exponent)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = self.units.scaled(X)
+            near = np.abs(rows).max(axis=1) < _FARTHEST
+        placed = np.full((len(X), self.extension.positions.shape[1]), np.nan)
+        if near.any():
+            placed[near] = np.ldexp(self.extension(rows[near]), self.units.exponent)
         return placed.astype(precision(X), copy=False)
 
 

@@ -166,7 +166,7 @@ default "auto"
         X : (n, d) array, frame, Dask array or opened data set
             Read into memory; the workers of an active Dask client search the neighbours.
         y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
-            Side information, read as `target` says.
+            Side information, read as `target` says. A factor may be sparse; it is made dense.
 
         Returns
         -------
@@ -174,7 +174,7 @@ default "auto"
         """
         self._check_parameters()
         X = self._validated(_in_memory(X), dtype="numeric", ensure_min_samples=2)
-        target = None if y is None else checked_side(y, len(X), self.target)
+        target = checked_side(y, len(X), self.target)
         with single_threaded_blas():
             self._fit_rows(X, target)
         if not self.status_.is_requested:
@@ -211,7 +211,7 @@ default "auto"
         (n, q) array or frame, as `set_output` says.
         """
         check_is_fitted(self)
-        return self._rowwise(X, self._placement, self.embedding_.shape[1])
+        return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
     def _fit_rows(self, X: Array, y: Array | None) -> None:
         seed = _seed(self.random_state)
@@ -245,6 +245,17 @@ default "auto"
         self._set_graph_attributes(graph, Y)
         self._set_solution_attributes(unfolding, units.exponent)
 
+    def _placed(self, X: Array) -> Array:
+        """Return the coordinates (b, q) of rows X (b, d), or raise a ValueError."""
+        placed = self._placement(X)
+        far = np.flatnonzero(np.isnan(placed).any(axis=1))
+        if len(far):
+            raise ValueError(
+                f"{len(far)} rows of X, the first number {far[0]}, are so far from all rows of the "
+                "fit that their distances overflow; correct them, or leave them out"
+            )
+        return placed
+
     def _set_graph_attributes(self, graph: NeighbourGraph, Y: Array) -> None:
         self.distance_error_ = length_error(graph, Y)
         self.n_edges_ = graph.n_edges
@@ -263,7 +274,8 @@ default "auto"
         if not unfolding.exact:
             self.status_ = Status.UNCERTIFIED
         elif refined is not None and not refined.stationary:
-            self.status_ = Status.MAX_ITER
+            at_limit = refined.n_iter == self.max_iter
+            self.status_ = Status.MAX_ITER if at_limit else Status.ROUNDING
         else:
             self.status_ = Status.CONVERGED
         self.converged_ = self.status_ is Status.CONVERGED

@@ -11,9 +11,9 @@ from ism_dask.unfolding.neighbour_search import NeighbourSearch
 
 # Rows whose neighbours are in memory at a time, by their numbers.
 _NUMBERS_AT_ONCE = 4_000_000
-# Added to the diagonal of the products of differences, as a share of their trace: neighbours in few
-# columns have many weights that give the same row.
-_RIDGE = 1e-3
+# Added to the diagonal of the cosines between differences, as a share of their trace: neighbours in
+# few columns have many weights that give the same row.
+_RIDGE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,16 +62,17 @@ class LocalExtension:
 def _weights(X: Array, near: Array) -> Array:
     """Return weights (b, k) with sum 1 by which neighbours (b, k, d) come nearest to rows X (b, d).
 
-    Copies of a row share all of its weight.
+    Without the ridge they are the locally linear weights of Roweis and Saul. The ridge is in
+    proportion to the squared distance of each neighbour: the nearer one is, the more the weights
+    depend on it alone, so that rows that approach a row of the fit approach its position.
     """
     apart = near.astype(np.float64) - X[:, None, :]
-    products = apart @ apart.transpose(0, 2, 1)
-    squared = np.einsum("bkk->bk", products).copy()
-    k = squared.shape[1]
-    # Rows at distance 0 from all neighbours divide by 1.
-    ridge = _RIDGE * squared.sum(axis=1)
-    products += np.where(ridge > 0, ridge, 1.0)[:, None, None] * np.eye(k)
-    weights = np.linalg.solve(products, np.ones((*squared.shape, 1)))[..., 0]
-    copies = squared == 0
+    distances = np.sqrt(np.einsum("bkd,bkd->bk", apart, apart))
+    copies = distances == 0
+    lengths = np.where(copies, 1.0, distances)
+    apart /= lengths[..., None]
+    k = apart.shape[1]
+    cosines = apart @ apart.transpose(0, 2, 1) + _RIDGE * k * np.eye(k)
+    weights = np.linalg.solve(cosines, 1.0 / lengths[..., None])[..., 0] / lengths
     weights = np.where(copies.any(axis=1, keepdims=True), copies, weights)
     return weights / weights.sum(axis=1, keepdims=True)

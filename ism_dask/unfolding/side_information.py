@@ -11,6 +11,9 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.thin_factors import kernel_correlation
 
+# Sums of rows of a factor that cancel out are below this share of its largest entry.
+_ROUNDING = 1e-12
+
 
 class SideKernel(ABC):
     """A centred kernel matrix L of rows, never stored as such."""
@@ -49,9 +52,14 @@ class FactorKernel(SideKernel):
         return kernel_correlation(Y, self.factor) if Y.any() else 0.0
 
     def summed(self, node: Array, n_nodes: int) -> FactorKernel:
-        """Return the kernel with the sums of the rows of F."""
+        """Return the kernel with the sums of the rows of F, or raise a ValueError if they are 0."""
         total = np.zeros((n_nodes, self.factor.shape[1]))
         np.add.at(total, node, self.factor)
+        if np.abs(total).max() <= _ROUNDING * np.abs(self.factor).max():
+            raise ValueError(
+                "`y` differs only between equal rows of X, and averages to the same for all rows, "
+                "so that it says nothing of where rows are; expected another y, or y=None"
+            )
         return FactorKernel(total)
 
 
