@@ -11,6 +11,7 @@ picture depends on y. No projection of a rolled-up sheet does that.
 # unfoldings: one without y, and one that is to depend on the height along the roll.
 
 import matplotlib.pyplot as plt
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
@@ -20,7 +21,8 @@ from ism_dask import ColoredMVU, plot
 
 X, angle = make_swiss_roll(1500, random_state=0)
 height = X[:, 1]
-plain, by_height = ColoredMVU(nu=3).fit(X), ColoredMVU(nu=3).fit(X, height)
+roll = ColoredMVU(nu=3, standardize=False)  # the columns have one unit
+plain, by_height = clone(roll).fit(X), clone(roll).fit(X, height)
 pictures = {
     "PCA": PCA(2).fit_transform(X),
     "without y": plain.embedding_,
@@ -43,7 +45,7 @@ plot.spectrum(plain)
 
 digits, digit = load_digits(return_X_y=True)
 seen, new, of_seen, of_new = train_test_split(digits, digit, random_state=0)
-fitted = ColoredMVU().fit(seen, of_seen)
+fitted = ColoredMVU(standardize=False).fit(seen, of_seen)
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.5), sharex=True, sharey=True)
 plot.scatter(fitted, seen, of_seen, ax=left)
 left.set_title(f"distances of neighbours are off by {fitted.distance_error_:.0%}")

@@ -49,7 +49,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
     (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
     (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
-    (compute.unfold, "ism-dask unfold digits --nu 3"),
+    (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
     (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
     (run_file.run, "ism-dask run sales.toml --dry-run"),
     (refresh.refresh, "ism-dask refresh sales.toml"),

@@ -75,6 +75,8 @@ def unfold(
     """Place all rows in a picture that keeps neighbours and depends on a label; save it as a run.
 
     `storage.result_arrays(RUN)["coordinates"]` has the coordinates.
+
+    `ism-dask transform RUN new.csv -o placed.csv` places other rows beside them.
     """
     _compute(_UNFOLD, settings, output, plain=plain)
 

@@ -132,8 +132,9 @@ def transform(
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
 
-    A run of `ism-dask unfold` places the rows in its picture. The columns of a table are read by
-    name, in any order.
+    A run of `ism-dask unfold` places the rows in its picture.
+
+    The columns of a table are read by name, in any order.
     """
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 

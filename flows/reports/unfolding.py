@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Eigenvalues in the table.
 _LISTED = 5
+# A column with a larger share of the variance decides about nearly all distances.
+_OUTWEIGHS = 0.9
 
 
 def unfold_subject(result: UnfoldResult) -> str:
@@ -90,6 +92,7 @@ def _trust(result: UnfoldResult) -> tuple[Fact, ...]:
             "known: whether other coordinates, far from these, are better.",
             warnings=ending,
         ),
+        *_scale(result),
         Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
         Fact(
             "Duality gap",
@@ -106,6 +109,25 @@ def _trust(result: UnfoldResult) -> tuple[Fact, ...]:
             f"{text.count_noun(result.edges, 'pair')} of neighbours, "
             f"{text.count_noun(parts, 'part')}",
             warnings=apart if parts > 1 else (),
+        ),
+    )
+
+
+def _scale(result: UnfoldResult) -> tuple[Fact, ...]:
+    """Return which column weighs most in distances, if they have their own units."""
+    if result.largest_share is None:
+        return ()
+    alone = (
+        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
+        "each column is divided by its standard deviation"
+    )
+    outweighs = result.columns > 1 and result.largest_share > _OUTWEIGHS
+    return (
+        Fact(
+            "Largest column",
+            f"{result.largest_column}, {100 * result.largest_share:.0f}%",
+            "Its share of the variance of all columns, which have their own units.",
+            warnings=(alone,) if outweighs else (),
         ),
     )
 

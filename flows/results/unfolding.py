@@ -35,6 +35,10 @@ class UnfoldResult(RunResult):
         versions, which place none.
     exact_neighbors : bool or None
         Whether they are exact.
+    largest_column : str or None
+        The column with the largest variance, if columns have their own units.
+    largest_share : float or None
+        Its share of the variance of all columns.
     edges : int
         Number of pairs of neighbours.
     part_sizes : tuple of int
@@ -68,6 +72,8 @@ class UnfoldResult(RunResult):
     extension_error: float
     n_neighbors: int | None = field(default=None, metadata=NEWER)
     exact_neighbors: bool | None = field(default=None, metadata=NEWER)
+    largest_column: str | None = field(default=None, metadata=NEWER)
+    largest_share: float | None = field(default=None, metadata=NEWER)
     edges: int
     part_sizes: tuple[int, ...]
     iterations: int

@@ -16,6 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import progress_log, report_progress
+from flows.results.runs import column_names
 from flows.results.unfolding import UnfoldResult
 from flows.runs.data import (
     Array,
@@ -56,7 +57,8 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
         started, rows = time.monotonic(), data.X.read(0, len(data.X))
         model = _fitted(settings, rows, side, this)
-        result = _result(settings, data, side, model, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        result = _result(settings, data, rows, side, model, seconds=seconds)
         this.lease.check()
         unfolding = SavedUnfolding(
             rows,
@@ -168,11 +170,14 @@ def _fitted(
 def _result(
     settings: UnfoldSettings,
     data: Dataset,
+    rows: Array,
     side: LabelledDataset | None,
     model: ColoredMVU,
+    *,
     seconds: float,
 ) -> UnfoldResult:
     names = None if side is None else side.class_names
+    column, share = _largest_column(data, rows) if settings.raw else (None, None)
     return UnfoldResult(
         run=run_name(settings, data),
         dataset=settings.dataset,
@@ -192,6 +197,8 @@ def _result(
         extension_error=model.extension_error_,
         n_neighbors=model.n_neighbors_,
         exact_neighbors=model.exact_neighbors_,
+        largest_column=column,
+        largest_share=share,
         edges=model.n_edges_,
         part_sizes=model.part_sizes_,
         iterations=model.n_iter_,
@@ -202,6 +209,15 @@ def _result(
         settings=settings.to_json(),
         **origin(),
     )
+
+
+def _largest_column(data: Dataset, rows: Array) -> tuple[str, float]:
+    """Return the column with the largest variance, and its share of the variance of all."""
+    unit = float(np.abs(rows).max())  # squares of extreme units overflow
+    variances = np.array([np.var(column / unit, dtype=np.float64) for column in rows.T])
+    largest = int(variances.argmax())
+    names = column_names(data.feature_names, data.image_shape, len(variances))
+    return names[largest], float(variances[largest] / variances.sum())
 
 
 def _same_class(Z: Array, y: Array) -> float | None:

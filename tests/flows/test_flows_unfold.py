@@ -38,14 +38,15 @@ def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
 
 
 def test_people_see_the_figures_and_a_page(here: Command) -> None:
-    ended = here("unfold", "wine", "--plain", "--run", "seen", "--max-iter", "2")
+    ended = here("unfold", "wine", "--plain", "--run", "seen", "--max-iter", "2", "--raw")
     assert "Distance error" in ended.out
     assert "did not converge. Raise --max-iter" in " ".join(ended.out.split())
     page = render_run("seen")
     for words in ("178 of 178 rows by their coordinates", "eigenvalues of K", "Duality gap"):
         assert words in page
     assert page.count("<svg") >= 2
-    assert "ism-dask unfold wine --max-iter 2 --run seen-again" in page
+    assert "ism-dask unfold wine --raw --max-iter 2 --run seen-again" in page
+    assert "distances are nearly those of proline alone" in " ".join(ended.out.split())
     plain = here("unfold", "wine", "--plain", "--json", "--target", "none", "--run", "plain").answer
     assert plain["label"] == ""
     assert plain["same_class"] is None
