@@ -95,10 +95,10 @@ def dimensions() -> Figure:
     cells += [("other", name, draw) for name in _OTHERS for draw in range(_OTHER_DRAWS)]
     counts: dict[str, list[int]] = {}
     for (_, key, _), chosen in zip(cells, in_processes(_chosen, cells), strict=True):
-        name = key if isinstance(key, str) else DESIGNS[key].name
+        name, draws = (key, _OTHER_DRAWS) if isinstance(key, str) else (DESIGNS[key].name, _DRAWS)
         counts.setdefault(name, []).append(chosen)
-        if len(counts[name]) == 1:
-            say(f"{name}, from {len(counts)} of {len(DESIGNS) + len(_OTHERS)}")
+        if len(counts[name]) == draws:
+            say(f"{name}: {_counted(counts[name])}")
     lines = [_line(each.name, each.q, counts[each.name]) for each in DESIGNS]
     others = [_line(name, _OTHERS[name][1], counts[name]) for name in _OTHERS]
     real = list(in_processes(_real_line, [(name,) for name in _REAL]))
@@ -135,8 +135,13 @@ def _number(X: Array, y: Array) -> int:
 
 
 def _line(name: str, q: int, chosen: list[int]) -> Figure:
-    counted = ", ".join(f"{number}: {count}" for number, count in sorted(Counter(chosen).items()))
-    return {"design": name, "q": q, "right": chosen.count(q) / len(chosen), "chosen": counted}
+    right = chosen.count(q) / len(chosen)
+    return {"design": name, "q": q, "right": right, "chosen": _counted(chosen)}
+
+
+def _counted(chosen: list[int]) -> str:
+    """Return in words how many draws chose each number."""
+    return ", ".join(f"{number}: {count}" for number, count in sorted(Counter(chosen).items()))
 
 
 def _real_line(name: str) -> Figure:
