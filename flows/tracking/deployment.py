@@ -8,6 +8,7 @@ from typing import Any
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
+from prefect.runner.storage import LocalStorage
 from prefect.utilities.urls import url_for
 
 from flows.errors import SettingsError
@@ -38,6 +39,8 @@ def schedule_refresh(name: str, file: Path, cron: str) -> str:
         raise SettingsError(
             f"`cron` is {cron!r}; expected five fields, such as '0 2 * * *' ({error})"
         ) from error
+    # Without it, the worker copies the folder from which this is called, for each run.
+    deployment.storage = LocalStorage(str(file.resolve().parent))
     _make_work_pool()
     identity: Any = deployment.apply()
     url = url_for("deployment", obj_id=identity)
