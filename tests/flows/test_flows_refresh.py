@@ -285,5 +285,9 @@ def test_a_schedule_is_replaced_by_the_next(
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
         assert deployment["parameters"] == {"settings": {"file": str(run_file)}}
+        # The worker copies no folder; it starts beside the run file.
+        (step,) = deployment["pull_steps"]
+        assert [*step.values()] == [{"directory": str(run_file.parent)}]
+        assert deployment["path"] is None
         # The flow itself lets one run compute at a time.
         assert deployment["global_concurrency_limit"] is None
