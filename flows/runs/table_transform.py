@@ -55,7 +55,7 @@ def transform_table(
     """
     schema = schema_of(model)
     table = open_new_rows(source, schema)
-    check_columns(table, schema)
+    check_columns(table, schema, ignore_unseen=ignore_unseen)
     projector = Projector.of(model, schema, ignore_unseen=ignore_unseen)
     rows = projector.nothing()
     files: dict[str, int] = {}

@@ -337,8 +337,8 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
             return min(default, largest)
         if not is_whole(n_components) or not 1 <= n_components < d:
             raise ValueError(
-                f"`n_components` must be a whole number from 1 to {d - 1} for {d} features; "
-                f"got {n_components!r}"
+                f"`n_components` must be a whole number from 1 to {d - 1} for {d} features, "
+                f'"auto" or None; got {n_components!r}'
             )
         return int(n_components)
 

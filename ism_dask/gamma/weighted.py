@@ -68,6 +68,11 @@ def weighted_by_class(
             f"`class_weight` has {unknown[0]!r}, which is no class of `y`; the classes are "
             f"{classes.tolist()}"
         )
+    for label, weight in class_weight.items():
+        if not weight >= 0:
+            raise ValueError(
+                f"`class_weight` is {weight!r} for the class {label!r}; expected numbers from 0 up"
+            )
     given = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     return check_weights(given[codes] * weights, len(y), "`class_weight`")
 

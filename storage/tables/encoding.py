@@ -74,20 +74,24 @@ class Problems:
         self.gaps.update(other.gaps)
         self.infinite.update(other.infinite)
 
-    def check(self, source: str = "") -> None:
-        """Raise a TableError that lists all problems of the table `source`, if there are any."""
-        lines = [
+    def listed(self) -> list[str]:
+        """Return a clause for each problem."""
+        clauses = [
             f"the column {name!r} has {', '.join(map(repr, sorted(levels)[:_MOST_LEVELS]))}"
             f"{', ...' if len(levels) > _MOST_LEVELS else ''}, which it did not have before"
             for name, levels in self.unseen.items()
         ]
-        lines += [f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()]
-        lines += [
+        clauses += [f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()]
+        clauses += [
             f"{name!r} is infinite or too large in {rows:,} rows"
             for name, rows in self.infinite.items()
         ]
-        if lines:
-            raise TableError(f"{source}: " * bool(source) + "; ".join(lines))
+        return clauses
+
+    def check(self, source: str = "") -> None:
+        """Raise a TableError that lists all problems of the table `source`, if there are any."""
+        if clauses := self.listed():
+            raise TableError(f"{source}: " * bool(source) + "; ".join(clauses))
 
 
 def encode_batch(

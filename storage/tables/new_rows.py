@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,9 +59,9 @@ def encode_new_rows(
     ------
     TableError
         Before the first batch, if columns lack, are unknown or have another type; after the last,
-        if there were unseen levels, gaps or infinite values. It lists all of them.
+        if there were unseen levels, gaps or infinite values. Both list all of them.
     """
-    passed = check_columns(source, schema)
+    passed = check_columns(source, schema, ignore_unseen=ignore_unseen)
     features = [feature.name for feature in schema.features]
     collected = Problems() if problems is None else problems
     for batch in _one_or_more(source, list(dict.fromkeys([*features, *passed]))):
@@ -95,30 +95,56 @@ def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     return np.concatenate([rows.X for rows in batches])
 
 
-def check_columns(source: TableSource, schema: TableSchema) -> list[str]:
+def check_columns(
+    source: TableSource, schema: TableSchema, *, ignore_unseen: bool = False
+) -> list[str]:
     """Return the columns to pass through that the table has; raise an error if it is unfit.
 
-    The error lists all columns that are missing, unknown or of another type.
+    The error lists all columns that are missing, unknown or of another type, and what is wrong with
+    the values of the others.
     """
     names = source.schema.names
     kinds = {feature.name: feature.kind for feature in schema.features}
     labels = [label.name for label in schema.labels]
     known, given = {*kinds, *labels, *schema.passed, *schema.dropped}, frozenset(names)
+    other_type = [
+        name
+        for name, kind in kinds.items()
+        if name in given and not _fits(source.schema.field(name), kind)
+    ]
     problems = [
         *_listed("lacks", [name for name in kinds if name not in given]),
         *_listed("has the unknown columns", [name for name in names if name not in known]),
         *(
-            f"has {source.schema.field(name).type} in {name!r}, which was a {kind}"
-            for name, kind in kinds.items()
-            if name in given and not _fits(source.schema.field(name), kind)
+            f"has {source.schema.field(name).type} in {name!r}, which was a {kinds[name]}"
+            for name in other_type
         ),
     ]
     if problems:
+        values = _unfit_values(source, schema, given.difference(other_type), ignore_unseen)
         raise TableError(
             f"{source.description} is not like the table that the model was fitted to: it "
-            f"{'; it '.join(problems)}"
+            f"{'; '.join(['; it '.join(problems), *values])}"
         )
     return [name for name in schema.passed if name in names]
+
+
+def _unfit_values(
+    source: TableSource, schema: TableSchema, names: Collection[str], ignore_unseen: bool
+) -> list[str]:
+    """Return what is wrong with the values of some columns of a table, a clause for each reason."""
+    features = tuple(feature for feature in schema.features if feature.name in names)
+    if not features:
+        return []
+    collected, part = Problems(), replace(schema, features=features)
+    try:
+        for batch in _one_or_more(source, [feature.name for feature in features]):
+            encode_batch(batch, part, collected, with_labels=False)
+    except TableError as error:
+        return [str(error)]
+    if ignore_unseen:
+        collected.unseen.clear()
+    return collected.listed()
 
 
 def ignored_columns(source: TableSource, schema: TableSchema) -> list[str]:

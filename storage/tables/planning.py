@@ -301,7 +301,7 @@ def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions)
         advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
         raise TableError(
             f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
-            f"with missing={advice}"
+            f"with `missing` {advice}"
         )
 
 

@@ -83,15 +83,20 @@ def test_rows_that_do_not_fit_are_listed_at_once(
 ) -> None:
     _fit(here, tmp_path)
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
-    wrong = sales.rename(columns={"age": "years"}).assign(income="high")
+    wrong = sales.rename(columns={"age": "years"}).assign(income="high", region="west")
     wrong.to_parquet(source.with_suffix(".parquet"))
     message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
     for part in (
         "lacks 'age'",
         "unknown columns 'years'",
         "string in 'income', which was a number",
+        "'region' has 'west', which it did not have before",
     ):
         assert part in message
+    ignoring = ("-o", out, "--unseen", "ignore")
+    message = here("transform", "two", source.with_suffix(".parquet"), *ignoring).failed(1)
+    assert "which was a number" in message
+    assert "west" not in message
     sales.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
     message = here("transform", "two", source, "-o", out).failed(1)
     assert "the column 'income' has 'high' among values of type double" in message

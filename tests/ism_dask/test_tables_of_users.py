@@ -60,7 +60,7 @@ def test_balanced_classes_count_alike_with_weights_and_with_repetitions() -> Non
     [
         ("even", Y, "balanced"),
         ({"dolcetto": 2}, NAMES, "dolcetto"),
-        ({0: -1}, Y, "class_weight"),
+        ({0: -1}, Y, "-1 for the class 0; expected numbers from 0 up"),
         ({0: 0, 1: 0, 2: 0}, Y, "zero"),
         ("balanced", X[:, 0], "numbers"),
     ],
