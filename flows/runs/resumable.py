@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ def fit_on_cluster(
 
     Parameters
     ----------
-    settings : KeptSettings
+    settings : SavedRunSettings
     this : ResumableRun
     work : callable
         Makes one fit, which continues from its checkpoint if it has one.
@@ -56,20 +56,39 @@ def fit_on_cluster(
     **piece : Any
         Which fit of the run it is, as for `ResumableRun.fit`.
     """
-    with joined_cluster(settings.scheduler) as session:
+
+    def fit() -> T:
+        with this.fit(rows, **piece):
+            return work()
+
+    return on_cluster(settings.scheduler, settings.stall, this, fit)
+
+
+def on_cluster(scheduler: str | None, stall: float, this: ResumableRun, work: Callable[[], T]) -> T:
+    """Return the result of `work`, computed on a Dask cluster or, without one, in this process.
+
+    Parameters
+    ----------
+    scheduler : str or None
+        The place, as in the settings.
+    stall : float
+        Seconds without a finished task after which the cluster counts as lost.
+    this : ResumableRun
+    work : callable
+        Continues from what it has saved of this run; repeated after each loss of the cluster.
+    """
+    with joined_cluster(scheduler) as session:
         if session is None:
-            with this.fit(rows, **piece):
-                return work()
+            return work()
         losses = 0
         while True:
+            before = this.saves.number
             try:
-                watched = session.watched(
-                    settings.stall, run_folder(this.run) / STALLED, this.lease.count_workers_lost
-                )
-                with watched, this.fit(rows, **piece) as throttle:
+                folder = run_folder(this.run) / STALLED
+                with session.watched(stall, folder, this.lease.count_workers_lost):
                     return work()
             except ClusterLost as lost:
-                losses = 1 if throttle.moved else losses + 1
+                losses = 1 if this.saves.number > before else losses + 1
                 this.lease.count_cluster_lost()
                 _join_again(session, lost, losses)
 
@@ -97,6 +116,13 @@ def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
 Result = Mapping[str, Any]
 
 
+@dataclass
+class SaveCount:
+    """How many checkpoints and parts this process has saved of a run."""
+
+    number: int = 0
+
+
 @dataclass(frozen=True)
 class ResumableRun:
     """A run that this process computes, with its saved checkpoints and results.
@@ -112,6 +138,7 @@ class ResumableRun:
     lease : HeldLease
     log : ThinnedLog
         The lines on checkpoints in the log of the run.
+    saves : SaveCount
     """
 
     run: str
@@ -119,6 +146,7 @@ class ResumableRun:
     checkpoint_interval: float
     lease: HeldLease
     log: ThinnedLog
+    saves: SaveCount = field(default_factory=SaveCount)
 
     @contextmanager
     def fit(self, rows: int, **piece: Any) -> Iterator[CheckpointThrottle]:
@@ -140,6 +168,7 @@ class ResumableRun:
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
             checkpoints.save(identity, checkpoint)
+            self.saves.number += 1
             sums.retire()
             self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
@@ -184,6 +213,7 @@ class ResumableRun:
         self.lease.check()
         store = PieceStore.of_run(self.run)
         store.save(f"{name}-{number}", {**self.identity, name: number}, result)
+        self.saves.number += 1
 
 
 class FitSpeed:
@@ -227,18 +257,13 @@ class CheckpointThrottle:
         Writes a checkpoint.
     checkpoint_interval : float
         Least number of seconds between two checkpoints.
-
-    Attributes
-    ----------
-    moved : bool
-        Whether a checkpoint was saved since the fit began or was continued.
     """
 
     def __init__(self, keep: Callable[[Checkpoint], None], every: float) -> None:
         self._write, self._every = keep, every
         self._pending: Checkpoint | None = None
         self._last = time.monotonic()
-        self.moved = self._failed = False
+        self._failed = False
 
     def offer(self, checkpoint: Checkpoint) -> None:
         """Accept the newest checkpoint, and save it unless the last one was saved just before."""
@@ -259,7 +284,7 @@ class CheckpointThrottle:
             except Exception:
                 self._failed = True
                 raise
-            self._pending, self.moved = None, True
+            self._pending = None
             self._last = time.monotonic()
 
 

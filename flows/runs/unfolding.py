@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
-from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import progress_log, report_progress
 from flows.results.runs import column_names
@@ -26,7 +25,7 @@ from flows.runs.data import (
     target_of,
     with_label,
 )
-from flows.runs.resumable import ResumableRun, resumable_run
+from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
@@ -156,15 +155,15 @@ def _fitted(
         max_iter=settings.max_iter,
         random_state=settings.seed,
     )
-    with (
-        joined_cluster(settings.scheduler),
-        saving_stages(_SavedStages(this)),
-        warnings.catch_warnings(),
-    ):
-        # The report says how the fit has ended.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "the graph of the", UserWarning)
-        return model.fit(rows, y)
+
+    def fit() -> ColoredMVU:
+        with saving_stages(_SavedStages(this)), warnings.catch_warnings():
+            # The report says how the fit has ended.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", "the graph of the", UserWarning)
+            return model.fit(rows, y)
+
+    return on_cluster(settings.scheduler, settings.stall, this, fit)
 
 
 def _result(

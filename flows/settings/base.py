@@ -80,6 +80,16 @@ def scheduler_setting() -> Any:
     )
 
 
+def stall_setting() -> Any:
+    """Return the setting that says when a cluster counts as lost."""
+    return run_setting(
+        600.0,
+        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
+        title="Seconds without a task",
+        ge=1,
+    )
+
+
 # Settings of how a run is saved, which do not change its result.
 HOW_SAVED = ("run", "force", "afresh", "keep_runs")
 

@@ -30,6 +30,7 @@ from flows.settings.base import (
     keep_runs_setting,
     place_name,
     scheduler_setting,
+    stall_setting,
 )
 from flows.settings.kernels import build_kernel, kernel_names
 
@@ -300,12 +301,7 @@ class SavedRunSettings(NamedRunSettings, Settings):
         title="Seconds between checkpoints",
         ge=0,
     )
-    stall: float = run_setting(
-        600.0,
-        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
-        title="Seconds without a task",
-        ge=1,
-    )
+    stall: float = stall_setting()
 
     @property
     def checkpoint_interval(self) -> float:

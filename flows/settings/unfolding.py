@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.interface.fields import check_choice, data_setting, run_setting, solver_setting
-from flows.settings.base import check_scheduler, import_choices, place_name, scheduler_setting
+from flows.settings.base import (
+    check_scheduler,
+    import_choices,
+    place_name,
+    scheduler_setting,
+    stall_setting,
+)
 from flows.settings.runs import NamedRunSettings
 
 # Values of `target`: the label decides; there is no side information.
@@ -75,6 +81,7 @@ class UnfoldSettings(NamedRunSettings):
     )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     scheduler: str | None = scheduler_setting()
+    stall: float = stall_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()

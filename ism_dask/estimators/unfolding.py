@@ -164,7 +164,8 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            Read into memory; the workers of an active Dask client search the neighbours.
+            Read into memory; the workers of an active Dask client search the neighbours and
+            compute the sums over edges.
         y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
             Side information, read as `target` says. A factor may be sparse; it is made dense.
 

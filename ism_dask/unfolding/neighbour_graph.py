@@ -58,10 +58,11 @@ class NeighbourGraph:
         signs = np.tile([1.0, -1.0], e)
         return csr_array((signs, ends, np.arange(0, 2 * e + 1, 2)), shape=(e, self.n_rows))
 
-    def differences(self, V: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield runs of edges, and the difference (b, m) of V (n, m) along each of their edges."""
-        for start in range(0, self.n_edges, _EDGES_AT_ONCE):
-            run = slice(start, start + _EDGES_AT_ONCE)
+    def differences(self, V: Array, shard: slice) -> Iterator[tuple[slice, Array]]:
+        """Yield runs of a shard of edges, and the difference (b, m) of V (n, m) along each edge."""
+        stop = min(shard.stop, self.n_edges)
+        for start in range(shard.start, stop, _EDGES_AT_ONCE):
+            run = slice(start, min(start + _EDGES_AT_ONCE, stop))
             yield run, V[self.heads[run]] - V[self.tails[run]]
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
+from ism_dask.rows.execution import results_in_order
 from ism_dask.unfolding.laplacian import SmoothBasis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.side_information import SideKernel
+
+# Edges whose sums a task computes.
+_EDGES_PER_TASK = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +152,33 @@ class Scales:
 def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, Array]:
     """Return the sums over edges of `s s^T` (p, p) and of `share s` (p,), with `s = svec(w w^T)`.
 
-    w is the difference of V (n, m) along an edge.
+    w is the difference of V (n, m) along an edge. The sums of each shard of edges are computed on
+    a cluster or in threads, and added in the order of the edges: so the bits are always the same.
     """
-    m = V.shape[1]
-    p = m * (m + 1) // 2
+    starts = range(0, graph.n_edges, _EDGES_PER_TASK)
+    shards = [slice(start, start + _EDGES_PER_TASK) for start in starts]
+    sums = results_in_order(_sums_of_shard, _EdgeTerms(graph, V, shares), shards)
+    return reduce(lambda total, each: (total[0] + each[0], total[1] + each[1]), sums)
+
+
+@dataclass(frozen=True, eq=False)
+class _EdgeTerms:
+    """The edges of a graph with the columns of V (n, m) and the shares (e,) of their lengths."""
+
+    graph: NeighbourGraph
+    V: Array
+    shares: Array
+
+
+def _sums_of_shard(terms: _EdgeTerms, shard: slice) -> tuple[Array, Array]:
+    """Return the sums of a shard of edges, as a task."""
+    rows, columns, factors = _entries(terms.V.shape[1])
+    p = len(rows)
     second, first = np.zeros((p, p)), np.zeros(p)
-    rows, columns, factors = _entries(m)
-    for run, w in graph.differences(V):
+    for run, w in terms.graph.differences(terms.V, shard):
         products = w[:, rows] * w[:, columns] * factors
         second += products.T @ products
-        first += shares[run] @ products
+        first += terms.shares[run] @ products
     return second, first
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -11,9 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
-from support import artifacts_of, store_own
+from daskparts import dask, process, scheduler_options, worker
+from distributed import default_client
+from support import Diary, artifacts_of, store_own
 
+from flows.interface.progress import watch_progress
 from flows.reports.html import render_run
+from flows.runs.unfolding import unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding import refinement
@@ -226,6 +234,54 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     arrays = result_arrays("cut")
     np.testing.assert_array_equal(arrays["coordinates"], result_arrays("whole")["coordinates"])
     assert not PieceStore.of_run("cut").folder.exists()
+
+
+@contextmanager
+def _cluster(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a scheduler with a worker during the block; yield the process of the scheduler."""
+    with (
+        process(*dask("scheduler", *scheduler_options(port))) as started,
+        worker(f"tcp://127.0.0.1:{port}"),
+    ):
+        yield started
+
+
+def _wait_for_tasks() -> None:
+    """Wait until a worker of the cluster that is joined computes something for the client."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with suppress(ValueError):  # not joined yet
+            if any(default_client().processing().values()):
+                return
+        time.sleep(0.01)
+    raise AssertionError("no task was computed within 60 s")
+
+
+@pytest.mark.long
+def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None:
+    store_own(10_000, 20)
+    arguments = ("unfold", "own", "--smooth", "--run", "alone", "--plain")
+    assert here(*arguments).status == 0
+    settings = UnfoldSettings(
+        dataset="own", smooth=True, run="joined", scheduler=f"tcp://127.0.0.1:{unused_port}"
+    )
+    diary = Diary()
+    with ThreadPoolExecutor(1) as pool, ExitStack() as others, _cluster(unused_port) as scheduler:
+
+        def replace_cluster() -> None:
+            _wait_for_tasks()
+            scheduler.kill()
+            scheduler.wait()
+            others.enter_context(_cluster(unused_port))
+
+        replaced = pool.submit(replace_cluster)
+        with watch_progress(diary):
+            unfold_and_save(settings)
+        replaced.result()
+    (noted,) = diary.notes
+    assert "joining it again, to go on from" in noted
+    arrays = result_arrays("joined")
+    np.testing.assert_array_equal(arrays["coordinates"], result_arrays("alone")["coordinates"])
 
 
 def test_wrong_settings_are_refused(here: Command) -> None:

@@ -25,6 +25,7 @@ from ism_dask import ColoredMVU, plot
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
+from ism_dask.unfolding import normal_equations
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
@@ -233,8 +234,10 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
     assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
 
 
-def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
+def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch):
     monkeypatch.setattr(searches, "_ROWS_PER_TASK", 50)
+    monkeypatch.setattr(normal_equations, "_EDGES_PER_TASK", 300)
+    alone = ColoredMVU().fit(X, Y)
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
@@ -242,7 +245,9 @@ def test_a_cluster_finds_the_same_neighbours(colored, monkeypatch):
         Client(workers),
     ):
         spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
-    np.testing.assert_array_equal(spread.embedding_, colored.embedding_)
+    np.testing.assert_array_equal(spread.embedding_, alone.embedding_)
+    assert alone.n_edges_ > 900
+    assert alone.program_objective_ == pytest.approx(colored.program_objective_, rel=1e-8)
 
 
 @pytest.mark.long
