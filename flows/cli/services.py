@@ -85,7 +85,7 @@ def _stop_services(_: ServiceSettings, output: Output) -> None:
 
 
 def _list_services(_: ServiceSettings, output: Output) -> None:
-    from flows.services.status import running_services  # noqa: PLC0415
+    from flows.services.status import NAME, running_services  # noqa: PLC0415
 
     running = running_services()
     if running is None:
@@ -97,7 +97,8 @@ def _list_services(_: ServiceSettings, output: Output) -> None:
     for record in records:
         url = record.page or record.address
         output.say(f"{record.name:<16}{url:<36}process {record.pid}")
-    if running.ui and not any(record.page == running.ui for record in records[1:]):
+    servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
+    if running.ui and running.ui not in servers:
         output.say(f"the Prefect server at {running.ui} was not started by ism-dask here")
     _finish_up(running, output)
 

@@ -318,6 +318,22 @@ def test_wrong_usage(here: Command, arguments: tuple[object, ...], told: str) ->
     assert told in here("up", *arguments).failed(2)
 
 
+@pytest.mark.long
+def test_the_server_that_a_command_has_started_is_listed_as_ours(
+    apart: Command, here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for home in ("ISM_DASK_HOME", "PREFECT_HOME"):
+        monkeypatch.setenv(home, str(tmp_path / home))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    try:
+        assert apart("ingest", "breast_cancer").status == 0
+        listed = here("up", "--status").out
+        assert "prefect-server" in listed
+        assert "was not started by ism-dask here" not in listed
+    finally:
+        assert "prefect-server" in here("up", "--stop").out
+
+
 def test_nothing_runs(here: Command) -> None:
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop", "--json").answer == {"command": "up", "stopped": []}
