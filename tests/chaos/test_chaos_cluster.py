@@ -236,7 +236,8 @@ def _begun(run: str) -> bool:
 @pytest.mark.minutes
 @pytest.mark.timeout(1800)
 def test_memory_stays_through_a_thousand_iterations(tally: Begin, tmp_path: Path) -> None:
-    store_own(2_000, 8, y=np.random.default_rng(0).integers(0, 3, 2_000))
+    # With these classes the last bits of W never come to rest, so that no change is below `tol`.
+    store_own(2_000, 8, y=np.random.default_rng(1).integers(0, 3, 2_000))
     row = tally("a soak of 1,000 iterations", 1)
     with closing(Supervisor(free_port())) as cluster:
         fit = Fit("soak", cluster.address, tmp_path, fit=ENDLESS)

@@ -250,7 +250,7 @@ def _wait_for_tasks() -> None:
     """Wait until a worker of the cluster that is joined computes something for the client."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        with suppress(ValueError):  # not joined yet
+        with suppress(ValueError, AttributeError):  # not joined yet, or not connected
             if any(default_client().processing().values()):
                 return
         time.sleep(0.01)
