@@ -64,10 +64,16 @@ class Fit:
             return 0
         return len(newest.runs[-1].history)
 
-    def reach(self, iteration: int, within: float = 120.0) -> None:
-        """Wait until it has come to an iteration."""
+    @property
+    def iterations(self) -> int:
+        """How many iterations it has made, of all starts."""
+        newest = Checkpoints.of_run(self.name).newest()
+        return 0 if newest is None else newest.iterations
+
+    def reach(self, iteration: int, within: float = 120.0, *, of_all_starts: bool = False) -> None:
+        """Wait until it has come to an iteration, or has made so many of all starts."""
         until = time.monotonic() + within
-        while self.iteration < iteration:
+        while (self.iterations if of_all_starts else self.iteration) < iteration:
             assert self.process.poll() is None, self.said
             assert time.monotonic() < until, self.said
             time.sleep(0.02)

@@ -25,7 +25,7 @@ from tally import Tally, few_and_many
 
 from flows.services.records import live_record
 from flows.services.supervisor import stop_all
-from storage import Checkpoints, load_model, run_folder
+from storage import Checkpoints, run_folder
 
 Begin = Callable[[str, int], Tally]
 KILLS_OF_A_FIT = 4
@@ -236,18 +236,18 @@ def _begun(run: str) -> bool:
 @pytest.mark.minutes
 @pytest.mark.timeout(1800)
 def test_memory_stays_through_a_thousand_iterations(tally: Begin, tmp_path: Path) -> None:
-    # With these classes the last bits of W never come to rest, so that no change is below `tol`.
-    store_own(2_000, 8, y=np.random.default_rng(1).integers(0, 3, 2_000))
+    store_own(2_000, 8, y=np.random.default_rng(0).integers(0, 3, 2_000))
     row = tally("a soak of 1,000 iterations", 1)
     with closing(Supervisor(free_port())) as cluster:
-        fit = Fit("soak", cluster.address, tmp_path, fit=ENDLESS)
+        # One start alone may come to rest before, with a change of the eigenvalues that is 0.
+        fit = Fit("soak", cluster.address, tmp_path, "--n-init", "100", fit=ENDLESS)
         watched = {"driver": fit.process, "scheduler": cluster.scheduler}
-        fit.reach(100, 600)
+        fit.reach(100, 600, of_all_starts=True)
         before = {name: each.memory_info().rss for name, each in watched.items()}
-        fit.reach(990, 1200)
+        fit.reach(1_000, 1200, of_all_starts=True)
         after = {name: each.memory_info().rss for name, each in watched.items()}
-        survived = fit.ended(60)
+        survived = fit.process.poll() is None
+        fit.stop()
     grown = {name: after[name] / before[name] - 1 for name in watched}
     print({name: (before[name], round(share, 4)) for name, share in grown.items()})
-    assert len(load_model("soak").history) == 1_000
     row.add(survived=survived, wrong=max(grown.values()) >= 0.05)
