@@ -295,7 +295,8 @@ def test_ports_in_use(here: Command) -> None:
         assert free != port
         assert f"port {port} is in use by process {os.getpid()} (" in told[0]
         assert told[0].endswith(f"the page server takes {free}")
-        refused = here("up", "--report-port", port).failed(1)
+        # With `--json` nothing else is printed, such as which other ports are in use.
+        refused = here("up", "--report-port", port, "--json").failed(1)
         assert f"port {port}, asked for the report server, is in use by process" in refused
         assert service_processes() == []
     again = ports.choose(None, free, "other server")
