@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from storage.transformers import SavedTransformer
 
 UNFOLD = "unfold"
 _COORDINATES, _SCALE, _ROWS, _VALUES = "coordinates", "scale", "rows", "values"
+_CORRECTIONS = "corrections"
 _TABLE, _NAMES = "table", "feature_names"
 # Rows of up to so many bytes are saved with their coordinates; others are read from their data set.
 _LARGEST_COPY = 2**28
@@ -38,6 +39,8 @@ class SavedUnfolding(SavedTransformer):
     scale : ndarray of shape (d,)
         By which the fit has divided each column.
     coordinates : ndarray of shape (n, q)
+    corrections : ndarray of shape (n, q), optional
+        Those of the fit, if it has some.
     feature_names : tuple of str, optional
     table : Mapping, optional
         The schema of the table that the rows come from, if it was one.
@@ -46,17 +49,21 @@ class SavedUnfolding(SavedTransformer):
     config, metrics, versions : Mapping
         Plain values. The metrics have `n_neighbors` and `exact_neighbors` of the fit, the config
         its `seed`.
+    placement : Placement, optional
+        Places new rows. It is made of the rows when it is first needed.
     """
 
     rows: NDArray[Any]
     scale: NDArray[Any]
     coordinates: NDArray[Any]
+    corrections: NDArray[Any] | None = None
     feature_names: tuple[str, ...] | None = None
     table: Mapping[str, Any] | None = None
     statistics: FeatureStatistics | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
+    placement: Any = field(default=None, repr=False)
 
     @property
     def n_features(self) -> int:
@@ -73,14 +80,23 @@ class SavedUnfolding(SavedTransformer):
         return tuple(f"coloredmvu{number}" for number in range(self.n_components))
 
     def bare(self) -> Self:
-        """Return the unfolding itself: `transform` needs its rows."""
-        return self
+        """Return the unfolding with what places new rows, without its own rows and its table."""
+        return replace(
+            self,
+            rows=self.rows[:0],
+            coordinates=self.coordinates[:0],
+            corrections=None,
+            table=None,
+            placement=self._placement,
+        )
 
     def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(self._placement(rows))
 
     @cached_property
     def _placement(self) -> Any:
+        if self.placement is not None:
+            return self.placement
         # It imports scikit-learn, which reading a run need not wait for.
         from ism_dask.estimators.placement import Placement  # noqa: PLC0415
 
@@ -88,6 +104,7 @@ class SavedUnfolding(SavedTransformer):
             self.rows,
             self.scale,
             self.coordinates,
+            self.corrections,
             n_neighbors=int(self.metrics["n_neighbors"]),
             exact=bool(self.metrics["exact_neighbors"]),
             seed=int(self.config["seed"]),
@@ -109,8 +126,8 @@ def save_unfolding(
         The class code or number of each row.
     """
     arrays = {_COORDINATES: unfolding.coordinates, _SCALE: unfolding.scale}
-    if values is not None:
-        arrays[_VALUES] = values
+    optional = {_VALUES: values, _CORRECTIONS: unfolding.corrections}
+    arrays.update({key: array for key, array in optional.items() if array is not None})
     if unfolding.rows.nbytes <= _LARGEST_COPY:
         arrays[_ROWS] = unfolding.rows
     return save_results(
@@ -157,6 +174,7 @@ def _load(name: str, path: Path) -> SavedUnfolding:
             _rows(name, group, record),
             get_array(group, _SCALE),
             coordinates,
+            get_array(group, _CORRECTIONS) if _CORRECTIONS in group else None,
             feature_names=None if names is None else tuple(names),
             table=record[_TABLE],
             statistics=_statistics(coordinates),

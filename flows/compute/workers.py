@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import cloudpickle
+
 from flows.compute.session import joined_cluster
+from flows.errors import FlowError
 from storage.tables.side_by_side import map_in_order
 
 if TYPE_CHECKING:
@@ -19,6 +23,10 @@ Result = TypeVar("Result")
 
 # Pieces for each thread of the cluster that are computed, or wait for their turn, at one time.
 _PIECES_PER_THREAD = 2
+# Work of fewer bytes than this travels with each piece.
+_SMALL_WORK = 2 * 2**20
+# Work may take this share of the memory of a worker: the pieces need some, too.
+_MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +51,56 @@ class Workers:
         Few results wait here at one time, however slowly they are taken. A piece whose worker dies
         is computed again.
         """
+        return map_in_order(self.executor, work, items, self._most_waiting)
 
-        def most_waiting() -> int:
-            """Return how many pieces may be at work; workers may come and go on the way."""
-            threads = sum(self.client.nthreads().values())
-            return _PIECES_PER_THREAD * max(int(threads), 1)
+    def map_by_model(
+        self, work: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Yield `work(item)` for each item in order, as `map_in_order` does, with work of any size.
 
-        return map_in_order(self.executor, work, items, most_waiting)
+        Large work is sent to each worker once, and not with each piece.
+
+        Raises
+        ------
+        FlowError
+            If the workers have too little memory for it.
+        """
+        size = len(cloudpickle.dumps(work))
+        if size < _SMALL_WORK:
+            return self.map_in_order(work, items)
+        self._check_memory(size)
+        # Made by a task, it is made again if the workers that hold it die.
+        held = self.client.submit(_itself, work, pure=False)
+        self.client.replicate(held)
+        pairs = ((held, item) for item in items)
+        return map_in_order(self.executor, _done, pairs, self._most_waiting)
+
+    def _most_waiting(self) -> int:
+        """Return how many pieces may be at work; workers may come and go on the way."""
+        threads = sum(self.client.nthreads().values())
+        return _PIECES_PER_THREAD * max(int(threads), 1)
+
+    def _check_memory(self, size: int) -> None:
+        """Raise a FlowError if work of so many bytes is too large for a worker."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        least = min((each["memory_limit"] or sys.maxsize for each in workers), default=sys.maxsize)
+        if size > _MEMORY_SHARE * least:
+            raise FlowError(
+                f"the model takes {size / 2**20:.0f} MiB on each worker, but one has "
+                f"{least / 2**20:.0f} MiB, of which it may take half; give the workers more "
+                "memory, or leave out the scheduler"
+            )
+
+
+def _itself(work: Callable[[Item], Result]) -> Callable[[Item], Result]:
+    """Return the work that a worker is to hold."""
+    return work
+
+
+def _done(pair: tuple[Callable[[Item], Result], Item]) -> Result:
+    """Return the result of work for an item, on the worker."""
+    work, item = pair
+    return work(item)
 
 
 @contextmanager

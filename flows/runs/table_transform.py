@@ -95,7 +95,7 @@ def _projected(
     if len(pieces) == 1:
         yield from _project_here(pieces[0], projector, rows)
     else:
-        map_pieces = _map_in_threads if workers is None else workers.map_in_order
+        map_pieces = _map_in_threads if workers is None else workers.map_by_model
         for batches, piece_rows in map_pieces(projector.project, pieces):
             rows.merge(piece_rows)
             _report(rows.rows)
@@ -125,7 +125,7 @@ def _write_parts(
     parts = _parts(table)
     with new_folder(out, _PART_SUFFIX) as writer:
         if workers is not None:
-            for part_rows in workers.map_in_order(partial(projector.write, writer), parts):
+            for part_rows in workers.map_by_model(partial(projector.write, writer), parts):
                 rows.merge(part_rows)
                 _report(rows.rows)
         else:

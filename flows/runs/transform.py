@@ -26,7 +26,7 @@ from flows.runs.range_projection import RangeProjector
 from flows.runs.saving import saved_transformer
 from flows.settings.base import check_scheduler
 from flows.settings.choices import check_name, is_table
-from storage import SavedTransformer, SavedUnfolding
+from storage import SavedTransformer
 from storage.tables.files import check_pyarrow, format_suffix
 
 # Formats that are matrices without names; any other file is a table.
@@ -72,11 +72,6 @@ def transform_rows(
     if not is_file:
         check_name(source, split)
     model = saved_transformer(run)
-    if scheduler is not None and isinstance(model, SavedUnfolding):
-        raise SettingsError(
-            f"`scheduler` is {scheduler!r}, but the rows of the unfolding {run!r} are on this "
-            "machine, which places new rows beside them; leave it out"
-        )
     if is_file and (model.table is not None or format_suffix(source) not in _MATRICES):
         check_pyarrow()
         # It imports pyarrow, which matrices do not need.
@@ -130,7 +125,7 @@ def _project_dataset(
     ranges = [(start, min(start + step, n)) for start in range(0, n, step)]
     blocks = []
     with joined_workers(scheduler) as workers:
-        for block in map(work, ranges) if workers is None else workers.map_in_order(work, ranges):
+        for block in map(work, ranges) if workers is None else workers.map_by_model(work, ranges):
             blocks.append(block)
             done += len(block)
             report_progress(done / n, f"project, {done:,} of {n:,} rows")

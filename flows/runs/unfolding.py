@@ -63,6 +63,7 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
             rows,
             model.scale_,
             model.embedding_,
+            model.corrections_,
             feature_names=data.feature_names,
             table=data.info.table and data.info.table["schema"],
             config=settings.to_json(),

@@ -51,6 +51,10 @@ class RowUnits:
         apart = (X.astype(self.offset.dtype) - self.offset) / self.scale
         return np.ldexp(apart, -self.exponent)
 
+    def small(self, embedding: Array) -> Array:
+        """Return coordinates (b, q) divided by the power of 2, in double precision."""
+        return np.ldexp(embedding.astype(np.float64), -self.exponent)
+
 
 @dataclass(frozen=True, eq=False)
 class Placement:
@@ -72,6 +76,7 @@ class Placement:
         X: Array,
         scale: Array,
         embedding: Array,
+        corrections: Array | None,
         *,
         n_neighbors: int,
         exact: bool,
@@ -79,7 +84,7 @@ class Placement:
     ) -> Self:
         """Return the placement of a fit to rows X (n, d) with the coordinates (n, q).
 
-        `scale` (d,) are the units of its columns.
+        `scale` (d,) are the units of its columns. `corrections` (n, q) are those of the fit.
         `exact` says whether the fit has compared each row with all others, `seed` is that of an
         approximate search.
         """
@@ -91,13 +96,40 @@ class Placement:
             if exact
             else neighbour_search(rows, n_neighbors, seed)
         )
-        return cls.of(units, search, rows, embedding[first])
+        corrections = None if corrections is None else units.small(corrections[first])
+        positions = units.small(embedding[first])
+        return cls(units, LocalExtension(search, rows, positions, corrections))
 
     @classmethod
-    def of(cls, units: RowUnits, search: NeighbourSearch, rows: Array, embedding: Array) -> Self:
-        """Return the placement beside distinct rows (k, d), scaled, with coordinates (k, q)."""
-        positions = np.ldexp(embedding.astype(np.float64), -units.exponent)
-        return cls(units, LocalExtension(search, rows, positions))
+    def fitted(
+        cls,
+        units: RowUnits,
+        search: NeighbourSearch,
+        rows: Array,
+        embedding: Array,
+        neighbours: Array,
+    ) -> tuple[Self, float]:
+        """Return the better placement of new rows, and how far it puts those of the fit.
+
+        Parameters
+        ----------
+        units : RowUnits
+        search : NeighbourSearch
+        rows : (k, d) array
+            The distinct rows of the fit, scaled.
+        embedding : (k, q) array
+            Their coordinates.
+        neighbours : (k, n_neighbors) array
+            The nearest others of each.
+        """
+        extension, error = LocalExtension.fitted(search, rows, units.small(embedding), neighbours)
+        return cls(units, extension), error
+
+    @property
+    def corrections(self) -> Array | None:
+        """The corrections (k, q) of the distinct rows in the units of X, if there are any."""
+        corrections = self.extension.corrections
+        return None if corrections is None else np.ldexp(corrections, self.units.exponent)
 
     def __call__(self, X: Array) -> Array:
         """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.

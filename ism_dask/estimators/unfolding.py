@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -200,8 +201,10 @@ default "auto"
     def transform(self, X: Any) -> Any:
         """Return coordinates of X, each from those of its nearest neighbours among the fitted rows.
 
-        A row is written as a weighted mean of its neighbours, as nearly as possible, and the
-        same weights are applied to their coordinates. `extension_error_` says how well this does.
+        A row is written as a weighted mean of its neighbours, as nearly as possible. Its
+        coordinates are the same weighted mean of theirs; or the mean of theirs, which is Nystrom's
+        formula for smooth functions on the graph, plus the weighted mean of `corrections_`.
+        `extension_error_` says how well this does.
 
         Parameters
         ----------
@@ -237,11 +240,14 @@ default "auto"
             seed=seed,
         )
         Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
-        self.embedding_ = np.empty((len(X), q), dtype=precision(X))
-        self.embedding_[order] = np.ldexp(Y[node], units.exponent)
-        self._placement = Placement.of(units, search, rows, self.embedding_[first])
+        placed = np.ldexp(Y[node], units.exponent).astype(precision(X), copy=False)
+        self.embedding_ = _as_given(placed, order)
+        self._placement, self.extension_error_ = Placement.fitted(
+            units, search, rows, self.embedding_[first], graph.neighbours
+        )
+        corrections = self._placement.corrections
+        self.corrections_ = None if corrections is None else _as_given(corrections[node], order)
         self.hsic_ = side.correlation(Y[node])
-        self.extension_error_ = self._placement.extension.error_without_own(graph.neighbours)
         self.n_neighbors_, self.exact_neighbors_ = k, search.exact
         self._set_graph_attributes(graph, Y)
         self._set_solution_attributes(unfolding, units.exponent)
@@ -329,6 +335,13 @@ def _in_memory(X: Any) -> Any:
     return X.compute() if is_dask(X) else X
 
 
+def _as_given(values: Array, order: Array) -> Array:
+    """Return values (n, q) of rows in an order, in the order in which the rows are given."""
+    given = np.empty_like(values)
+    given[order] = values
+    return given
+
+
 def _within(name: str, number: int, least: int, most: int, n: int) -> int:
     """Return a number if it is in its range for n different rows, or raise a ValueError."""
     if least <= number <= most:
@@ -340,5 +353,8 @@ def _within(name: str, number: int, least: int, most: int, n: int) -> int:
 
 
 def _seed(random_state: Any) -> int:
-    """Return a seed; None is a fixed one."""
-    return 0 if random_state is None else int(check_random_state(random_state).randint(2**31))
+    """Return a whole number as it is, a drawn one for a RandomState, and a fixed one for None."""
+    if random_state is None:
+        return 0
+    drawn = int(check_random_state(random_state).randint(2**31))
+    return int(random_state) if isinstance(random_state, Integral) else drawn

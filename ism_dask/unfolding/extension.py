@@ -1,8 +1,9 @@
-"""Positions of rows from those of their nearest neighbours, by locally linear weights."""
+"""Positions of rows from those of their nearest neighbours, by one of two formulas."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -20,8 +21,16 @@ _RIDGE = 1e-2
 class LocalExtension:
     """Positions of new rows beside the rows of a fit.
 
-    A row is written as a weighted mean of its neighbours, as nearly as possible, and its position
-    is the same weighted mean of their positions. A copy of a row of the fit has its position.
+    A row is written as a weighted mean of its neighbours, as nearly as possible. Without
+    corrections, its position is the same weighted mean of their positions.
+
+    Positions that are smooth functions on the graph of neighbours are placed better by Nystrom's
+    formula. An eigenfunction of the Laplacian is, at any row, the mean of its neighbours divided by
+    `1 - eigenvalue / k`, and smooth ones have eigenvalues near 0. So the position is the mean of
+    those of the neighbours, plus the weighted mean of what this formula lacks at the neighbours
+    themselves, their corrections.
+
+    A copy of a row of the fit has its position, and rows near to it have positions near to that.
 
     Attributes
     ----------
@@ -29,34 +38,68 @@ class LocalExtension:
         Finds neighbours among the rows of the fit.
     rows : (n, d) array
     positions : (n, q) array
+    corrections : (n, q) array or None
     """
 
     search: NeighbourSearch
     rows: Array
     positions: Array
+    corrections: Array | None = None
+
+    @classmethod
+    def fitted(
+        cls, search: NeighbourSearch, rows: Array, positions: Array, neighbours: Array
+    ) -> tuple[Self, float]:
+        """Return the extension that places the rows of a fit better without themselves.
+
+        Also return its error: how far these rows, from their neighbours (n, k) alone, are from
+        their positions. It is the root mean square, as a share of the deviation of the positions.
+        """
+        corrections = positions - _mean_with_own(positions, neighbours)
+        extensions = [cls(search, rows, positions, each) for each in (None, corrections)]
+        spread = float(np.linalg.norm(positions - positions.mean(axis=0)))
+        placed = extensions[1]._by_both_formulas(rows, neighbours)
+        errors = [float(np.linalg.norm(each - positions)) / spread for each in placed]
+        best = int(np.argmin(errors))
+        return extensions[best], errors[best]
 
     def __call__(self, X: Array) -> Array:
         """Return the positions (b, q) of rows X (b, d)."""
         return self._placed(X, self.search.of(X))
 
-    def error_without_own(self, neighbours: Array) -> float:
-        """Return how far rows of the fit are from where their neighbours (n, k) put them.
-
-        It is the root mean square, as a share of the deviation of the positions.
-        """
-        apart = self._placed(self.rows, neighbours) - self.positions
-        spread = self.positions - self.positions.mean(axis=0)
-        return float(np.linalg.norm(apart) / np.linalg.norm(spread))
-
     def _placed(self, X: Array, neighbours: Array) -> Array:
+        weighted, corrected = self._by_both_formulas(X, neighbours)
+        return weighted if self.corrections is None else corrected
+
+    def _by_both_formulas(self, X: Array, neighbours: Array) -> tuple[Array, Array]:
+        """Return the positions (b, q) without corrections, and with them, if there are any."""
         step = max(1, _NUMBERS_AT_ONCE // (neighbours.shape[1] * X.shape[1]))
-        placed = np.empty((len(X), self.positions.shape[1]))
+        weighted, corrected = np.empty((2, len(X), self.positions.shape[1]))
         for start in range(0, len(X), step):
             run = slice(start, start + step)
             near = neighbours[run]
-            weights = _weights(X[run], self.rows[near])
-            placed[run] = np.einsum("bk,bkq->bq", weights, self.positions[near])
-        return placed
+            weights, positions = _weights(X[run], self.rows[near]), self.positions[near]
+            weighted[run] = _means(weights, positions)
+            if self.corrections is not None:
+                moved = positions.mean(axis=1) + _means(weights, self.corrections[near])
+                # Of equally near rows, a copy may have other neighbours than its row.
+                copies = np.count_nonzero(weights, axis=1, keepdims=True) == 1
+                corrected[run] = np.where(copies, weighted[run], moved)
+        return weighted, corrected
+
+
+def _mean_with_own(positions: Array, neighbours: Array) -> Array:
+    """Return the mean position (n, q) of each row and its neighbours (n, k) but the farthest.
+
+    These are the k rows that a row very near to it has as neighbours.
+    """
+    own = np.arange(len(positions))[:, None]
+    return positions[np.hstack([own, neighbours[:, :-1]])].mean(axis=1)
+
+
+def _means(weights: Array, values: Array) -> Array:
+    """Return the weighted sums (b, q) of values (b, k, q)."""
+    return np.einsum("bk,bkq->bq", weights, values)
 
 
 def _weights(X: Array, near: Array) -> Array:

@@ -58,6 +58,14 @@ class NeighbourGraph:
         signs = np.tile([1.0, -1.0], e)
         return csr_array((signs, ends, np.arange(0, 2 * e + 1, 2)), shape=(e, self.n_rows))
 
+    def sums_at_nodes(self, flow: Array) -> Array:
+        """Return for each node the sum (n,) of `flow` (e,) of its edges, negative at their tails.
+
+        It is the product of the transposed incidence matrix with `flow`.
+        """
+        leaving = np.bincount(self.heads, flow, self.n_rows)
+        return leaving - np.bincount(self.tails, flow, self.n_rows)
+
     def differences(self, V: Array, shard: slice) -> Iterator[tuple[slice, Array]]:
         """Yield runs of a shard of edges, and the difference (b, m) of V (n, m) along each edge."""
         stop = min(shard.stop, self.n_edges)

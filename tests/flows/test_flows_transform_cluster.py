@@ -147,12 +147,20 @@ def _die_in_the_next_piece() -> None:
     FileSource.batches = cut_off  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("out", ["new.parquet", "new"])
+@pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])
 def test_a_piece_of_a_killed_worker_is_projected_again(
-    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path, out: str
+    here: Command,
+    cluster: Any,
+    run: str,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    out: str,
+    small: int,
 ) -> None:
     from distributed import Client
 
+    monkeypatch.setattr("flows.compute.workers._SMALL_WORK", small)
     (tmp_path / "far").mkdir()
     alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
     with Client(cluster) as client:

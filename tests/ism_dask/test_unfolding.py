@@ -271,19 +271,64 @@ def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbour
     near = copy.transform(X + 1e-9)
     spread = colored.embedding_.std()
     assert np.abs(near - colored.embedding_).max() < 1e-6 * spread
-    assert 0 < colored.extension_error_ < 1
-    # The stated error, by its definition: each row from the others alone.
-    i = 17
-    apart = X - X[i]
-    nearest = np.argsort((apart**2).sum(axis=1))[1:11]
-    products = apart[nearest] @ apart[nearest].T
-    weights = np.linalg.solve(products + 0.1 * np.diag(np.diag(products)), np.ones(10))
-    placed = weights / weights.sum() @ colored.embedding_[nearest]
-    alone, units = colored._placement.extension, colored._placement.units
-    row = int(np.flatnonzero((alone.rows == units.scaled(X[i : i + 1])).all(axis=1))[0])
-    neighbours = alone.search.of_own_rows()
-    unit = 2.0**units.exponent
-    np.testing.assert_allclose(alone._placed(alone.rows, neighbours)[row] * unit, placed)
+    assert colored.corrections_ is None
+    placed = np.array([_from_neighbours(X, colored.embedding_, i) for i in range(len(X))])
+    _check_extension_error(colored, placed)
+
+
+def test_smooth_coordinates_of_rows_are_the_mean_of_their_neighbours_with_corrections():
+    smooth = ColoredMVU(refine=False, **RAW).fit(X, Y)
+    Z, nearest = smooth.embedding_, _nearest(X)
+    means = Z[nearest[:, :10]].mean(axis=1)
+    np.testing.assert_allclose(smooth.corrections_, Z - means, atol=1e-9 * Z.std())
+    others = Z[nearest[:, 1:11]].mean(axis=1)
+    moved = [_from_neighbours(X, smooth.corrections_, i) for i in range(len(X))]
+    _check_extension_error(smooth, others + moved)
+    assert smooth.extension_error_ < np.linalg.norm(others - Z) / np.linalg.norm(Z)
+    np.testing.assert_array_equal(smooth.transform(X), Z)
+    near = smooth.transform(X + 1e-9)
+    assert np.abs(near - Z).max() < 1e-6 * Z.std()
+    new = X[:5] + 0.3 * (X[5:10] - X[:5])
+    lone = [_nearest(np.vstack([row, X]))[0][1:11] - 1 for row in new]
+    expected = [
+        Z[near].mean(axis=0) + _local_weights(X[near] - row) @ smooth.corrections_[near]
+        for row, near in zip(new, lone, strict=True)
+    ]
+    np.testing.assert_allclose(smooth.transform(new), expected, atol=1e-9 * Z.std())
+
+
+def test_copies_have_their_place_among_equally_near_rows():
+    grid = np.stack(np.meshgrid(*[np.arange(4.0)] * 4)).reshape(4, -1).T
+    smooth = ColoredMVU(refine=False, **RAW).fit(grid)
+    assert smooth.corrections_ is not None
+    np.testing.assert_array_equal(smooth.transform(grid), smooth.embedding_)
+    twice = ColoredMVU(refine=False, **RAW).fit(np.vstack([grid, grid[:20]]))
+    np.testing.assert_array_equal(twice.corrections_[-20:], twice.corrections_[:20])
+
+
+def _nearest(rows):
+    """Return the numbers (n, n) of the rows, nearest to each row first."""
+    return np.argsort(((rows[:, None] - rows) ** 2).sum(axis=2), axis=1, kind="stable")
+
+
+def _local_weights(apart):
+    """Return the weights (k,) of neighbours whose differences from a row are `apart` (k, d)."""
+    products = apart @ apart.T
+    ridge = 0.01 * len(apart) * np.diag(np.diag(products))
+    weights = np.linalg.solve(products + ridge, np.ones(len(apart)))
+    return weights / weights.sum()
+
+
+def _from_neighbours(rows, values, i):
+    """Return the weighted mean (q,) of values (n, q) at the 10 nearest others of a row."""
+    near = _nearest(rows)[i][1:11]
+    return _local_weights(rows[near] - rows[i]) @ values[near]
+
+
+def _check_extension_error(model, placed):
+    Z = model.embedding_
+    apart = np.linalg.norm(placed - Z) / np.linalg.norm(Z - Z.mean(axis=0))
+    assert model.extension_error_ == pytest.approx(apart, rel=1e-6)
 
 
 def test_without_y_l_is_the_identity():
