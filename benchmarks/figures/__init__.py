@@ -39,6 +39,7 @@ from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.unfolded import unfolded, unfolded60k
+from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
 
@@ -96,6 +97,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         given,
         unfolded,
         unfolded60k,
+        unfolded_places,
+        unfolded_steps,
         scale,
     )
 }

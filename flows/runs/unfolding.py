@@ -29,6 +29,7 @@ from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU
+from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
 from ism_dask.unfolding.stages import (
     EIGENVECTORS,
     NEIGHBOURS,
@@ -54,7 +55,7 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     report_progress(0.0, f"unfold {settings.title}")
     progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
     with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
-        started, rows = time.monotonic(), data.X.read(0, len(data.X))
+        started, rows = time.monotonic(), _rows(settings, data)
         model = _fitted(settings, rows, side, this)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, seconds=seconds)
@@ -73,6 +74,13 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
         path = save_unfolding(run, unfolding, None if side is None else side.first_y)
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
+
+
+def _rows(settings: UnfoldSettings, data: Dataset) -> Array:
+    """Return the rows (n, d), or raise a MemoryError if there is too little for a fit to them."""
+    numbers = (settings.n_components, settings.n_neighbors, settings.n_eigenvectors)
+    rows: Array = unfolding_rows(data, UnfoldingSizes(*numbers))
+    return rows
 
 
 def run_name(settings: UnfoldSettings, data: Dataset) -> str:

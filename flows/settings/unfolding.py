@@ -14,12 +14,12 @@ from flows.settings.base import (
 )
 from flows.settings.runs import NamedRunSettings
 
-# Values of `target`: the label decides; there is no side information.
-AUTO, NO_SIDE = "auto", "none"
+# Values of `target`: the label decides; labels are a factor of the kernel; there is no label.
+AUTO, FACTOR, NO_SIDE = "auto", "factor", "none"
 
 
 def _target_names() -> list[str]:
-    return [AUTO, *import_choices().TARGETS, NO_SIDE]
+    return [AUTO, *import_choices().TARGETS, FACTOR, NO_SIDE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +28,15 @@ class UnfoldSettings(NamedRunSettings):
 
     label: str | None = data_setting(
         None,
-        about="The label that the picture depends on. Default: that of the data set, if it has "
-        "one.",
+        about="The label that the picture depends on, or several numbers, separated by commas. "
+        "Default: that of the data set, if it has one.",
         early=True,
     )
     target: str = data_setting(
         AUTO,
         about="How the label is read: as classes, or as numbers under a linear, gaussian or "
-        "multiscale kernel; none: neighbours alone decide.",
+        "multiscale kernel; factor: numbers y give the kernel y y^T, as a table of authors does; "
+        "none: neighbours alone decide.",
         names=_target_names,
     )
     run: str | None = run_setting(

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.estimators.base import RowTransformer, row_source
+from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.placement import Placement, RowUnits, precision
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
+from ism_dask.estimators.unfolding_input import (
+    UnfoldingSizes,
+    in_given_order,
+    unfolding_rows,
+    unfolding_seed,
+)
 from ism_dask.rows.column_statistics import standardisation_of
-from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import cut
-from ism_dask.rows.source import is_row_source
 from ism_dask.status import Status
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
 from ism_dask.unfolding.unfold import Unfolding, unfold
-
-_NEIGHBOURS, _EIGENVECTORS = 10, 20
-# The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
-_MOST_EIGENVECTORS = 30
 
 
 class ColoredMVU(RowTransformer):
@@ -175,10 +174,13 @@ default "auto"
         The estimator itself.
         """
         self._check_parameters()
-        X = self._validated(_in_memory(X), dtype="numeric", ensure_min_samples=2)
+        sizes = UnfoldingSizes(self.n_components, self.n_neighbors, self.n_eigenvectors)
+        rows = unfolding_rows(X, sizes)
+        X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
+        sizes.check_memory(X)
         target = checked_side(y, len(X), self.target)
         with single_threaded_blas():
-            self._fit_rows(X, target)
+            self._fit_rows(X, target, sizes)
         if not self.status_.is_requested:
             warnings.warn(
                 f"{type(self).__name__} {self.status_.meaning} in {self.n_iter_} steps of the "
@@ -217,8 +219,8 @@ default "auto"
         check_is_fitted(self)
         return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
-    def _fit_rows(self, X: Array, y: Array | None) -> None:
-        seed = _seed(self.random_state)
+    def _fit_rows(self, X: Array, y: Array | None, sizes: UnfoldingSizes) -> None:
+        seed = unfolding_seed(self.random_state)
         first, node = distinct_rows(X)
         order = row_order(X, y)
         self._set_standardisation(X if order is None else X[order])
@@ -226,7 +228,7 @@ default "auto"
         order = np.argsort(node, kind="stable") if order is None else order
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
         units = RowUnits.of(X[first], self.scale_)
-        q, k, m = self._sizes(len(first))
+        q, k, m = sizes.within(len(first))
         rows = units.scaled(X[first])
         search = neighbour_search(rows, k, seed)
         graph = neighbour_graph(rows, search.of_own_rows())
@@ -241,12 +243,14 @@ default "auto"
         )
         Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
         placed = np.ldexp(Y[node], units.exponent).astype(precision(X), copy=False)
-        self.embedding_ = _as_given(placed, order)
+        self.embedding_ = in_given_order(placed, order)
         self._placement, self.extension_error_ = Placement.fitted(
             units, search, rows, self.embedding_[first], graph.neighbours
         )
         corrections = self._placement.corrections
-        self.corrections_ = None if corrections is None else _as_given(corrections[node], order)
+        self.corrections_ = (
+            None if corrections is None else in_given_order(corrections[node], order)
+        )
         self.hsic_ = side.correlation(Y[node])
         self.n_neighbors_, self.exact_neighbors_ = k, search.exact
         self._set_graph_attributes(graph, Y)
@@ -295,16 +299,6 @@ default "auto"
             affine = standardisation_of(cut(X))
             self.mean_, self.scale_ = affine.mean, np.where(affine.varying, affine.scale, 1.0)
 
-    def _sizes(self, n: int) -> tuple[int, int, int]:
-        """Return the numbers of coordinates, of neighbours and of eigenvectors for n rows."""
-        most = min(n - 1, _MOST_EIGENVECTORS)
-        q = _within("n_components", self.n_components, 1, most, n)
-        k = _within("n_neighbors", self.n_neighbors or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
-        # More eigenvectors would have A with more entries than there are distances to fit it to.
-        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
-        m = self.n_eigenvectors or min(max(fitting, q), most)
-        return q, k, _within("n_eigenvectors", m, q, most, n)
-
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
         positive_float("`nu`", self.nu)
@@ -325,36 +319,3 @@ default "auto"
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _in_memory(X: Any) -> Any:
-    """Return the rows of a Dask array or of an opened data set, or X itself."""
-    X = row_source(X)
-    if is_row_source(X):
-        return X.read(0, X.shape[0])
-    return X.compute() if is_dask(X) else X
-
-
-def _as_given(values: Array, order: Array) -> Array:
-    """Return values (n, q) of rows in an order, in the order in which the rows are given."""
-    given = np.empty_like(values)
-    given[order] = values
-    return given
-
-
-def _within(name: str, number: int, least: int, most: int, n: int) -> int:
-    """Return a number if it is in its range for n different rows, or raise a ValueError."""
-    if least <= number <= most:
-        return int(number)
-    raise ValueError(
-        f"`{name}` must be a whole number from {least} to {most} for {n} different rows; got "
-        f"{number!r}"
-    )
-
-
-def _seed(random_state: Any) -> int:
-    """Return a whole number as it is, a drawn one for a RandomState, and a fixed one for None."""
-    if random_state is None:
-        return 0
-    drawn = int(check_random_state(random_state).randint(2**31))
-    return int(random_state) if isinstance(random_state, Integral) else drawn

@@ -10,8 +10,8 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.unfolding.neighbour_search import NeighbourSearch
 
-# Rows whose neighbours are in memory at a time, by their numbers.
-_NUMBERS_AT_ONCE = 4_000_000
+# Rows whose neighbours, or the products of these, are in memory at a time, by their numbers.
+_NUMBERS_AT_ONCE = 2_000_000
 # Added to the diagonal of the cosines between differences, as a share of their trace: neighbours in
 # few columns have many weights that give the same row.
 _RIDGE = 1e-2
@@ -56,12 +56,16 @@ class LocalExtension:
         their positions. It is the root mean square, as a share of the deviation of the positions.
         """
         corrections = positions - _mean_with_own(positions, neighbours)
-        extensions = [cls(search, rows, positions, each) for each in (None, corrections)]
-        spread = float(np.linalg.norm(positions - positions.mean(axis=0)))
-        placed = extensions[1]._by_both_formulas(rows, neighbours)
-        errors = [float(np.linalg.norm(each - positions)) / spread for each in placed]
-        best = int(np.argmin(errors))
-        return extensions[best], errors[best]
+        corrected = cls(search, rows, positions, corrections)
+        placed = corrected._by_both_formulas(rows, neighbours)
+        errors = [corrected._error(each) for each in placed]
+        if errors[0] <= errors[1]:
+            return cls(search, rows, positions), errors[0]
+        return corrected, errors[1]
+
+    def error_without_own(self, neighbours: Array) -> float:
+        """Return how far rows of the fit are from where their neighbours (n, k) alone put them."""
+        return self._error(self._placed(self.rows, neighbours))
 
     def __call__(self, X: Array) -> Array:
         """Return the positions (b, q) of rows X (b, d)."""
@@ -71,9 +75,14 @@ class LocalExtension:
         weighted, corrected = self._by_both_formulas(X, neighbours)
         return weighted if self.corrections is None else corrected
 
+    def _error(self, placed: Array) -> float:
+        spread = self.positions - self.positions.mean(axis=0)
+        return float(np.linalg.norm(placed - self.positions) / np.linalg.norm(spread))
+
     def _by_both_formulas(self, X: Array, neighbours: Array) -> tuple[Array, Array]:
         """Return the positions (b, q) without corrections, and with them, if there are any."""
-        step = max(1, _NUMBERS_AT_ONCE // (neighbours.shape[1] * X.shape[1]))
+        k, d = neighbours.shape[1], X.shape[1]
+        step = max(1, _NUMBERS_AT_ONCE // (k * max(d, k)))
         weighted, corrected = np.empty((2, len(X), self.positions.shape[1]))
         for start in range(0, len(X), step):
             run = slice(start, start + step)

@@ -76,6 +76,23 @@ def test_a_table_of_numbers_and_one_coordinate(here: Command, tmp_path: Path) ->
     assert "in the colours of y" in render_run("own")
 
 
+def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows, wrote = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
+    names = {"a": rows[:, 0], "b": rows[:, 1], "c": rows[:, 2], "ann": wrote[:, 0]}
+    pd.DataFrame({**names, "bob": wrote[:, 1]}).to_parquet(tmp_path / "papers.parquet")
+    answer = here(
+        *("unfold", tmp_path / "papers.parquet", "--label", "ann,bob", "--target", "factor"),
+        *("--plain", "--json", "--run", "papers"),
+    ).answer
+    model = ColoredMVU(target="factor").fit(rows, wrote)
+    np.testing.assert_array_equal(result_arrays("papers")["coordinates"], model.embedding_)
+    assert answer["hsic"] == model.hsic_
+    assert answer["same_class"] is None
+    assert answer["columns"] == 3
+    assert "in the colours of ann" in render_run("papers")
+
+
 def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
     lines = ["a,b,c,y", *(",".join(map(str, (*row, "pq"[i % 2]))) for i, row in enumerate(rows))]
@@ -315,7 +332,7 @@ def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None
     np.testing.assert_array_equal(arrays["coordinates"], result_arrays("alone")["coordinates"])
 
 
-def test_wrong_settings_are_refused(here: Command) -> None:
+def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     both = ("--target", "none", "--label", "cultivar")
     assert "leave one of them out" in here("unfold", "wine", "--plain", *both).failed(2)
     assert "`--target` is 'colour'" in here(
@@ -324,6 +341,9 @@ def test_wrong_settings_are_refused(here: Command) -> None:
     assert "1 to 177" in here("unfold", "wine", "--plain", "--neighbors", "178").failed(1)
     assert here("unfold", "wine", "--plain", "--run", "once").status == 0
     assert "--force" in here("unfold", "wine", "--plain", "--run", "once").failed(1)
+    monkeypatch.setattr("ism_dask.rows.execution._MEMORY_SHARE", 0.0)
+    message = here("unfold", "wine", "--plain", "--run", "large").failed(1)
+    assert "178 rows of 13 columns in an unfolding need" in " ".join(message.split())
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -22,6 +22,7 @@ from sklearn.preprocessing import scale
 
 mpl.use("Agg")
 from ism_dask import ColoredMVU, plot
+from ism_dask.estimators.placement import Placement
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
@@ -263,6 +264,11 @@ def test_an_approximate_search_finds_nearly_the_same_neighbours(monkeypatch):
     assert near.n_edges_ == pytest.approx(exact.n_edges_, rel=0.02)
     assert near.distance_error_ == pytest.approx(exact.distance_error_, abs=0.02)
     np.testing.assert_array_equal(near.transform(rows), near.embedding_)
+    others, fitted = rows + 0.01, near.transform(rows + 0.01)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(near)).transform(others), fitted)
+    saved = (near.scale_, near.embedding_, near.corrections_)
+    again = Placement.beside(rows, *saved, n_neighbors=10, exact=False, seed=0)
+    np.testing.assert_array_equal(again(others), fitted)
 
 
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
@@ -387,6 +393,16 @@ def test_a_refinement_that_rounding_ends_is_no_matter_of_its_steps():
         ended = ColoredMVU(nu=1e-12).fit(X, Y)
     assert ended.status_ is Status.ROUNDING
     assert ended.n_iter_ < ended.max_iter
+
+
+def test_rows_beyond_the_memory_are_refused_before_they_are_read():
+    def read(block):
+        raise AssertionError("it is read")
+
+    many = da.zeros((4_000_000_000, 800), chunks=(1_000_000, 800))
+    many = many.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(MemoryError, match=r"4,000,000,000 rows of 800 .* MiB may be taken"):
+        ColoredMVU().fit(many)
 
 
 def test_rows_beyond_all_distances_are_refused(colored):

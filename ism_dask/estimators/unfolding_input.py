@@ -1,0 +1,108 @@
+"""What an unfolding is given: its rows in memory, its numbers within their ranges, and its seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ism_dask._types import Array
+from ism_dask.estimators.base import row_source
+from ism_dask.rows.execution import check_memory_here, is_dask
+from ism_dask.rows.source import is_row_source
+
+_NEIGHBOURS, _EIGENVECTORS = 10, 20
+# The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
+_MOST_EIGENVECTORS = 30
+# Bytes that a fit takes at most, beside the rows that it is given: three scaled copies of them, and
+# for each row and neighbour, eigenvector and coordinate so many.
+_COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
+_PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE = 80, 60, 330
+
+
+@dataclass(frozen=True)
+class UnfoldingSizes:
+    """The numbers of coordinates, neighbours and eigenvectors that are asked for.
+
+    None leaves a number to the rows.
+
+    Attributes
+    ----------
+    q : int
+    k, m : int or None
+    """
+
+    q: int
+    k: int | None
+    m: int | None
+
+    def within(self, n: int) -> tuple[int, int, int]:
+        """Return q, k and m for n different rows, or raise a ValueError if one is out of range."""
+        most = min(n - 1, _MOST_EIGENVECTORS)
+        q = _within("n_components", self.q, 1, most, n)
+        k = _within("n_neighbors", self.k or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
+        # More eigenvectors would have A with more entries than there are distances to fit it to.
+        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
+        m = self.m or min(max(fitting, q), most)
+        return q, k, _within("n_eigenvectors", m, q, most, n)
+
+    def check_memory(self, X: Any) -> None:
+        """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory."""
+        n, d = X.shape
+        size = 4 if X.dtype == np.float32 else 8
+        k, m = self.k or _NEIGHBOURS, self.m or _EIGENVECTORS
+        of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * self.q
+        reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
+        needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
+        check_memory_here(
+            needed,
+            f"{n:,} rows of {d:,} columns in an unfolding",
+            "take fewer rows, and place the others with `transform`",
+        )
+
+
+def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
+    """Return the rows of a Dask array or of an opened data set, or X itself, as it is in memory.
+
+    Raises
+    ------
+    MemoryError
+        If rows that are to be read, and their fit, do not fit into memory.
+    """
+    X = row_source(X)
+    if is_row_source(X):
+        sizes.check_memory(X)
+        return X.read(0, X.shape[0])
+    if is_dask(X):
+        if X.ndim == 2 and not np.isnan(X.shape[0]):
+            sizes.check_memory(X)
+        return X.compute()
+    return X
+
+
+def unfolding_seed(random_state: Any) -> int:
+    """Return a whole number as it is, a drawn one for a RandomState, and a fixed one for None."""
+    if random_state is None:
+        return 0
+    drawn = int(check_random_state(random_state).randint(2**31))
+    return int(random_state) if isinstance(random_state, Integral) else drawn
+
+
+def in_given_order(values: Array, order: Array) -> Array:
+    """Return values (n, q) of rows in an order, in the order in which the rows were given."""
+    given = np.empty_like(values)
+    given[order] = values
+    return given
+
+
+def _within(name: str, number: int, least: int, most: int, n: int) -> int:
+    """Return a number if it is in its range for n different rows, or raise a ValueError."""
+    if least <= number <= most:
+        return int(number)
+    raise ValueError(
+        f"`{name}` must be a whole number from {least} to {most} for {n} different rows; got "
+        f"{number!r}"
+    )
