@@ -113,6 +113,10 @@ class LabelledDataset:
         """The name of each class code, if the data set has class names."""
         return None if self.y.dtype.kind == "f" else self.data.class_names.get(self.label)
 
+    def read_as(self, target: str) -> LabelledDataset:
+        """Return the data set with the label as `target` reads it: as it is, or as numbers."""
+        return self if target_of(self.y, target) == "classes" else self.as_numbers()
+
     def as_numbers(self) -> LabelledDataset:
         """Return the data set with the numbers that its classes are named by as the label.
 
@@ -262,17 +266,18 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
     """Return the data set of a run with the label that its settings name."""
     if not data.labels:
         raise SettingsError(f"{data.name} has no labels that W could be fitted to")
-    labelled = with_label(data, settings.label)
-    if target_of(labelled.y, settings.target) != "classes":
-        labelled = labelled.as_numbers()
+    labelled = with_label(data, settings.label, target=settings.target)
     labelled.count_components(settings)  # called for its error, which says that q is too large
     return labelled
 
 
-def with_label(data: Dataset, name: str | None, setting: str = "label") -> LabelledDataset:
+def with_label(
+    data: Dataset, name: str | None, setting: str = "label", target: str | None = None
+) -> LabelledDataset:
     """Return a data set with the label `name`, by default its own default label.
 
-    `setting` is the name of the setting that the error message mentions.
+    `setting` is the name of the setting that the error message mentions. With a `target`, labels
+    are read as it says: classes that are named by numbers are numbers to a target of numbers.
     """
     label = data.info.default_label if name is None else name
     names = label_names(label or "")
@@ -281,16 +286,18 @@ def with_label(data: Dataset, name: str | None, setting: str = "label") -> Label
         labels = ", ".join(data.labels) or "no labels"
         wrong = label if len(names) < 2 else unknown[0]
         raise SettingsError(f"`{setting}` is {wrong!r}; {data.name} has {labels}")
-    if len(names) == 1:
-        return LabelledDataset(data, names[0], data.labels[names[0]])
-    classes = [each for each in names if target_of(data.labels[each]) == "classes"]
+    columns = [LabelledDataset(data, each, data.labels[each]) for each in names]
+    if target is not None:
+        columns = [each.read_as(target) for each in columns]
+    if len(columns) == 1:
+        return columns[0]
+    classes = [each.label for each in columns if target_of(each.y) == "classes"]
     if classes:
         raise SettingsError(
             f"`{setting}` has {classes[0]!r}, whose values are classes; expected one label, or "
             "several that are numbers"
         )
-    y = np.column_stack([data.labels[each] for each in names])
-    return LabelledDataset(data, ",".join(names), y)
+    return LabelledDataset(data, ",".join(names), np.column_stack([each.y for each in columns]))
 
 
 def label_names(text: str) -> tuple[str, ...]:

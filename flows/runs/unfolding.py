@@ -107,10 +107,7 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
                 f"`target` is {settings.target!r}, but {data.name} has no labels; leave it out"
             )
         return None
-    labelled = with_label(data, settings.label)
-    if target_of(labelled.y, settings.target) != "classes":
-        labelled = labelled.as_numbers()
-    return labelled
+    return with_label(data, settings.label, target=settings.target)
 
 
 @dataclass(frozen=True)

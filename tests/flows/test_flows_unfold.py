@@ -91,6 +91,17 @@ def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
     assert answer["same_class"] is None
     assert answer["columns"] == 3
     assert "in the colours of ann" in render_run("papers")
+    # The same labels, stored as classes.
+    frame = pd.read_parquet(tmp_path / "papers.parquet").assign(
+        kind=np.where(rows[:, 0] > 0, "x", "y")
+    )
+    frame.to_parquet(tmp_path / "stored.parquet")
+    named = ("--label", "ann,bob,kind", "--target", "classes", "--plain")
+    assert here("ingest", tmp_path / "stored.parquet", *named).status == 0
+    command = ("unfold", "stored", "--target", "factor", "--plain", "--run", "stored", "--label")
+    assert here(*command, "ann,bob").status == 0
+    np.testing.assert_array_equal(result_arrays("stored")["coordinates"], model.embedding_)
+    assert "expected numbers for this" in here(*command, "ann,kind").failed(2)
 
 
 def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
