@@ -354,8 +354,8 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
     if options.target == NUMBERS or (numeric and options.target == AUTO and not column.whole):
         if column.kind == CATEGORY:
             raise TableError(
-                f"the label {column.name!r} holds texts, which the target reads as numbers; "
-                "expected numbers. Name another column, or give target='classes'"
+                f"the label {column.name!r} holds texts, and its target needs numbers; name "
+                "another column, or give target='classes'"
             )
         return Label(column.name, NUMBERS)
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
