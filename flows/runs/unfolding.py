@@ -55,7 +55,7 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     report_progress(0.0, f"unfold {settings.title}")
     progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
     with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
-        started, rows = time.monotonic(), _rows(settings, data)
+        started, rows = time.monotonic(), _rows(settings, data, side)
         model = _fitted(settings, rows, side, this)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, seconds=seconds)
@@ -76,10 +76,11 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     return replace(result, path=str(path))
 
 
-def _rows(settings: UnfoldSettings, data: Dataset) -> Array:
+def _rows(settings: UnfoldSettings, data: Dataset, side: LabelledDataset | None) -> Array:
     """Return the rows (n, d), or raise a MemoryError if there is too little for a fit to them."""
     numbers = (settings.n_components, settings.n_neighbors, settings.n_eigenvectors)
-    rows: Array = unfolding_rows(data, UnfoldingSizes(*numbers))
+    columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
+    rows: Array = unfolding_rows(data, UnfoldingSizes(*numbers, columns))
     return rows
 
 

@@ -174,7 +174,9 @@ default "auto"
         The estimator itself.
         """
         self._check_parameters()
-        sizes = UnfoldingSizes(self.n_components, self.n_neighbors, self.n_eigenvectors)
+        sizes = UnfoldingSizes(
+            self.n_components, self.n_neighbors, self.n_eigenvectors, _n_columns(y)
+        )
         rows = unfolding_rows(X, sizes)
         X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
         sizes.check_memory(X)
@@ -319,3 +321,8 @@ default "auto"
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _n_columns(y: Any) -> int:
+    """Return the number of columns of side information y (n,), (n, t) or None."""
+    return int(y.shape[1]) if len(getattr(y, "shape", ())) == 2 else 1

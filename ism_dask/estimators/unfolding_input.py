@@ -18,9 +18,9 @@ _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
 _MOST_EIGENVECTORS = 30
 # Bytes that a fit takes at most, beside the rows that it is given: three scaled copies of them, and
-# for each row and neighbour, eigenvector and coordinate so many.
+# for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
-_PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE = 80, 60, 330
+_PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,14 @@ class UnfoldingSizes:
     ----------
     q : int
     k, m : int or None
+    y_columns : int
+        The number of columns of y.
     """
 
     q: int
     k: int | None
     m: int | None
+    y_columns: int = 1
 
     def within(self, n: int) -> tuple[int, int, int]:
         """Return q, k and m for n different rows, or raise a ValueError if one is out of range."""
@@ -55,6 +58,8 @@ class UnfoldingSizes:
         size = 4 if X.dtype == np.float32 else 8
         k, m = self.k or _NEIGHBOURS, self.m or _EIGENVECTORS
         of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * self.q
+        # A step of the refinement holds the differences of all coordinates along all edges.
+        of_row += _PER_COLUMN_OF_Y * self.y_columns + 8 * self.q * k
         reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
         needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
         check_memory_here(
