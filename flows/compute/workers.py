@@ -13,7 +13,7 @@ import cloudpickle
 
 from flows.compute.session import joined_cluster
 from flows.errors import FlowError
-from storage.tables.side_by_side import map_in_order
+from storage.tables.side_by_side import do_held, held_work, map_in_order
 
 if TYPE_CHECKING:
     from flows.compute.endable_client import EndableClient
@@ -70,10 +70,10 @@ class Workers:
             return self.map_in_order(work, items)
         self._check_memory(size)
         # Made by a task, it is made again if the workers that hold it die.
-        held = self.client.submit(_itself, work, pure=False)
+        held = self.client.submit(held_work, work, pure=False)
         self.client.replicate(held)
         pairs = ((held, item) for item in items)
-        return map_in_order(self.executor, _done, pairs, self._most_waiting)
+        return map_in_order(self.executor, do_held, pairs, self._most_waiting)
 
     def _most_waiting(self) -> int:
         """Return how many pieces may be at work; workers may come and go on the way."""
@@ -90,17 +90,6 @@ class Workers:
                 f"{least / 2**20:.0f} MiB, of which it may take half; give the workers more "
                 "memory, or leave out the scheduler"
             )
-
-
-def _itself(work: Callable[[Item], Result]) -> Callable[[Item], Result]:
-    """Return the work that a worker is to hold."""
-    return work
-
-
-def _done(pair: tuple[Callable[[Item], Result], Item]) -> Result:
-    """Return the result of work for an item, on the worker."""
-    work, item = pair
-    return work(item)
 
 
 @contextmanager

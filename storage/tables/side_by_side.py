@@ -56,3 +56,18 @@ def map_in_order(
     finally:
         for each in waiting:
             each.cancel()
+
+
+# Workers of a cluster import the module of these two functions. It has to import nothing of
+# `storage`: Dask puts a folder on their path that may have a `storage` of its own.
+
+
+def held_work(work: Callable[[Piece], Result]) -> Callable[[Piece], Result]:
+    """Return work that a worker of a cluster is to hold, as a task."""
+    return work
+
+
+def do_held(pair: tuple[Callable[[Piece], Result], Piece]) -> Result:
+    """Return the result of work for a piece, on the worker that holds the work."""
+    work, piece = pair
+    return work(piece)

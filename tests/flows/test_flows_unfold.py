@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
-from daskparts import dask, process, scheduler_options, worker
-from distributed import LocalCluster, default_client
+from daskparts import dask, process, scheduler, scheduler_options, worker
+from distributed import default_client
 from support import Diary, artifacts_of, store_own
 
 from flows.interface.progress import watch_progress
@@ -188,17 +188,15 @@ def test_workers_place_rows_to_the_same_bits(
     for part in range(4):
         _sales()[15 * part :][:15].to_csv(tmp_path / f"new-{part}.csv", index=False)
     table = str(tmp_path / "new-*.csv")
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with scheduler(tmp_path) as address, worker(address), worker(address):
         for source, name in ((table, "table.parquet"), ("sales", "sales.npy")):
-            command, scheduler = ("transform", "sold", source, "-o"), cluster.scheduler_address
+            command = ("transform", "sold", source, "-o")
             assert here(*command, tmp_path / name).status == 0
             far = tmp_path / f"far-{name}"
-            assert here(*command, far, "--scheduler", scheduler).status == 0
+            assert here(*command, far, "--scheduler", address).status == 0
             assert far.read_bytes() == (tmp_path / name).read_bytes()
         monkeypatch.setattr("flows.compute.workers._MEMORY_SHARE", 0)
-        message = here(*command, far, "--scheduler", scheduler).failed(1)
+        message = here(*command, far, "--scheduler", address).failed(1)
         assert "give the workers more memory" in " ".join(message.split())
 
 
