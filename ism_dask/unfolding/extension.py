@@ -15,6 +15,9 @@ _NUMBERS_AT_ONCE = 2_000_000
 # Added to the diagonal of the cosines between differences, as a share of their trace: neighbours in
 # few columns have many weights that give the same row.
 _RIDGE = 1e-2
+# The power of the largest weight by which the weights alone decide: a weight of a half, which is
+# rare but beside a row of the fit, decides for a sixteenth.
+_SHARPNESS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,8 @@ class LocalExtension:
     formula. An eigenfunction of the Laplacian is, at any row, the mean of its neighbours divided by
     `1 - eigenvalue / k`, and smooth ones have eigenvalues near 0. So the position is the mean of
     those of the neighbours, plus the weighted mean of what this formula lacks at the neighbours
-    themselves, their corrections.
+    themselves, their corrections. As far as one weight outweighs the others, the weights alone
+    decide, so that positions do not jump beside a row of the fit.
 
     A copy of a row of the fit has its position, and rows near to it have positions near to that.
 
@@ -91,9 +95,10 @@ class LocalExtension:
             weighted[run] = _means(weights, positions)
             if self.corrections is not None:
                 moved = positions.mean(axis=1) + _means(weights, self.corrections[near])
-                # Of equally near rows, a copy may have other neighbours than its row.
-                copies = np.count_nonzero(weights, axis=1, keepdims=True) == 1
-                corrected[run] = np.where(copies, weighted[run], moved)
+                # Beside a row of the fit its weight decides: of equally near rows, others may be
+                # neighbours here than there.
+                beside = np.clip(weights.max(axis=1, keepdims=True), 0.0, 1.0) ** _SHARPNESS
+                corrected[run] = beside * weighted[run] + (1.0 - beside) * moved
         return weighted, corrected
 
 
@@ -125,6 +130,7 @@ def _weights(X: Array, near: Array) -> Array:
     apart /= lengths[..., None]
     k = apart.shape[1]
     cosines = apart @ apart.transpose(0, 2, 1) + _RIDGE * k * np.eye(k)
+    lengths /= lengths.min(axis=1, keepdims=True)  # squares of short ones underflow
     weights = np.linalg.solve(cosines, 1.0 / lengths[..., None])[..., 0] / lengths
     weights = np.where(copies.any(axis=1, keepdims=True), copies, weights)
     return weights / weights.sum(axis=1, keepdims=True)

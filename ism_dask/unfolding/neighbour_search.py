@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -20,6 +21,11 @@ _ROWS_PER_TASK = 2048
 # Products of numbers up to which a search is exact: those of 60,000 rows of 784 columns are 2.8e12
 # and take 2 minutes of one core.
 _MOST_PRODUCTS = 1e13
+# Rounding of squared distances by scikit-learn, as a share of the squared lengths of the two rows,
+# and of the squared distance itself.
+_ROUNDING, _RELATIVE_ROUNDING = 1e-12, 1e-6
+# Numbers of neighbours of rows that are in memory at a time.
+_NUMBERS_AT_ONCE = 2_000_000
 # Up to this number of columns a tree makes an exact search short.
 _TREE_COLUMNS = 15
 
@@ -69,15 +75,43 @@ class ExactSearch(NeighbourSearch):
         """Return the search for k neighbours among rows (n, d)."""
         return cls(NearestNeighbors(n_neighbors=k).fit(rows), rows)
 
+    @cached_property
+    def largest_norm(self) -> float:
+        """The largest squared length of a row."""
+        return float(np.einsum("nd,nd->n", self.rows, self.rows, dtype=np.float64).max())
+
     def of(self, X: Array) -> Array:
         """Return the nearest rows (b, k)."""
-        return self.search.kneighbors(X, return_distance=False)
+        return self._nearest(X, self.search.n_neighbors)
 
     def of_range(self, start: int, stop: int) -> Array:
         """Return the nearest other rows (b, k) of the rows from `start` to `stop` (exclusive)."""
-        k = self.search.n_neighbors
-        nearest = self.search.kneighbors(self.rows[start:stop], k + 1, return_distance=False)
+        nearest = self._nearest(self.rows[start:stop], self.search.n_neighbors + 1)
         return _others(nearest, start)
+
+    def _nearest(self, X: Array, k: int) -> Array:
+        """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
+
+        scikit-learn's order of equally near rows depends on the threads and on the other rows of X,
+        and its distances lose digits. So it finds more rows than k, and their differences decide.
+        Where rows that it has not found may be as near, it is asked for more.
+        """
+        nearest, n = np.empty((len(X), k), dtype=np.int64), len(self.rows)
+        open_rows, count = np.arange(len(X)), min(n, 2 * k)
+        while len(open_rows):
+            distances, found = self.search.kneighbors(X[open_rows], count)
+            squared = squared_distances(X[open_rows], self.rows, found)
+            order = np.lexsort((found, squared), axis=1)[:, :k]
+            nearest[open_rows] = np.take_along_axis(found, order, axis=1)
+            if count == n:
+                break
+            farthest = np.take_along_axis(squared, order[:, -1:], axis=1)[:, 0]
+            norms = np.einsum("bd,bd->b", X[open_rows], X[open_rows], dtype=np.float64)
+            rounding = _ROUNDING * (norms + self.largest_norm)
+            not_found = (1.0 - _RELATIVE_ROUNDING) * distances[:, -1].astype(np.float64) ** 2
+            open_rows = open_rows[farthest + rounding >= not_found]
+            count = min(n, 4 * count)
+        return nearest
 
     def _search_own_rows(self) -> Array:
         # Without a cluster in one piece: it then uses all cores by itself.
@@ -125,6 +159,20 @@ def neighbour_search(rows: Array, k: int, seed: int = 0) -> NeighbourSearch:
     if is_long and find_spec("pynndescent") is not None:
         return ApproximateSearch.among(rows, k, seed)
     return ExactSearch.among(rows, k)
+
+
+def squared_distances(X: Array, rows: Array, numbers: Array) -> Array:
+    """Return the squared distances (b, k) of X (b, d) from the rows (n, d) with numbers (b, k).
+
+    They are sums of squared differences, which lose no digits of short distances.
+    """
+    squared = np.empty(numbers.shape)
+    step = max(1, _NUMBERS_AT_ONCE // (numbers.shape[1] * X.shape[1]))
+    for start in range(0, len(X), step):
+        run = slice(start, start + step)
+        apart = rows[numbers[run]].astype(np.float64) - X[run, None]
+        squared[run] = np.einsum("bkd,bkd->bk", apart, apart)
+    return squared
 
 
 def _search_range(search: ExactSearch, rows: tuple[int, int]) -> Array:

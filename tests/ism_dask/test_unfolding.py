@@ -19,6 +19,7 @@ from sklearn.datasets import load_iris, load_wine, make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
+from threadpoolctl import threadpool_limits
 
 mpl.use("Agg")
 from ism_dask import ColoredMVU, plot
@@ -287,20 +288,60 @@ def test_smooth_coordinates_of_rows_are_the_mean_of_their_neighbours_with_correc
     Z, nearest = smooth.embedding_, _nearest(X)
     means = Z[nearest[:, :10]].mean(axis=1)
     np.testing.assert_allclose(smooth.corrections_, Z - means, atol=1e-9 * Z.std())
-    others = Z[nearest[:, 1:11]].mean(axis=1)
-    moved = [_from_neighbours(X, smooth.corrections_, i) for i in range(len(X))]
-    _check_extension_error(smooth, others + moved)
-    assert smooth.extension_error_ < np.linalg.norm(others - Z) / np.linalg.norm(Z)
+    placed = [_corrected(smooth, X, X[i], nearest[i, 1:11]) for i in range(len(X))]
+    _check_extension_error(smooth, placed)
+    weighted = np.array([_from_neighbours(X, Z, i) for i in range(len(X))])
+    assert smooth.extension_error_ < np.linalg.norm(weighted - Z) / np.linalg.norm(Z)
     np.testing.assert_array_equal(smooth.transform(X), Z)
     near = smooth.transform(X + 1e-9)
     assert np.abs(near - Z).max() < 1e-6 * Z.std()
     new = X[:5] + 0.3 * (X[5:10] - X[:5])
     lone = [_nearest(np.vstack([row, X]))[0][1:11] - 1 for row in new]
-    expected = [
-        Z[near].mean(axis=0) + _local_weights(X[near] - row) @ smooth.corrections_[near]
-        for row, near in zip(new, lone, strict=True)
-    ]
+    expected = [_corrected(smooth, X, row, near) for row, near in zip(new, lone, strict=True)]
     np.testing.assert_allclose(smooth.transform(new), expected, atol=1e-9 * Z.std())
+
+
+def _corrected(model, rows, row, near):
+    """Return where a row (d,) is by its neighbours (k,) and their corrections."""
+    weights, Z = _local_weights(rows[near] - row), model.embedding_[near]
+    moved = Z.mean(axis=0) + weights @ model.corrections_[near]
+    beside = min(max(weights.max(), 0), 1) ** 4
+    return beside * (weights @ Z) + (1 - beside) * moved
+
+
+TIED = np.random.default_rng(0).integers(0, 3, (300, 20)).astype(float)
+
+
+def test_equally_near_rows_are_the_same_on_any_threads_and_in_any_batch():
+    search = searches.ExactSearch.among(TIED, 10)
+    apart = ((TIED[:, None] - TIED) ** 2).sum(axis=2)
+    expected = np.lexsort((np.tile(np.arange(300), (300, 1)), apart), axis=1)[:, :10]
+    np.testing.assert_array_equal(search.of(TIED), expected)
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads, user_api="openmp"):
+            np.testing.assert_array_equal(search.of(TIED), expected)
+    alone = np.concatenate([search.of(row[None]) for row in TIED])
+    np.testing.assert_array_equal(alone, expected)
+
+
+@pytest.mark.parametrize("rows", [TIED, TIED[:, :4]])
+def test_places_do_not_jump_beside_rows_of_the_fit(rows):
+    y = rows.sum(axis=1)
+    for refine in (True, False):
+        model = ColoredMVU(refine=refine, target="gaussian").fit(rows, y)
+        near = model.transform(rows + 1e-9)
+        assert np.abs(near - model.embedding_).max() < 1e-5 * model.embedding_.std()
+
+
+def test_many_rows_in_one_place_are_told_apart():
+    rows = np.random.default_rng(1).normal(size=(300, 20))
+    rows[:60] = rows[0] + 1e-9 * rows[:60]
+    model = ColoredMVU(**RAW).fit(rows)
+    np.testing.assert_array_equal(model.transform(rows), model.embedding_)
+    tiny = np.vstack([rows[60:, :2], np.zeros((1, 2)), [[1e-155, 0.0]]])
+    model = ColoredMVU(**RAW).fit(tiny - tiny.mean(axis=0))
+    assert np.isfinite(model.extension_error_)
+    assert np.isfinite(model.transform(tiny)).all()
 
 
 def test_copies_have_their_place_among_equally_near_rows():
