@@ -126,13 +126,14 @@ class LabelledDataset:
         names = self.class_names
         if names is None or self.data.info.name in DATASETS:
             return self
-        try:
-            values = np.array(names, dtype=np.float64)
-        except ValueError as error:
+        values = np.array([_number(name) for name in names])
+        wrong = np.flatnonzero(np.isnan(values))
+        if len(wrong):
             raise SettingsError(
-                f"`label` is {self.label!r}, whose classes have names such as {names[0]!r}; "
-                "expected numbers for this `target`. Leave `target` out, or choose another label"
-            ) from error
+                f"`label` is {self.label!r}, whose classes have names such as "
+                f"{names[wrong[0]]!r}; expected numbers that are finite for this `target`. Leave "
+                "`target` out, or choose another label"
+            )
         return replace(self, y=values[self.y])
 
     @property
@@ -298,6 +299,15 @@ def with_label(
             "several that are numbers"
         )
     return LabelledDataset(data, ",".join(names), np.column_stack([each.y for each in columns]))
+
+
+def _number(name: str) -> float:
+    """Return the number that a class is named by; NaN if it is none, or is not finite."""
+    try:
+        value = float(name)
+    except ValueError:
+        return np.nan
+    return value if np.isfinite(value) else np.nan
 
 
 def label_names(text: str) -> tuple[str, ...]:

@@ -97,10 +97,6 @@ def unfold_plain(settings: UnfoldSettings) -> UnfoldResult:
 def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset | None:
     """Return the data set with the label that the picture depends on, or None."""
     if settings.target == NO_SIDE:
-        if settings.label is not None:
-            raise SettingsError(
-                f"`label` is {settings.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
-            )
         return None
     if not data.labels and settings.label is None:
         if settings.target != AUTO:

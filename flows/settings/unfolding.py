@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flows.errors import SettingsError
 from flows.interface.fields import check_choice, data_setting, run_setting, solver_setting
 from flows.settings.base import (
     check_scheduler,
@@ -88,6 +89,10 @@ class UnfoldSettings(NamedRunSettings):
         super().__post_init__()
         check_scheduler(self.scheduler)
         check_choice("target", self.target, _target_names())
+        if self.target == NO_SIDE and self.label is not None:
+            raise SettingsError(
+                f"`label` is {self.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
+            )
 
     @property
     def flow_run_name(self) -> str:

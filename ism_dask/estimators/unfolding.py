@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
+from ism_dask._validation import (
+    check_bool,
+    check_choice,
+    check_open_interval,
+    check_positive_int,
+    positive_float,
+)
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.placement import Placement, RowUnits, precision
@@ -19,6 +26,7 @@ from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
 from ism_dask.estimators.unfolding_input import (
     UnfoldingSizes,
+    count_factors,
     in_given_order,
     unfolding_rows,
     unfolding_seed,
@@ -30,6 +38,9 @@ from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, nei
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
 from ism_dask.unfolding.unfold import Unfolding, unfold
+
+# Beyond these weights, one term of the objective over- or underflows.
+_WEIGHTS = (1e-100, 1e100)
 
 
 class ColoredMVU(RowTransformer):
@@ -100,7 +111,7 @@ default "auto"
     extension_error_ : float
         How far `transform` puts rows of the fit from their coordinates if a row itself is not among
         its neighbours: root mean square, as a share of the deviation of the coordinates. Rows that
-        the fit has not seen are placed less well than that, because the fit saw these.
+        the fit has not seen may be placed less well, because the fit saw these.
     n_iter_ : int
         Number of steps of the refinement, 0 without it.
     converged_ : bool
@@ -179,8 +190,8 @@ default "auto"
         )
         rows = unfolding_rows(X, sizes)
         X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
-        sizes.check_memory(X)
         target = checked_side(y, len(X), self.target)
+        replace(sizes, y_columns=count_factors(target, self.target)).check_memory(X)
         with single_threaded_blas():
             self._fit_rows(X, target, sizes)
         if not self.status_.is_requested:
@@ -303,7 +314,7 @@ default "auto"
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
-        positive_float("`nu`", self.nu)
+        check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))
         for name in ("n_components", "max_iter"):

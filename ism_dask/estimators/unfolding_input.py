@@ -22,6 +22,9 @@ _MOST_EIGENVECTORS = 30
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
 
+# Columns of the factor of a gaussian kernel of numbers, about.
+_FACTORS_OF_NUMBERS = 50
+
 
 @dataclass(frozen=True)
 class UnfoldingSizes:
@@ -34,7 +37,7 @@ class UnfoldingSizes:
     q : int
     k, m : int or None
     y_columns : int
-        The number of columns of y.
+        The number of columns of the factor of the kernel of y, at most.
     """
 
     q: int
@@ -86,6 +89,18 @@ def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
             sizes.check_memory(X)
         return X.compute()
     return X
+
+
+def count_factors(y: Array | None, target: str) -> int:
+    """Return how many columns the factor of the kernel of y (n,) or (n, t) has at most."""
+    if y is None:
+        return 0
+    columns = y.reshape(len(y), -1)
+    if target == "factor":
+        return columns.shape[1]
+    if columns.dtype.kind == "f":
+        return _FACTORS_OF_NUMBERS * columns.shape[1]
+    return sum(len(np.unique(column)) for column in columns.T)
 
 
 def unfolding_seed(random_state: Any) -> int:

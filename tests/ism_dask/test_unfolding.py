@@ -475,6 +475,7 @@ def test_parameters_are_not_changed(colored):
         ({"n_eigenvectors": 12}, X[:12], None, "`n_eigenvectors` .* from 2 to 11 for 12"),
         ({"n_eigenvectors": 1}, X, Y, "`n_eigenvectors` must be .* from 2 to 30"),
         ({"nu": 0}, X, Y, "`nu` must be a positive finite number; got 0"),
+        ({"nu": 1e-200}, X, Y, "`nu` must be a number in \\(1e-100, 1e\\+100\\)"),
         ({"refine": "no"}, X, Y, "`refine` must be True or False"),
         ({"max_iter": 0}, X, Y, "`max_iter` must be a whole number from 1 up"),
         ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
