@@ -24,7 +24,8 @@ _MOST_PRODUCTS = 1e13
 # Rounding of squared distances by scikit-learn, as a share of the squared lengths of the two rows,
 # and of the squared distance itself.
 _ROUNDING, _RELATIVE_ROUNDING = 1e-12, 1e-6
-# Numbers of neighbours of rows that are in memory at a time.
+# Rows that are searched for at a time, enough for all cores, and numbers of their neighbours.
+_ROWS_AT_ONCE = 8192
 _NUMBERS_AT_ONCE = 2_000_000
 # Up to this number of columns a tree makes an exact search short.
 _TREE_COLUMNS = 15
@@ -90,6 +91,11 @@ class ExactSearch(NeighbourSearch):
         return _others(nearest, start)
 
     def _nearest(self, X: Array, k: int) -> Array:
+        """Return the nearest rows (b, k) of X (b, d), a block of X at a time."""
+        blocks = (X[start : start + _ROWS_AT_ONCE] for start in range(0, len(X), _ROWS_AT_ONCE))
+        return np.concatenate([self._nearest_of_block(block, k) for block in blocks])
+
+    def _nearest_of_block(self, X: Array, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
 
         scikit-learn's order of equally near rows depends on the threads and on the other rows of X,
