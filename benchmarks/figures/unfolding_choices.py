@@ -31,7 +31,7 @@ from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, neighbour_graph
 from ism_dask.unfolding.neighbour_search import ExactSearch
 from ism_dask.unfolding.normal_equations import Scales
-from ism_dask.unfolding.refinement import CoordinateObjective
+from ism_dask.unfolding.objective import CoordinateObjective
 from ism_dask.unfolding.side_information import FactorKernel
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
@@ -120,11 +120,11 @@ class _Step:
     shards: list[Any]
     Y: Array
 
-    def __call__(self) -> tuple[float, Array]:
-        """Return the value and the gradient (n, q)."""
-        task, Y = named_task("edges", CoordinateObjective.value_and_gradient), self.Y
+    def __call__(self) -> Array:
+        """Return the gradient (n, q)."""
+        task, Y = named_task("edges", CoordinateObjective.at), self.Y
         sums = computed([task(shard, sent_once_per_worker(Y)) for shard in self.shards])
-        return sum(value for value, _ in sums), sum(gradient for _, gradient in sums)
+        return sum(each.gradient for each in sums)
 
 
 def _step(rows: int) -> Figure:
@@ -134,12 +134,12 @@ def _step(rows: int) -> Figure:
     graph = neighbour_graph(X, ExactSearch.among(X, _NEIGHBOURS).of_own_rows())
     whole = CoordinateObjective(graph, FactorKernel(np.zeros((rows, 1))), Scales(1.0, 1.0))
     halves = [_part(whole, start, 2) for start in range(2)]
-    calls: dict[str, Callable[[], tuple[float, Array]]] = {
-        "here": partial(whole.value_and_gradient, Y),
+    calls: dict[str, Callable[[], Array]] = {
+        "here": lambda: whole.at(Y).gradient,
         "workers": _Step(as_tasks(halves), Y),
     }
     for call in calls.values():  # first calls wait for shards to arrive
-        np.testing.assert_allclose(call()[1], whole.value_and_gradient(Y)[1], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(call(), whole.at(Y).gradient, rtol=1e-6, atol=1e-6)
     runs = alternating(calls, _STEPS)
     here, workers = (1e3 * median_seconds(runs[name]) for name in calls)
     return {"rows": rows, "edges": graph.n_edges, "here ms": here, "workers ms": workers}

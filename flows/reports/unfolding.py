@@ -52,11 +52,21 @@ def unfold_facts(result: UnfoldResult) -> tuple[Fact, ...]:
             "Variance shown",
             f"{100 * result.share_of_axes:.1f}%",
             "The eigenvalues of the axes of the picture, as a share of all.",
+            warnings=_unused_axes(result),
         ),
         Fact("Dependence", f"{result.hsic:.3f}", "Correlation of kernels, 0 if independent."),
         Fact("Seconds", f"{result.seconds:.2f}"),
     )
     return tuple(fact for fact in facts if fact.value)
+
+
+def _unused_axes(result: UnfoldResult) -> tuple[str, ...]:
+    if result.used_axes in (None, result.n_components):
+        return ()
+    return (
+        f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "
+        "of them raises the objective. Raise --nu for the distances to count more",
+    )
 
 
 def unfold_blocks(result: UnfoldResult, view: View | None) -> list[Block]:

@@ -43,6 +43,8 @@ class UnfoldResult(RunResult):
         Number of pairs of neighbours.
     part_sizes : tuple of int
         Sizes of the parts of the graph of neighbours before they were joined.
+    used_axes : int or None
+        Number of axes of the picture in which rows differ.
     iterations : int
         Steps of the refinement.
     status : str
@@ -76,6 +78,7 @@ class UnfoldResult(RunResult):
     largest_share: float | None = field(default=None, metadata=NEWER)
     edges: int
     part_sizes: tuple[int, ...]
+    used_axes: int | None = field(default=None, metadata=NEWER)
     iterations: int
     status: str
     converged: bool

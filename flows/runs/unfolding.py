@@ -28,7 +28,7 @@ from flows.runs.data import (
 from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
-from ism_dask import ColoredMVU
+from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
 from ism_dask.unfolding.stages import (
     EIGENVECTORS,
@@ -163,6 +163,7 @@ def _fitted(
         with saving_stages(_SavedStages(this)), warnings.catch_warnings():
             # The report says how the fit has ended.
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", ComponentsWarning)
             warnings.filterwarnings("ignore", "the graph of the", UserWarning)
             return model.fit(rows, y)
 
@@ -203,6 +204,7 @@ def _result(
         largest_share=share,
         edges=model.n_edges_,
         part_sizes=model.part_sizes_,
+        used_axes=int(model.embedding_.any(axis=0).sum()),
         iterations=model.n_iter_,
         status=model.status_.value,
         converged=model.converged_,

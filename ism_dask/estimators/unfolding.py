@@ -33,7 +33,7 @@ from ism_dask.estimators.unfolding_input import (
 )
 from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.shards import cut
-from ism_dask.status import Status
+from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
@@ -68,14 +68,14 @@ default "auto"
         Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
         are fewer.
     n_eigenvectors : int, optional
-        Number m of columns of V, at most 30. Default: 20, or fewer with fewer than 40 rows.
+        Number m of columns of V, at most 30. Default: 20, or fewer for fewer than 40 rows.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
         units of X and y.
     standardize : bool, default True
-        Whether to scale the columns to mean 0 and standard deviation 1 first. Set it to False if
-        all columns have one unit, such as coordinates or pixels.
+        Whether to scale the columns to mean 0 and standard deviation 1 first. Not for columns that
+        all have one unit, such as coordinates or pixels.
     refine : bool, default True
         Whether to refine the coordinates, which keeps distances better. Otherwise they are the
         leading eigenvectors of K, which are smooth functions of the row.
@@ -89,7 +89,8 @@ default "auto"
     ----------
     embedding_ : (n, q) array
         The coordinates along their principal axes, in units of deviations, or of X if it is not
-        standardised; the largest entry of each column is positive.
+        standardised; the largest entry of each column is positive. Columns that would not raise
+        the objective are 0, with a `ComponentsWarning`.
     eigenvalues_ : (m,) array
         The eigenvalues of K = V A V^T, in descending order: the variance along each axis of the
         unfolding, times n. If few of them are large, a picture with as many axes shows nearly all.
@@ -116,7 +117,7 @@ default "auto"
         Number of steps of the refinement, 0 without it.
     converged_ : bool
         Whether the program is solved, with `duality_gap_` at most 1e-8, and the refinement came to
-        coordinates at which the objective is stationary.
+        coordinates at which the objective is stationary, and which no axis that is 0 would raise.
     status_ : Status
         How the fit ended.
     n_neighbors_ : int
@@ -194,14 +195,7 @@ default "auto"
         replace(sizes, y_columns=count_factors(target, self.target)).check_memory(X)
         with single_threaded_blas():
             self._fit_rows(X, target, sizes)
-        if not self.status_.is_requested:
-            warnings.warn(
-                f"{type(self).__name__} {self.status_.meaning} in {self.n_iter_} steps of the "
-                f"refinement, with a duality gap of {self.duality_gap_:.2g}; "
-                f"{self.status_.advice}",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self._warn_about_fit()
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
@@ -311,6 +305,26 @@ default "auto"
         if self.standardize:
             affine = standardisation_of(cut(X))
             self.mean_, self.scale_ = affine.mean, np.where(affine.varying, affine.scale, 1.0)
+
+    def _warn_about_fit(self) -> None:
+        """Warn of axes that are not used, and of a fit that has not converged."""
+        q, used = self.embedding_.shape[1], int(self.embedding_.any(axis=0).sum())
+        if used < q:
+            warnings.warn(
+                f"{type(self).__name__} uses {used} of {q} axes; the others are 0, since none of "
+                f"them raises the objective at `nu` = {self.nu:g}. Raise `nu` for the distances to "
+                "count more, which takes more axes",
+                ComponentsWarning,
+                stacklevel=3,
+            )
+        if not self.status_.is_requested:
+            warnings.warn(
+                f"{type(self).__name__} {self.status_.meaning} in {self.n_iter_} steps of the "
+                f"refinement, with a duality gap of {self.duality_gap_:.2g}; "
+                f"{self.status_.advice}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)

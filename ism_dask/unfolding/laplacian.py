@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.sparse import csc_array, eye_array
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
@@ -18,8 +18,10 @@ from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 _DENSE_ROWS = 400
 # Relative accuracy of the eigenvalues, and the restarts after which Lanczos gives up.
 _TOL, _RESTARTS = 1e-10, 300
-# Vectors in the basis of Lanczos for each eigenvector.
-_BASIS = 4
+# Vectors in the basis of Lanczos for each eigenvector, and the fewest.
+_BASIS, _LEAST_BASIS = 4, 40
+# Eigenvalues that differ by a smaller share of the larger one are the same.
+_EQUAL = 1e-8
 # Below zero by this share of the mean degree, where the Laplacian has an inverse.
 _SHIFT = 1e-6
 
@@ -59,15 +61,43 @@ def smooth_basis(graph: NeighbourGraph, m: int, seed: int = 0) -> SmoothBasis:
 
 
 def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
-    """Return vectors (n, count) that span the bottom eigenvectors of the Laplacian."""
-    start = np.random.default_rng(seed).normal(size=laplacian.shape[0])
-    basis = min(laplacian.shape[0] - 1, _BASIS * count)
-    options: dict[str, Any] = {"k": count, "v0": start, "ncv": basis, "tol": _TOL}
+    """Return the bottom eigenvectors (n, count) of the Laplacian.
+
+    Symmetric data have eigenvalues several times, and Lanczos may find only some of their vectors.
+    So it searches beside those that it has, until what it finds there is no smaller.
+    """
+    starts = np.random.default_rng(seed)
+    found = _bottom(laplacian, np.empty((laplacian.shape[0], 0)), count, starts)
+    while True:
+        both = np.hstack([found, _bottom(laplacian, found, 1, starts)])
+        values = np.einsum("nc,nc->c", both, laplacian @ both)
+        if values[-1] >= (1.0 - _EQUAL) * values[:-1].max():
+            return found
+        found = both[:, np.argsort(values)[:count]]
+
+
+def _bottom(laplacian: csc_array, beside: Array, count: int, starts: np.random.Generator) -> Array:
+    """Return the bottom eigenvectors (n, count) beside orthonormal ones (n, c) that are known."""
+    n, degrees = laplacian.shape[0], laplacian.diagonal()
+    basis = min(n - 1, max(_BASIS * count, _LEAST_BASIS))
+    options: dict[str, Any] = {"k": count, "v0": starts.normal(size=n), "ncv": basis, "tol": _TOL}
+    lift = 2.0 * float(degrees.max())  # no eigenvalue is larger
+
+    def lifted(x: Array) -> Array:
+        return laplacian @ x + lift * (beside @ (beside.T @ x))
+
     try:
-        return eigsh(laplacian, which="SA", maxiter=_RESTARTS, **options)[1]
+        operator = LinearOperator((n, n), matvec=lifted, dtype=np.float64)
+        return eigsh(operator, which="SA", maxiter=_RESTARTS, **options)[1]
     except ArpackNoConvergence:
-        shift = -_SHIFT * float(laplacian.diagonal().mean())
-        return eigsh(laplacian, sigma=shift, which="LM", **options)[1]
+        factors = splu(laplacian + _SHIFT * float(degrees.mean()) * eye_array(n, format="csc"))
+
+    def inverse(x: Array) -> Array:
+        y = factors.solve(x - beside @ (beside.T @ x))
+        return y - beside @ (beside.T @ y)
+
+    operator = LinearOperator((n, n), matvec=inverse, dtype=np.float64)
+    return eigsh(operator, which="LA", **options)[1]
 
 
 def _without_constant(laplacian: csc_array, vectors: Array, m: int) -> SmoothBasis:

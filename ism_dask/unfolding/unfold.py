@@ -8,11 +8,12 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.unfolding.free_axes import along_principal_axes
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales
-from ism_dask.unfolding.refinement import CoordinateObjective, Refined, refine
+from ism_dask.unfolding.objective import CoordinateObjective
+from ism_dask.unfolding.refinement import Refined, refine
 from ism_dask.unfolding.semidefinite import GAP, solve
 from ism_dask.unfolding.side_information import SideKernel
 from ism_dask.unfolding.stages import EIGENVECTORS, PROGRAM, run_or_restore
@@ -21,6 +22,8 @@ from ism_dask.unfolding.stages import EIGENVECTORS, PROGRAM, run_or_restore
 _SCALE_GAP = 1e-6
 # Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
 _RESIDUAL = 1e-6
+# Eigenvalues of K that are a smaller share of the largest are 0.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +91,13 @@ def unfold(
     eigenvalues, coordinates = _leading(basis, program.A, q)
     objective = CoordinateObjective(graph, side, program.scales)
     refined = refine(objective, coordinates, max_iter) if max_iter else None
-    Y = _along_principal_axes(coordinates if refined is None else refined.Y)
+    Y = along_principal_axes(coordinates if refined is None else refined.Y)
     return Unfolding(
         coordinates=Y,
         eigenvalues=eigenvalues,
         program=program,
         exact=program.gap <= GAP and basis.residual <= _RESIDUAL,
-        value=objective.value_and_gradient(Y)[0],
+        value=objective.at(Y).value,
         refined=refined,
     )
 
@@ -131,12 +134,6 @@ def _scales(sums: EdgeSums, nu: float) -> Scales:
 def _leading(basis: SmoothBasis, A: Array, q: int) -> tuple[Array, Array]:
     """Return the eigenvalues (m,) of K = V A V^T, decreasing, and its leading q coordinates."""
     values, vectors = scipy.linalg.eigh(A)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    values, vectors = values[::-1], vectors[:, ::-1]
+    values = np.where(values > _ROUNDING * values[0], values, 0.0)
     return values, basis.vectors @ (vectors[:, :q] * np.sqrt(values[:q]))
-
-
-def _along_principal_axes(Y: Array) -> Array:
-    """Return coordinates (n, q), centred and rotated so that their variances decrease."""
-    centred = Y - Y.mean(axis=0)
-    axes = np.linalg.svd(centred.T @ centred)[0]
-    return canonical_signs(centred @ axes)

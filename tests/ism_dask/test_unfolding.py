@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import dask.array as da
 import matplotlib as mpl
@@ -27,11 +28,11 @@ from ism_dask.estimators.placement import Placement
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
-from ism_dask.unfolding import normal_equations
+from ism_dask.unfolding import normal_equations, refinement
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
-from ism_dask.unfolding.refinement import CoordinateObjective
+from ism_dask.unfolding.objective import CoordinateObjective
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel
 
 WINE, Y = load_wine(return_X_y=True)
@@ -142,6 +143,36 @@ def test_with_all_eigenvectors_the_program_is_that_over_all_k():
     assert few.program_objective_ < _dense_optimum(all_centred, y, edges, distances, few.scales_)[0]
 
 
+@pytest.mark.parametrize(("nu", "used"), [(0.1, 1), (0.2, 2), (0.3, 3)])
+def test_axes_that_the_program_leaves_free_are_used_where_the_objective_rises(nu, used):
+    rows, y = ROLL[:24], HALF[:24]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fitted = ColoredMVU(3, n_neighbors=5, n_eigenvectors=3, nu=nu, **RAW).fit(rows, y)
+    assert not fitted.eigenvalues_[1:].any()  # the refinement starts from one axis
+    assert fitted.embedding_.any(axis=0).sum() == used
+    messages = [f"ColoredMVU uses {used} of 3 axes"] if used < 3 else []
+    assert [str(each.message).split(";")[0] for each in told] == messages
+    assert fitted.converged_
+    all_centred = np.linalg.svd(np.ones((24, 1)))[0][:, 1:]
+    largest, _ = _dense_optimum(all_centred, y, *_edges(rows, 5), fitted.scales_)
+    assert fitted.objective_ == pytest.approx(largest, rel=1e-5)
+
+
+def test_all_vectors_of_an_eigenvalue_are_found():
+    # Those of a torus have four each, of which Lanczos finds fewer.
+    turns = 2 * np.pi * np.arange(24) / 24
+    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
+    rows = np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
+    graph = neighbour_graph(rows, searches.neighbour_search(rows, 8).of_own_rows())
+    laplacian = (graph.incidence.T @ graph.incidence).toarray()
+    for m in (5, 20):
+        basis = smooth_basis(graph, m)
+        np.testing.assert_allclose(basis.values, np.linalg.eigvalsh(laplacian)[1 : m + 1])
+        np.testing.assert_allclose(basis.vectors.T @ basis.vectors, np.eye(m), atol=1e-12)
+        assert basis.residual < 1e-8
+
+
 @pytest.mark.parametrize("y", [Y, None])
 def test_sums_over_edges_are_those_of_the_definition(y):
     graph = neighbour_graph(X, searches.neighbour_search(X, 5).of_own_rows())
@@ -177,10 +208,10 @@ def test_the_gradient_of_the_refinement_is_that_of_its_objective(colour):
     start = rng.normal(size=40)
 
     def value(flat):
-        return objective.value_and_gradient(flat.reshape(20, 2))[0]
+        return objective.at(flat.reshape(20, 2)).value
 
     def gradient(flat):
-        return objective.value_and_gradient(flat.reshape(20, 2))[1].ravel()
+        return objective.at(flat.reshape(20, 2)).gradient.ravel()
 
     assert check_grad(value, gradient, start) < 1e-5 * np.linalg.norm(gradient(start))
 
@@ -429,11 +460,17 @@ def test_an_unfinished_refinement_is_reported():
     assert fitted.n_iter_ == 3
 
 
-def test_a_refinement_that_rounding_ends_is_no_matter_of_its_steps():
+def test_a_refinement_that_rounding_ends_is_no_matter_of_its_steps(monkeypatch):
+    monkeypatch.setattr(refinement, "_STATIONARY", 0.0)
     with pytest.warns(ConvergenceWarning, match="rounding lets no step improve.*nearer to 1"):
-        ended = ColoredMVU(nu=1e-12).fit(X, Y)
+        ended = ColoredMVU().fit(X, Y)
     assert ended.status_ is Status.ROUNDING
     assert ended.n_iter_ < ended.max_iter
+
+
+@pytest.mark.parametrize("nu", [1e-12, 1e12])
+def test_one_term_may_outweigh_the_other_by_far(nu):
+    assert ColoredMVU(nu=nu).fit(X, Y).converged_
 
 
 def test_rows_beyond_the_memory_are_refused_before_they_are_read():
