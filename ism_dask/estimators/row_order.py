@@ -15,8 +15,8 @@ from ism_dask.rows.source import is_row_source
 # Rows in memory up to this many bytes are sorted into a canonical order, and those of a source are
 # sampled in it.
 _ORDERED_BYTES = 64 * 2**20
-# Rows whose digests are computed at a time: in double precision they are larger.
-_DIGESTED_AT_ONCE = 8192
+# Rows that are read at a time: in double precision they are larger.
+_ROWS_AT_ONCE = 8192
 # Coordinates are sorted by this share of the largest one, which is far above their rounding.
 _SORTED_DIGITS = 1e-9
 
@@ -56,12 +56,28 @@ def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
 def distinct_rows(X: Array) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
 
-    Both are in an order that does not depend on the order of the rows. The second (n,) holds
-    indices into the first.
+    Both are in an order that depends neither on the order of the rows nor on the units of the
+    columns. The second (n,) holds indices into the first.
     """
+    first, of_each = _distinct(X)
+    with np.errstate(over="ignore"):  # the order of extreme numbers may depend on their units
+        ranges = np.ptp(X, axis=0).astype(np.float64)
+    weights = np.random.default_rng(0).normal(size=X.shape[1]) / np.where(
+        ranges > 0, ranges, np.inf
+    )
+    pieces = (first[start : start + _ROWS_AT_ONCE] for start in _starts(first))
+    # Each row is summed by itself: a product of matrices rounds by where the row is.
+    keys = np.concatenate([(X[piece] * weights).sum(axis=1) for piece in pieces])
+    order = np.argsort(keys, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[of_each]
+
+
+def _distinct(X: Array) -> tuple[Array, Array]:
+    """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each."""
     _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
-    starts = range(0, len(X), _DIGESTED_AT_ONCE)
-    runs = (slice(start, start + _DIGESTED_AT_ONCE) for start in starts)
+    runs = (slice(start, start + _ROWS_AT_ONCE) for start in _starts(X))
     if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in runs):
         return first, of_each
     # Different rows with one digest are rare.
@@ -70,9 +86,13 @@ def distinct_rows(X: Array) -> tuple[Array, Array]:
 
 def _digests(rows: Array) -> Array:
     """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
-    starts = range(0, len(rows), _DIGESTED_AT_ONCE)
-    pieces = [_digests_of_piece(rows[start : start + _DIGESTED_AT_ONCE]) for start in starts]
+    pieces = [_digests_of_piece(rows[start : start + _ROWS_AT_ONCE]) for start in _starts(rows)]
     return np.concatenate([np.empty(0, np.uint64), *pieces])
+
+
+def _starts(rows: Array) -> range:
+    """Return where the pieces of rows begin that are read at once."""
+    return range(0, len(rows), _ROWS_AT_ONCE)
 
 
 def _digests_of_piece(rows: Array) -> Array:

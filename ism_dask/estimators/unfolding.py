@@ -26,6 +26,7 @@ from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
 from ism_dask.estimators.unfolding_input import (
     UnfoldingSizes,
+    count_columns,
     count_factors,
     in_given_order,
     unfolding_rows,
@@ -68,7 +69,7 @@ default "auto"
         Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
         are fewer.
     n_eigenvectors : int, optional
-        Number m of columns of V, at most 30. Default: 20, or fewer for fewer than 40 rows.
+        Number m of columns of V, at most 30. Default: 20, or fewer below 40 rows.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
@@ -80,10 +81,9 @@ default "auto"
         Whether to refine the coordinates, which keeps distances better. Otherwise they are the
         leading eigenvectors of K, which are smooth functions of the row.
     max_iter : int, default 5000
-        Maximum number of steps of the refinement.
+        Maximum number of its steps.
     random_state : int, RandomState or None, default None
-        Seed of the vector from which the search for V starts. None is a fixed seed, so that fits
-        repeat.
+        Seed of the vector from which the search for V starts. None is a fixed seed.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ default "auto"
     mean_, scale_ : (d,) arrays
         Mean and scale of each column: distances are those of `(X - mean_) / scale_`.
     n_edges_ : int
-        Number of pairs of neighbours. Equal rows are one.
+        Number of pairs of neighbours; equal rows are one.
     part_sizes_ : tuple of int
         Sizes of the connected parts of the graph of neighbours before they were joined, largest
         first.
@@ -187,7 +187,7 @@ default "auto"
         """
         self._check_parameters()
         sizes = UnfoldingSizes(
-            self.n_components, self.n_neighbors, self.n_eigenvectors, _n_columns(y)
+            self.n_components, self.n_neighbors, self.n_eigenvectors, count_columns(y)
         )
         rows = unfolding_rows(X, sizes)
         X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
@@ -229,10 +229,10 @@ default "auto"
     def _fit_rows(self, X: Array, y: Array | None, sizes: UnfoldingSizes) -> None:
         seed = unfolding_seed(self.random_state)
         first, node = distinct_rows(X)
-        order = row_order(X, y)
-        self._set_standardisation(X if order is None else X[order])
-        # Rows of large X are in the order of the nodes, in which only equal rows may change places.
-        order = np.argsort(node, kind="stable") if order is None else order
+        # By node; equal rows by their y, or as they are given if there are very many rows.
+        order = np.arange(len(X)) if (by_y := row_order(X, y)) is None else by_y
+        order = order[np.argsort(node[order], kind="stable")]
+        self._set_standardisation(X[order])
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
         units = RowUnits.of(X[first], self.scale_)
         q, k, m = sizes.within(len(first))
@@ -299,7 +299,7 @@ default "auto"
         self.converged_ = self.status_ is Status.CONVERGED
 
     def _set_standardisation(self, X: Array) -> None:
-        """Set `mean_` and `scale_`; rows X (n, d) are in an order of their own, for equal sums."""
+        """Set `mean_` and `scale_` of rows X (n, d), in an order of their own for equal sums."""
         d = X.shape[1]
         self.mean_, self.scale_ = np.zeros(d), np.ones(d)
         if self.standardize:
@@ -346,8 +346,3 @@ default "auto"
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _n_columns(y: Any) -> int:
-    """Return the number of columns of side information y (n,), (n, t) or None."""
-    return int(y.shape[1]) if len(getattr(y, "shape", ())) == 2 else 1

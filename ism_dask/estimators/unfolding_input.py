@@ -91,6 +91,11 @@ def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
     return X
 
 
+def count_columns(y: Any) -> int:
+    """Return the number of columns of side information y (n,), (n, t) or None."""
+    return int(y.shape[1]) if len(getattr(y, "shape", ())) == 2 else 1
+
+
 def count_factors(y: Array | None, target: str) -> int:
     """Return how many columns the factor of the kernel of y (n,) or (n, t) has at most."""
     if y is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
+from ism_dask.unfolding.neighbour_search import ExactSearch, comparable, squared_distances
 
 # Edges whose lengths are computed at a time.
 _EDGES_AT_ONCE = 8192
@@ -160,8 +160,10 @@ def _joined(X: Array, pairs: Array, labels: Array, count: int) -> Array:
 def _ways_out(X: Array, inside: Array, count: int) -> Array:
     """Return the `count` shortest edges (c, 2) from rows inside to their nearest rows outside."""
     rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
-    distances, nearest = NearestNeighbors(n_neighbors=1).fit(X[outside]).kneighbors(X[rows])
-    shortest = np.argsort(distances[:, 0], kind="stable")[:count]
+    others = X[outside]
+    nearest = ExactSearch.among(others, 1).of(X[rows])
+    squared = comparable(squared_distances(X[rows], others, nearest))[:, 0]
+    shortest = np.argsort(squared, kind="stable")[:count]
     return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])
 
 

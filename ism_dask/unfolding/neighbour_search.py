@@ -24,6 +24,8 @@ _MOST_PRODUCTS = 1e13
 # Rounding of squared distances by scikit-learn, as a share of the squared lengths of the two rows,
 # and of the squared distance itself.
 _ROUNDING, _RELATIVE_ROUNDING = 1e-12, 1e-6
+# Squared distances are compared by this many parts of a power of 2.
+_KEPT = 2.0**30
 # Rows that are searched for at a time, enough for all cores, and numbers of their neighbours.
 _ROWS_AT_ONCE = 8192
 _NUMBERS_AT_ONCE = 2_000_000
@@ -107,7 +109,7 @@ class ExactSearch(NeighbourSearch):
         while len(open_rows):
             distances, found = self.search.kneighbors(X[open_rows], count)
             squared = squared_distances(X[open_rows], self.rows, found)
-            order = np.lexsort((found, squared), axis=1)[:, :k]
+            order = np.lexsort((found, comparable(squared)), axis=1)[:, :k]
             nearest[open_rows] = np.take_along_axis(found, order, axis=1)
             if count == n:
                 break
@@ -179,6 +181,15 @@ def squared_distances(X: Array, rows: Array, numbers: Array) -> Array:
         apart = rows[numbers[run]].astype(np.float64) - X[run, None]
         squared[run] = np.einsum("bkd,bkd->bk", apart, apart)
     return squared
+
+
+def comparable(squared: Array) -> Array:
+    """Return squared distances in which those that differ by a share of 1e-9 are mostly equal.
+
+    So equally near rows stay so, whatever the units and the mean of the rows.
+    """
+    mantissas, exponents = np.frexp(squared)
+    return np.ldexp(np.rint(mantissas * _KEPT), exponents)
 
 
 def _search_range(search: ExactSearch, rows: tuple[int, int]) -> Array:

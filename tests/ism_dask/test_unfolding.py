@@ -244,12 +244,23 @@ def test_the_order_of_rows_and_their_units_change_nothing(y):
     turned = ColoredMVU().fit(X[order], None if y is None else y[order])
     np.testing.assert_array_equal(turned.embedding_, plain.embedding_[order])
     units = 2.0 ** np.arange(-3, X.shape[1] - 3)
+    np.testing.assert_array_equal(ColoredMVU().fit(units * X, y).embedding_, plain.embedding_)
     other = ColoredMVU(refine=False).fit(units * X, y)
     assert other.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     plain, scaled = (ColoredMVU(refine=False, **RAW).fit(unit * X, y) for unit in (1.0, 1000.0))
     assert scaled.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     largest = plain.eigenvalues_[0]
     np.testing.assert_allclose(scaled.eigenvalues_ / 1e6, plain.eigenvalues_, atol=1e-4 * largest)
+
+
+@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
+def test_units_change_nothing_where_many_rows_are_equally_near():
+    rows, y = load_iris(return_X_y=True)
+    plain = ColoredMVU(refine=False, **RAW).fit(rows, y)
+    for a, b in ((2.0, 0.0), (3.0, 0.0), (0.1, 7.0)):
+        other = ColoredMVU(refine=False, **RAW).fit((a * rows + b)[::-1], y[::-1])
+        assert other.n_edges_ == plain.n_edges_
+        np.testing.assert_allclose(other.embedding_[::-1] / a, plain.embedding_, atol=1e-8)
 
 
 def test_chunks_frames_and_precisions_give_the_same(colored):
