@@ -79,6 +79,7 @@ PAGES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +155,7 @@ def _differences(shown: str, output: str) -> list[str]:
     return missing if skips or place == len(found) else [*missing, *found[place:]]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_first_run_print_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HOUSE = Path(__file__).resolve().parents[1]
 
 
@@ -25,6 +27,7 @@ def printed(script: str, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
     picture = tmp_path / "wine.png"
     output = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
@@ -38,6 +41,7 @@ def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
     assert worth["IKDR"] > 0.93
 
 
+@pytest.mark.long
 def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
     output = printed("larger_than_memory.py", "--rows", "2000")
     assert "2,000 rows of 20 in 4 chunks" in output

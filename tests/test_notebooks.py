@@ -17,6 +17,7 @@ _NUMBER = re.compile(r"[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?")
 _OF_THE_MACHINE = ("Seconds", "Error of J", "Residual")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
     shown = outputs(nbformat.read(path, as_version=4))

@@ -50,7 +50,7 @@ class Tally:
 
 
 def few_and_many(few: int, many: int) -> pytest.MarkDecorator:
-    """Let a test run with few faults in `make test`, with many in `make chaos`."""
+    """Let a test run with few faults in `make test` or `make long`, with many in `make chaos`."""
     long = pytest.param(many, id="many", marks=LONG)
     return pytest.mark.parametrize("count", [pytest.param(few, id="few"), long])
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from stock import READS, REQUEST, checkpoint, files_below, same, stock
 from tally import Tally, few_and_many
 
@@ -103,6 +104,7 @@ print(ingest("wine", force=True).data_hash)
 """
 
 
+@pytest.mark.long
 @few_and_many(few=1, many=10)
 def test_ingests_at_once_and_one_is_killed(tally: Begin, count: int) -> None:
     rng = random.Random(count)

@@ -159,6 +159,7 @@ print(ingest_table(source, "own", label="y", force=True, progress=progress).data
 """
 
 
+@pytest.mark.long
 @few_and_many(few=2, many=20)
 def test_an_ingestion_is_killed(tally: Begin, tmp_path: Path, count: int) -> None:
     rng = random.Random(count)
@@ -232,6 +233,7 @@ def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, co
     assert rest == [".lock", "own", "whole"]
 
 
+@pytest.mark.long
 @few_and_many(few=1, many=10)
 def test_two_ingestions_of_one_name(tally: Begin, tmp_path: Path, count: int) -> None:
     row = tally("two ingestions of tables under one name at once", count)
@@ -289,6 +291,7 @@ def test_hostile_columns(tally: Begin) -> None:
         row.add(survived=repr(name) in said, wrong=(home() / "datasets" / "own").exists())
 
 
+@pytest.mark.long
 def test_ten_thousand_columns(tally: Begin, tmp_path: Path) -> None:
     row = tally("a CSV with 10,000 columns", 1)
     names = [f"{letter}{n}" for letter in string.ascii_letters[:10] for n in range(1000)]

@@ -50,6 +50,7 @@ def up(
             yield up
 
 
+@pytest.mark.long
 @few_and_many(few=1, many=5)
 @pytest.mark.parametrize("service", ["prefect-server", "prefect-worker"])
 def test_a_run_outlives_a_service(

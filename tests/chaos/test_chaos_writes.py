@@ -44,6 +44,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.long
 @few_and_many(few=1, many=60)
 def test_the_disk_is_full(tally: Begin, disk: Path, count: int) -> None:
     row = tally("disk full (ENOSPC), at every write and any page of it", 0)
@@ -90,6 +91,7 @@ def public_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 def test_writing_is_forbidden(tally: Begin, public_home: Path) -> None:
     row = tally("writing forbidden (EACCES), at every write", 2 * len(WRITES))
     before = files_below(public_home)

@@ -46,6 +46,7 @@ def scheduler() -> Iterator[Any]:
         yield own
 
 
+@pytest.mark.long
 def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
     with _started(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
         run = _link(command)
@@ -63,6 +64,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
     assert list((home() / "flow-runs").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_does_not_stay_running(
     serving: Serving, sent: signal.Signals

@@ -110,6 +110,7 @@ def test_version_and_no_command_at_all(here: Command) -> None:
     assert "crossval" in bare.out
 
 
+@pytest.mark.long
 def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
     ended = apart("crossval", "wine", "--plain", "--json", "--sigma", "median")
     assert (ended.status, ended.err) == (0, "")
@@ -215,6 +216,7 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     assert _figure(ended, "Error of J") == "no bound"
 
 
+@pytest.mark.long
 def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     store_own(8200)
     words = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
@@ -283,6 +285,7 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
         assert ended("--tol", 1e-12, "--paradigm", "alternative") == "swings"
 
 
+@pytest.mark.long
 def test_a_single_iteration_is_counted(here: Command) -> None:
     assert _figure(here("fit", "wine", "--plain", "--max-iter", 1), "Iterations") == "1"
 

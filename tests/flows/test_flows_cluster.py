@@ -33,6 +33,7 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
+@pytest.mark.long
 def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
     # With its selection, for which one fold makes hundreds of passes.
     command = ("crossval", "wine", "--plain", "--json", "--first", 1)
@@ -42,6 +43,7 @@ def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler
     _same(ended.answer, alone)
 
 
+@pytest.mark.long
 def test_rows_that_workers_read_themselves(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def test_numbers_are_no_classes() -> None:
     assert result.nmi == {}
 
 
+@pytest.mark.long
 def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Command) -> None:
     assert here("cluster", "wine", "--plain", "--run", "clusters").status == 0
     assert here("fit", "wine", "--plain", "--run", "none").status == 0
@@ -280,6 +281,7 @@ def test_the_own_label_is_avoided_whatever_label_counts() -> None:
     np.testing.assert_array_equal(default.labels, named.labels)
 
 
+@pytest.mark.long
 def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     first = cluster_plain(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
     assert Path(first.pictures["components"]).is_file()

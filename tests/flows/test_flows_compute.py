@@ -100,6 +100,7 @@ def local(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
     command = ("crossval", "wine", "--plain", "--json", "--sigma", "median", "--first", 2)
     alone = here(*command).answer
@@ -111,6 +112,7 @@ def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
     assert _workers() == []
 
 
+@pytest.mark.long
 def test_workers_of_our_own_are_here_only(local: Path) -> None:
     from distributed import default_client
 
@@ -144,6 +146,7 @@ def _listening() -> set[tuple[str, int]]:
     }
 
 
+@pytest.mark.long
 def test_an_interruption_ends_the_workers(local: Path) -> None:
     command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
     run = subprocess.Popen(

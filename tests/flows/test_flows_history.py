@@ -44,6 +44,7 @@ def _saved() -> set[str]:
     return {name[-1] for name in names if saved_run_path(name) is not None}
 
 
+@pytest.mark.long
 def test_of_old_runs_a_line_stays(here: Command, run_file: Path) -> None:
     refreshed(here, run_file)
     for n in (40, 50):
@@ -73,6 +74,7 @@ def test_of_old_runs_a_line_stays(here: Command, run_file: Path) -> None:
     load_model("sales")
 
 
+@pytest.mark.long
 def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) -> None:
     for _ in range(3):
         refreshed(here, run_file, "--force")
@@ -83,6 +85,7 @@ def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) 
     assert model_hash("sales-0001") == own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["mark_pruned", "remove_run"])
 def test_a_killed_pruning_is_completed_by_the_next(
     here: Command, run_file: Path, moment: str

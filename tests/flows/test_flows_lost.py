@@ -45,6 +45,7 @@ def diary() -> Iterator[Diary]:
         yield diary
 
 
+@pytest.mark.long
 def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: Diary) -> None:
     """Its state is kept, and another is opened, on which the work is begun again."""
     clusters = []
@@ -103,6 +104,7 @@ def test_work_that_takes_long_elsewhere_is_no_stall(
     assert diary.notes == []
 
 
+@pytest.mark.long
 def test_losses_without_progress_end(
     settings: FitSettings, this: ResumableRun, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

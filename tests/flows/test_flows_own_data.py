@@ -406,6 +406,7 @@ def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_pa
         assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)
 
 
+@pytest.mark.long
 def test_a_cluster_stores_the_same(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     for part in range(3):

@@ -42,6 +42,7 @@ WINE = CrossvalSettings(dataset="wine")
 PLAIN = replace(WINE, sigma="median")
 
 
+@pytest.mark.long
 def test_crossval_is_what_scikit_learn_computes() -> None:
     result = crossval_plain(replace(WINE, folds=5))
     data = ensure_stored("wine", None)
@@ -129,6 +130,7 @@ def test_picked_rows_are_rows() -> None:
     assert len(pickle.dumps(picked)) < len(pickle.dumps(source)) + 300
 
 
+@pytest.mark.long
 def test_a_stored_data_set_of_ones_own() -> None:
     store_own(40, y=np.arange(40) % 4, size=np.linspace(0, 1, 40))
     settings = CrossvalSettings(dataset="own", folds=5)
@@ -268,6 +270,7 @@ def test_tolerances_reach_the_fit() -> None:
     assert 0 < fine.engine_error < rough.engine_error
 
 
+@pytest.mark.long
 def test_every_summary_says_how_far_w_can_be_trusted() -> None:
     result, crossed = fit_plain(FitSettings(dataset="wine")), crossval_plain(replace(WINE, first=1))
     for ending, rows in ((result.fitted.ending, 178), (crossed.results[0].ending, 160)):

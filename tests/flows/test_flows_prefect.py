@@ -146,6 +146,7 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
 
 
+@pytest.mark.long
 def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None:
     store_own(3000)
     given = ("--engine", "exact", "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")

@@ -31,6 +31,7 @@ def run_file(tmp_path: Path) -> Path:
     return open_shop(tmp_path)
 
 
+@pytest.mark.long
 def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     here: Command, run_file: Path
 ) -> None:
@@ -74,6 +75,7 @@ def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: 
     assert_allclose([abs(each["mean_shift"]) for each in comparison["columns"]], means, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Path) -> None:
     refreshed(here, run_file)
     published = model_hash("sales")
@@ -95,6 +97,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Pat
     assert (ended["state"], ended["reasons"]) == ("published", [])
 
 
+@pytest.mark.long
 def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> None:
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
@@ -219,6 +222,7 @@ def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
         assert str(path) in ended.out
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
 def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     here: Command, run_file: Path, serving: Serving
@@ -245,6 +249,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
 def test_a_prefect_block_has_the_credentials(
     here: Command, run_file: Path, lake: str, monkeypatch: pytest.MonkeyPatch

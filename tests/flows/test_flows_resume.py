@@ -49,6 +49,7 @@ def killed(folder: str, calls: int, *arguments: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended
 
 
+@pytest.mark.long
 def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     store_own(900, 12)
     assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
@@ -79,6 +80,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     assert "expected 1 to 128 of the characters" in here("resume", "../cut").failed(2)
 
 
+@pytest.mark.long
 def test_folds_that_are_done_stay_done(here: Command) -> None:
     arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4", "--run")
     store_own(300, 6)
@@ -96,6 +98,7 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
     assert not PieceStore.of_run("cut").folder.exists()
 
 
+@pytest.mark.long
 def test_refits_that_are_done_stay_done(here: Command) -> None:
     arguments = ("fit", "own", *MEDIAN, "-q", "1", "--selection", "none", "--bootstrap", "19")
     store_own(200, 4)
@@ -112,6 +115,7 @@ def test_refits_that_are_done_stay_done(here: Command) -> None:
     assert "19" in refused
 
 
+@pytest.mark.long
 def test_rounds_of_clusters_go_on(here: Command) -> None:
     arguments = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
     store_own(300, 6)
@@ -129,6 +133,7 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.long
 def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     store_own(4_000, 20)
     arguments = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
@@ -363,6 +368,7 @@ def test_a_second_try_goes_on_with_what_was_begun_afresh(
     assert "resuming at iteration 4" in going_on
 
 
+@pytest.mark.long
 def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
     store_own(300, 6)
     arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "3")

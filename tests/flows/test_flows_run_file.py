@@ -62,6 +62,7 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "run.toml"
 
 
+@pytest.mark.long
 def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: Path) -> None:
     folder = run_file.parent
     shown = here("run", run_file, "--dry-run").out

@@ -240,6 +240,7 @@ def samples(address: str) -> Mapping[Sample, float]:
     return found
 
 
+@pytest.mark.long
 def test_a_name_that_is_allowed_is_heard_beside_ours(server: str, fitted_wine: str) -> None:
     for name, status in (
         ("reports.example.org", 200),
@@ -270,6 +271,7 @@ def test_a_password_is_asked_for_if_there_is_one(
     assert ReportServer(port=port).ready()
 
 
+@pytest.mark.long
 def test_metrics_of_a_fit_that_runs_and_is_killed(server: str, fitted_wine: str) -> None:
     store_own(3_000, 20)
     fit = ("fit", "own", "--plain", "--engine", "exact", "-q", 2, "--run", "live")

@@ -79,6 +79,7 @@ def test_crossval_starts_a_server_that_shows_the_run(
         httpx.get(own.address)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_own_server")
 def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path) -> None:
     broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"

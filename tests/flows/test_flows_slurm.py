@@ -102,6 +102,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
     file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
     asked, diary = ("crossval", "wine", "--plain", "--json", "--first", 2), Diary()

@@ -271,6 +271,7 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
     assert "cost" not in result
 
 
+@pytest.mark.long
 def test_lines_stop_where_they_would_take_too_long(
     reference_data: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from browsing import Browsing
 from commandline import Command
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ PATIENCE = 30_000
 NAME = "wine-gaussian-q2: wine gaussian q=2, engine auto, on this machine"
 
 
+@pytest.mark.long
 def test_a_finished_run_shows_its_tables_and_pictures(
     serving: Serving, apart: Command, browser: Browsing
 ) -> None:

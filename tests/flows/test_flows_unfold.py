@@ -179,6 +179,7 @@ def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command
     np.testing.assert_array_equal(loaded.transform(new), model.transform(new))
 
 
+@pytest.mark.long
 def test_workers_place_rows_to_the_same_bits(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +262,7 @@ def _not_again(*_: object) -> None:
     raise AssertionError("a stage was saved, and is computed again")
 
 
+@pytest.mark.long
 def test_a_killed_run_repeats_no_stage_that_ended(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

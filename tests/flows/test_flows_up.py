@@ -74,6 +74,7 @@ def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
     return started
 
 
+@pytest.mark.long
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> None:
     """First of them, for until it is paused, the deployment runs every ten seconds."""
     for name in ("fit/nightly-mnist", "tables/weekly-tables"):
@@ -133,6 +134,7 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
     assert up.process.poll() is None
 
 
+@pytest.mark.long
 def test_pages_are_for_browsers_of_this_machine(up: RunningUp) -> None:
     assert heard_of(begun("fit", "wine", "--plain", "--quiet", "--run", "shown")) <= LOOPBACK
     site = up.answer["reports"]
@@ -177,6 +179,7 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
     wait(lambda: _answers(after.address))
 
 
+@pytest.mark.long
 def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
     """By `up`, without another command."""
     long = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--run", "killed")
@@ -235,6 +238,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
     assert _left() == ([], {".log"})
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     run = up.begun(dataset="own", engine="exact", tol=1e-12, run="long").json()["id"]
     wait(lambda: up.run_that_is("RUNNING"))

@@ -194,6 +194,7 @@ def test_a_fit_ends_near_that_of_all_pairs(monkeypatch):
     assert blocks.residual_rows_ == 2000
 
 
+@pytest.mark.long
 def test_many_shards_begin_with_some(monkeypatch):
     monkeypatch.setattr(random_pairs, "_GROUP_ROWS", 50)
     rng = np.random.default_rng(0)
@@ -223,6 +224,7 @@ def _sum_of_squares(n):
     return rows, (rows[:, 0] + rows[:, 1]) ** 2 + 0.5 * rng.normal(size=n)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("usual_groups")
 def test_few_rows_stand_for_all_with_what_is_known_of_them():
     rows, y = _sum_of_squares(40_000)
@@ -259,6 +261,7 @@ def test_the_resolution_is_the_residual_that_other_pairs_make(kernel):
     assert 0.7 * seen <= engines[0].resolution(W) <= 4 * seen
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("usual_groups")
 def test_a_default_fit_of_many_rows_ends_at_the_noise_of_its_pairs():
     rows, y = _sum_of_squares(10_000)

@@ -1,6 +1,6 @@
 """What a fit claims of its answer, held against the definition on problems of all kinds.
 
-Some hundred fits of each sweep belong to `make test`; thousands to `make chaos`.
+Some dozen fits of each sweep belong to `make test` or `make long`; thousands to `make chaos`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def off_from_orthonormal(model):
     return np.abs(model.components_ @ model.components_.T - np.eye(len(model.components_))).max()
 
 
+@pytest.mark.long
 @blocks(1, 20)
 def test_converged_is_true(block):
     """A small residual, and 50 more iterations by the definition gain less than 0.1% of J."""
@@ -67,7 +68,7 @@ def test_converged_is_true(block):
     assert converged >= 0.95 * fits
 
 
-@blocks(4, 40)
+@blocks(2, 40)
 def test_j_is_within_its_bound(block):
     """Clusters far apart, heavy tails, scales and offsets of all sizes: in either precision."""
     refusals = []
@@ -87,7 +88,7 @@ def test_j_is_within_its_bound(block):
     assert len(refusals) < 0.7 * BLOCK
 
 
-@blocks(3, 33)
+@blocks(1, 33)
 def test_components_are_orthonormal_whatever_the_rows(block):
     """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
     kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]

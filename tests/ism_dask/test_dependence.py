@@ -116,6 +116,7 @@ def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
     assert max(some.pvalue, whole.pvalue) < 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
     rng = np.random.default_rng(0)

@@ -572,6 +572,7 @@ class Stored:
         return np.clip(128 + 20 * rows[start:stop], 0, 255).astype(np.uint8)
 
 
+@pytest.mark.long
 def test_workers_give_the_same_bits(tmp_path):
     source = Stored()
     y = (source.read(0, 9000)[:, 5] // 60).astype(int)

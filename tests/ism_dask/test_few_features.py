@@ -146,6 +146,7 @@ def test_w_is_stationary_on_its_support_and_zero_elsewhere(options):
         assert residual <= 1.1e-4
 
 
+@pytest.mark.long
 def test_stable_features_are_the_true_ones_in_any_container():
     drawn, y = rows(300)
     model = SupervisedIKDR(2, max_features="auto").fit(drawn, y)

@@ -177,6 +177,7 @@ def test_colours_of_weights_are_those_of_their_bars() -> None:
     assert zero.min() > 240
 
 
+@pytest.mark.long
 def test_threads_draw_at_the_same_time() -> None:
     bodies = {name: page_svg(draw, 280.0) for name, draw in PICTURES.items()}
     with ThreadPoolExecutor(8) as threads:

@@ -299,6 +299,7 @@ def test_figures_are_saved_whole_and_with_plain_numbers():
                 assert axis.get_offset_text().get_text() == ""
 
 
+@pytest.mark.long
 def test_matplotlib_is_imported_when_something_is_drawn():
     rooms = ["ism_dask", "ism_dask.plot", "flows.cli.app", "flows.fit"]
     code = "import sys\n" + "\n".join(

@@ -255,6 +255,7 @@ def _clustered(data, engine):
     return np.column_stack([model.embedding_, model.labels_])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
 def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
     """Processes, not threads: every shard and every partial sum crosses a wire."""
@@ -289,6 +290,7 @@ class _TaskNames(SchedulerPlugin):
         self.names.add(key_split(key))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 50)

@@ -205,6 +205,7 @@ def _ingest(force: bool) -> str:
     return ingest("wine", force=force).data_hash
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("force", [False, True])
 def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -215,6 +216,7 @@ def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
     assert entries(data.path.parent) == [".lock", "wine"]
 
 
+@pytest.mark.long
 def test_reading_goes_on_while_the_same_data_are_stored_again() -> None:
     data = ingest("wine")
     expected = data.X.read(0, 178)
