@@ -61,7 +61,7 @@ def distinct_rows(X: Array) -> tuple[Array, Array]:
     """
     first, of_each = _distinct(X)
     with np.errstate(over="ignore"):  # the order of extreme numbers may depend on their units
-        ranges = np.ptp(X, axis=0).astype(np.float64)
+        ranges = X.max(axis=0).astype(np.float64) - X.min(axis=0)
     weights = np.random.default_rng(0).normal(size=X.shape[1]) / np.where(
         ranges > 0, ranges, np.inf
     )

@@ -21,7 +21,7 @@ from ism_dask._validation import (
 )
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
-from ism_dask.estimators.placement import Placement, RowUnits, precision
+from ism_dask.estimators.placement import Placement, RowUnits
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
 from ism_dask.estimators.unfolding_input import (
@@ -29,12 +29,14 @@ from ism_dask.estimators.unfolding_input import (
     count_columns,
     count_factors,
     in_given_order,
+    in_units_of,
     unfolding_rows,
     unfolding_seed,
 )
 from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.shards import cut
 from ism_dask.status import ComponentsWarning, Status
+from ism_dask.unfolding.free_axes import along_principal_axes
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.normal_equations import Scales
@@ -83,7 +85,7 @@ default "auto"
     max_iter : int, default 5000
         Maximum number of its steps.
     random_state : int, RandomState or None, default None
-        Seed of the vector from which the search for V starts. None is a fixed seed.
+        Seed of the start of the search for V. None is a fixed seed.
 
     Attributes
     ----------
@@ -92,8 +94,8 @@ default "auto"
         standardised; the largest entry of each column is positive. Columns that would not raise
         the objective are 0, with a `ComponentsWarning`.
     eigenvalues_ : (m,) array
-        The eigenvalues of K = V A V^T, in descending order: the variance along each axis of the
-        unfolding, times n. If few of them are large, a picture with as many axes shows nearly all.
+        The eigenvalues of K = V A V^T, in descending order: the variance along each axis, times the
+        number of different rows. If few are large, a picture with as many axes shows nearly all.
     distance_error_ : float
         Root mean square error of the distances of neighbours in `embedding_`, as a share of the
         root mean square of these distances.
@@ -110,14 +112,15 @@ default "auto"
     scales_ : Scales
         The numbers `gain` and `penalty` of the objective.
     extension_error_ : float
-        How far `transform` puts rows of the fit from their coordinates if a row itself is not among
-        its neighbours: root mean square, as a share of the deviation of the coordinates. Rows that
-        the fit has not seen may be placed less well, because the fit saw these.
+        How far `transform` puts the different rows of the fit from their coordinates if a row is
+        not among its neighbours: root mean square, as a share of the deviation of the coordinates.
+        Rows that the fit has not seen may be placed less well.
     n_iter_ : int
         Number of steps of the refinement, 0 without it.
     converged_ : bool
         Whether the program is solved, with `duality_gap_` at most 1e-8, and the refinement came to
-        coordinates at which the objective is stationary, and which no axis that is 0 would raise.
+        coordinates at which the objective is stationary. No use of a free axis was then found that
+        raises it by more than a millionth of its terms.
     status_ : Status
         How the fit ended.
     n_neighbors_ : int
@@ -248,9 +251,8 @@ default "auto"
             max_iter=self.max_iter if self.refine else 0,
             seed=seed,
         )
-        Y = unfolding.coordinates - unfolding.coordinates[node].mean(axis=0)
-        placed = np.ldexp(Y[node], units.exponent).astype(precision(X), copy=False)
-        self.embedding_ = in_given_order(placed, order)
+        Y = along_principal_axes(unfolding.coordinates, np.bincount(node))
+        self.embedding_ = in_given_order(in_units_of(X, units, Y)[node], order)
         self._placement, self.extension_error_ = Placement.fitted(
             units, search, rows, self.embedding_[first], graph.neighbours
         )
@@ -311,9 +313,9 @@ default "auto"
         q, used = self.embedding_.shape[1], int(self.embedding_.any(axis=0).sum())
         if used < q:
             warnings.warn(
-                f"{type(self).__name__} uses {used} of {q} axes; the others are 0, since none of "
-                f"them raises the objective at `nu` = {self.nu:g}. Raise `nu` for the distances to "
-                "count more, which takes more axes",
+                f"{type(self).__name__} uses {used} of {q} axes; the others are 0, since none was "
+                f"found to raise the objective at `nu` = {self.nu:g}. Raise `nu` to keep distances "
+                "better, which takes more axes",
                 ComponentsWarning,
                 stacklevel=3,
             )

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
 from ism_dask.estimators.base import row_source
+from ism_dask.estimators.placement import RowUnits, precision
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
 
@@ -121,6 +122,19 @@ def in_given_order(values: Array, order: Array) -> Array:
     given = np.empty_like(values)
     given[order] = values
     return given
+
+
+def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
+    """Return coordinates Y (k, q) in the units and the precision of X, or raise a ValueError."""
+    with np.errstate(over="ignore"):
+        placed = np.ldexp(Y, units.exponent).astype(precision(X), copy=False)
+    if not np.isfinite(placed).all():
+        raise ValueError(
+            f"coordinates overflow {placed.dtype}: the largest is {np.abs(Y).max():.3g} times 2 to "
+            f"the power of {units.exponent}; expected a `nu` nearer to 1, or X in smaller units or "
+            "in double precision"
+        )
+    return placed
 
 
 def _within(name: str, number: int, least: int, most: int, n: int) -> int:

@@ -2,57 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.linalg
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.unfolding.ascent import Ascent, climb
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.objective import CoordinateObjective
 
 # An axis is free if its coordinates are at most this share of the first ones.
 _FREE = 1e-2
 # F stays as it is if it changes by a smaller share of its terms.
 _CHANGE = 1e-6
-# Up to this number of rows LAPACK is as fast as Lanczos.
-_DENSE_ROWS = 400
-# Relative accuracy of the eigenvalue by Lanczos.
-_TOL = 1e-5
+# The most steps of a climb that uses an axis, and where it ends: small axes have small slopes.
+_STEPS, _STATIONARY = 300, 1e-7
+# How often the start of a climb is averaged over neighbours, which makes it smooth.
+_AVERAGES = 50
 
 
-def along_principal_axes(Y: Array) -> Array:
-    """Return coordinates (n, q), centred and rotated so that their variances decrease."""
-    centred = Y - Y.mean(axis=0)
-    axes = np.linalg.svd(centred.T @ centred)[0]
+def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:
+    """Return coordinates (n, q), centred and rotated so that their variances decrease.
+
+    Each row counts as often as `counts` (n,) says, or once.
+    """
+    centred = Y - np.average(Y, axis=0, weights=counts)
+    weighted = centred if counts is None else counts[:, None] * centred
+    axes = np.linalg.svd(weighted.T @ centred)[0]
     return canonical_signs(centred @ axes)
 
 
-def with_free_axes(objective: CoordinateObjective, Y: Array) -> tuple[Array, bool]:
-    """Return coordinates (n, q) with free axes used or 0, and whether F is larger there.
+def with_free_axes_used(objective: CoordinateObjective, start: Ascent, limit: int) -> Ascent:
+    """Return the coordinates (n, q) of a climb with free axes used so that F rises, or unchanged.
 
     Where the coordinates of an axis are 0, their gradient is 0 as well, so that no ascent along it
-    comes to use the axis. The gradient of F in K tells whether F can rise. If it has no positive
-    eigenvalue, stationary coordinates with a free axis are the maximum over all K.
+    comes to use the axis. So another climb looks for coordinates on one axis beside the others. If
+    these are stationary, all move together from there: they may hold each other back. All climbs
+    together take at most `limit` steps. The result is stationary if no free axis was of use.
     """
-    placed, rises = along_principal_axes(Y), False
+    placed, found, n_iter = along_principal_axes(start.Y), start.Y, 0
     here = objective.at(placed)
-    while len(_free(placed)):
-        raised = along_principal_axes(_with_last_axis_anew(objective, placed))
+    while len(_free(placed)) and n_iter < limit:
+        raised = placed.copy()
+        raised[:, -1] = 0.0
+        beside = _beside(objective, raised, min(_STEPS, limit - n_iter))
+        raised[:, -1], n_iter = beside.Y[:, 0], n_iter + beside.n_iter
+        if start.stationary and n_iter < limit:
+            together = climb(objective, raised, min(_STEPS, limit - n_iter), _STATIONARY)
+            raised, n_iter = together.Y, n_iter + together.n_iter
+        raised = along_principal_axes(raised)
         there = objective.at(raised)
         if there.value <= here.value + _CHANGE * here.size:
             break
-        placed, here, rises = raised, there, True
-    if rises:
-        return placed, True
+        placed, here, found = raised, there, raised
+    ended = n_iter < limit or not len(_free(placed))
+    return Ascent(found, start.stationary and found is start.Y and ended, n_iter)
+
+
+def without_free_axes(objective: CoordinateObjective, Y: Array) -> Array:
+    """Return coordinates (n, q) with free axes at 0 that do not matter to F, or Y itself."""
+    placed = along_principal_axes(Y)
+    here, bare = objective.at(placed), Y
     for axis in _free(placed)[::-1]:
         without = placed.copy()
         without[:, axis] = 0.0
         if objective.at(without).value < here.value - _CHANGE * here.size:
             break
+        if placed[:, axis].any():
+            bare = without
         placed = without
-    return placed, False
+    return bare
 
 
 def _free(Y: Array) -> Array:
@@ -61,28 +79,21 @@ def _free(Y: Array) -> Array:
     return np.flatnonzero(lengths <= _FREE * lengths[0])
 
 
-def _with_last_axis_anew(objective: CoordinateObjective, Y: Array) -> Array:
-    """Return coordinates (n, q) with the last of them along the steepest rise of F, if any."""
-    Y = Y.copy()
-    Y[:, -1] = 0.0
-    size = float(np.vdot(Y, Y)) / objective.at(Y).size
-    slope, axis = _top(objective.gradient_in_kernel(Y), size)
-    if slope * size > _TOL:
-        Y[:, -1] = objective.best_length(axis, slope) * axis
-    return Y
+def _beside(objective: CoordinateObjective, Y: Array, limit: int) -> Ascent:
+    """Climb to coordinates (n, 1) on one more axis, where those of Y (n, q) stay."""
+    alone, graph = objective.beside(Y), objective.graph
+    errors = max(np.abs(alone.graph.squared).sum(), _CHANGE * graph.squared.sum())
+    start = np.sqrt(_FREE * errors) * _smooth_noise(graph)
+    return climb(alone, start[:, None], limit, _STATIONARY)
 
 
-def _top(matrix: LinearOperator, size: float) -> tuple[float, Array]:
-    """Return the largest eigenvalue and its vector (n,) of a matrix (n, n).
-
-    The eigenvalue is exact to a share `_TOL` of itself and 1 / size together.
-    """
-    n = matrix.shape[0]
-    if n <= _DENSE_ROWS:
-        values, vectors = scipy.linalg.eigh(matrix @ np.eye(n))
-        return float(values[-1]), vectors[:, -1]
-    start = np.random.default_rng(0).normal(size=n)
-    options: dict[str, Any] = {"k": 1, "which": "LA", "v0": start, "tol": _TOL}
-    shifted = LinearOperator((n, n), matvec=lambda z: size * (matrix @ z) + z, dtype=np.float64)
-    values, vectors = eigsh(shifted, **options)
-    return (float(values[0]) - 1.0) / size, vectors[:, 0]
+def _smooth_noise(graph: NeighbourGraph) -> Array:
+    """Return random coordinates (n,) that vary little along edges, of squared lengths of sum 1."""
+    noise = np.random.default_rng(0).normal(size=graph.n_rows)
+    least = _CHANGE * float(np.linalg.norm(graph.along(noise)))
+    for _ in range(_AVERAGES):
+        smoother = noise - graph.sums_at_nodes(graph.along(noise)) / (2.0 * graph.degrees)
+        if np.linalg.norm(graph.along(smoother)) < least:
+            break
+        noise = smoother
+    return noise / np.linalg.norm(graph.along(noise))

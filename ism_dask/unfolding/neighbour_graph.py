@@ -58,6 +58,17 @@ class NeighbourGraph:
         signs = np.tile([1.0, -1.0], e)
         return csr_array((signs, ends, np.arange(0, 2 * e + 1, 2)), shape=(e, self.n_rows))
 
+    @property
+    def degrees(self) -> Array:
+        """The number (n,) of edges of each row."""
+        return np.bincount(self.heads, minlength=self.n_rows) + np.bincount(
+            self.tails, minlength=self.n_rows
+        )
+
+    def along(self, y: Array) -> Array:
+        """Return the difference (e,) of coordinates y (n,) along each edge."""
+        return y[self.heads] - y[self.tails]
+
     def sums_at_nodes(self, flow: Array) -> Array:
         """Return for each node the sum (n,) of `flow` (e,) of its edges, negative at their tails.
 

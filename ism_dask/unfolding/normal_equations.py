@@ -14,6 +14,8 @@ from ism_dask.unfolding.laplacian import SmoothBasis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.side_information import SideKernel
 
+# A share of tr(K L) that is rounding, in squares.
+_ROUNDING = 1e-24
 # Edges whose sums a task computes.
 _EDGES_PER_TASK = 2**16
 
@@ -94,14 +96,21 @@ class EdgeSums:
 
     @classmethod
     def of(cls, graph: NeighbourGraph, basis: SmoothBasis, side: SideKernel) -> EdgeSums:
-        """Return the sums over all edges."""
+        """Return the sums over all edges, or raise a ValueError if V says nothing of L."""
         V, total = basis.vectors, float(graph.squared.sum())
         shares = graph.squared / total
         even = float(shares @ shares)
         second, first = _edge_sums(graph, V / np.sqrt(basis.values), shares)
         transform = np.sqrt(total / basis.values)
+        shared = V.T @ side.times(V)
+        if np.trace(shared) <= _ROUNDING * side.trace:
+            raise ValueError(
+                f"`y` differs only between neighbours: none of the {len(basis.values)} smoothest "
+                "functions on their graph varies with it; expected another y, fewer "
+                "`n_neighbors`, more `n_eigenvectors`, or y=None"
+            )
         return cls(
-            aligned=V.T @ side.times(V) * transform[:, None] * transform,
+            aligned=shared * transform[:, None] * transform,
             first=symmetric_of(first) / even,
             second=second / even,
             evenness=1.0 / (graph.n_edges * even),

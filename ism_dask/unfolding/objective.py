@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
 from ism_dask._types import Array
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
@@ -68,31 +67,15 @@ class CoordinateObjective:
             gradient=(2.0 / scales.gain) * pulled - (4.0 * scales.penalty) * pushed,
         )
 
-    def gradient_in_kernel(self, Y: Array) -> LinearOperator:
-        """Return the gradient (n, n) of F in K, at K = Y Y^T, as products with vectors."""
-        graph, scales, n = self.graph, self.scales, len(Y)
-        errors = self._errors(self._apart(Y))
-
-        def product(z: Array) -> Array:
-            (apart,) = self._apart(z.reshape(n, 1))
-            pulled = self.side.times(z.reshape(n, 1))[:, 0] / scales.gain
-            return pulled - 2.0 * scales.penalty * graph.sums_at_nodes(errors * apart)
-
-        return LinearOperator((n, n), matvec=product, dtype=np.float64)
-
-    def best_length(self, axis: Array, slope: float) -> float:
-        """Return the t for which F is largest at `K + t^2 a a^T`.
-
-        At 0, F rises by `slope` with t^2. The axis a (n,) must not be constant.
-        """
-        (apart,) = self._apart(axis[:, None])
-        return float(np.sqrt(slope / (2.0 * self.scales.penalty * np.sum(apart**4))))
+    def beside(self, Y: Array) -> CoordinateObjective:
+        """Return F as a function of further coordinates, where Y (n, q) stay; less a constant."""
+        left_over = -self._errors(self._apart(Y))
+        return replace(self, graph=replace(self.graph, squared=left_over))
 
     def _apart(self, Y: Array) -> list[Array]:
         """Return the difference (e,) of each coordinate along each edge."""
-        graph = self.graph
         # One coordinate at a time: contiguous columns halve the time.
-        return [y[graph.heads] - y[graph.tails] for y in np.ascontiguousarray(Y.T)]
+        return [self.graph.along(y) for y in np.ascontiguousarray(Y.T)]
 
     def _errors(self, apart: list[Array]) -> Array:
         """Return by how much the squared length (e,) of each edge is too large."""

@@ -18,6 +18,11 @@ _ROUNDING = 1e-12
 class SideKernel(ABC):
     """A centred kernel matrix L of rows, never stored as such."""
 
+    @property
+    @abstractmethod
+    def trace(self) -> float:
+        """The trace of L."""
+
     @abstractmethod
     def times(self, Y: Array) -> Array:
         """Return `L Y` (n, q) for Y (n, q)."""
@@ -43,13 +48,21 @@ class FactorKernel(SideKernel):
 
     factor: Array
 
+    @property
+    def trace(self) -> float:
+        """The sum of squares of F."""
+        return float(np.vdot(self.factor, self.factor))
+
     def times(self, Y: Array) -> Array:
         """Return `F (F^T Y)`."""
         return self.factor @ (self.factor.T @ Y)
 
     def correlation(self, Y: Array) -> float:
         """Return the correlation of the kernels; 0 if all rows of Y (n, q) are 0."""
-        return kernel_correlation(Y, self.factor) if Y.any() else 0.0
+        if not Y.any():
+            return 0.0
+        # Fourth powers of extreme numbers overflow.
+        return kernel_correlation(Y / np.abs(Y).max(), self.factor / np.abs(self.factor).max())
 
     def summed(self, node: Array, n_nodes: int) -> FactorKernel:
         """Return the kernel with the sums of the rows of F, or raise a ValueError if they are 0."""
@@ -74,6 +87,11 @@ class NoSideKernel(SideKernel):
     """
 
     counts: Array
+
+    @property
+    def trace(self) -> float:
+        """The number of rows less one."""
+        return float(self.counts.sum()) - 1.0
 
     def times(self, Y: Array) -> Array:
         """Return each row minus the mean, as often as it counts."""

@@ -8,12 +8,13 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
+from ism_dask.unfolding.ascent import Ascent
 from ism_dask.unfolding.free_axes import along_principal_axes
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales
 from ism_dask.unfolding.objective import CoordinateObjective
-from ism_dask.unfolding.refinement import Refined, refine
+from ism_dask.unfolding.refinement import refine
 from ism_dask.unfolding.semidefinite import GAP, solve
 from ism_dask.unfolding.side_information import SideKernel
 from ism_dask.unfolding.stages import EIGENVECTORS, PROGRAM, run_or_restore
@@ -68,7 +69,7 @@ class Unfolding:
         Whether the eigenvectors are exact, and the gap proves the solution for A.
     value : float
         F at K = Y Y^T, with Y the coordinates.
-    refined : Refined or None
+    refined : Ascent or None
     """
 
     coordinates: Array
@@ -76,7 +77,7 @@ class Unfolding:
     program: SolvedProgram
     exact: bool
     value: float
-    refined: Refined | None
+    refined: Ascent | None
 
 
 def unfold(

@@ -281,10 +281,8 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     for function in ("smooth_basis", "solve"):
         monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
     steps = []
-    climb = refinement._climb
-    monkeypatch.setattr(
-        refinement, "_climb", lambda *given: steps.append(given[2]) or climb(*given)
-    )
+    climb = refinement.climb
+    monkeypatch.setattr(refinement, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     assert here("resume", "cut", "--plain").status == 0
     assert len(steps) == 1
     whole, cut = open_run("whole").metrics, open_run("cut").metrics

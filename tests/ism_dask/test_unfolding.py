@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import partial
 
 import dask.array as da
 import matplotlib as mpl
@@ -29,6 +30,7 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
 from ism_dask.unfolding import normal_equations, refinement
+from ism_dask.unfolding.ascent import climb
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
@@ -157,6 +159,47 @@ def test_axes_that_the_program_leaves_free_are_used_where_the_objective_rises(nu
     all_centred = np.linalg.svd(np.ones((24, 1)))[0][:, 1:]
     largest, _ = _dense_optimum(all_centred, y, *_edges(rows, 5), fitted.scales_)
     assert fitted.objective_ == pytest.approx(largest, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_has_converged_is_stationary_also_with_free_axes(seed):
+    rng = np.random.default_rng(seed)
+    rows = np.column_stack([np.linspace(0, 100, 160), 0.02 * rng.normal(size=(160, 2))])
+    y = rows[:, :1]
+    model = ColoredMVU(3, target="factor", n_neighbors=8, nu=50.0, max_iter=20000, **RAW).fit(
+        rows, y
+    )
+    assert model.converged_
+    Z, (edges, distances), scales = model.embedding_, _edges(rows, 8), model.scales_
+    apart = Z[edges[:, 0]] - Z[edges[:, 1]]
+    errors = (apart**2).sum(axis=1) - distances**2
+    F = y - y.mean()
+    pushed = np.zeros_like(Z)
+    np.add.at(pushed, edges[:, 0], errors[:, None] * apart)
+    np.add.at(pushed, edges[:, 1], -errors[:, None] * apart)
+    gradient = 2 / scales.gain * F @ (F.T @ Z) - 4 * scales.penalty * pushed
+    size = ((F.T @ Z) ** 2).sum() / scales.gain + scales.penalty * (errors**2).sum()
+    assert np.linalg.norm(gradient) * np.linalg.norm(Z) <= 1.01e-4 * size
+
+
+@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_no_climb_that_uses_free_axes_comes_higher(seed):
+    # Few edges: one more axis is of use only if the coordinates on the others change too.
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(60, 3))
+    model = ColoredMVU(5, target="factor", n_neighbors=2, **RAW).fit(rows, rows[:, :1])
+    Z = model.embedding_
+    free = ~Z.any(axis=0)
+    assert model.converged_
+    assert free.any()
+    graph = neighbour_graph(rows, searches.neighbour_search(rows, 2).of_own_rows())
+    y = rows[:, :1] - rows[:, :1].mean()
+    objective = CoordinateObjective(graph, FactorKernel(y), model.scales_)
+    assert objective.at(Z).value == pytest.approx(model.objective_, rel=1e-9)
+    noise = np.where(free, rng.normal(size=Z.shape), 0.0)
+    higher = climb(objective, Z + 1e-3 * Z.std() * noise, 2000, stationary=1e-6).Y
+    assert objective.at(higher).value <= model.objective_ + 2e-6 * objective.at(Z).size
 
 
 def test_all_vectors_of_an_eigenvalue_are_found():
@@ -439,6 +482,32 @@ def test_a_thin_factor_of_classes_is_the_kernel_of_classes():
     assert given.hsic_ == pytest.approx(plain.hsic_, rel=1e-6)
 
 
+def test_axes_are_those_of_all_rows_where_some_are_equal():
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    rows = np.vstack([rows, np.repeat(rows[rows[:, 0] > 1], 40, axis=0)])
+    for refined in (True, False):
+        Z = ColoredMVU(3, nu=3.0, refine=refined).fit(rows).embedding_
+        products = Z.T @ Z
+        np.testing.assert_allclose(products - np.diag(np.diag(products)), 0, atol=1e-9 * len(Z))
+        assert (np.diff(np.diag(products)) <= 0).all()
+        assert (Z.max(axis=0) >= -Z.min(axis=0)).all()
+        np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-12 * np.abs(Z).max())
+
+
+def test_truth_values_are_numbers():
+    rng = np.random.default_rng(0)
+    rows, y = rng.integers(0, 2, size=(200, 9)).astype(bool), rng.integers(0, 3, size=200)
+    plain = ColoredMVU(refine=False).fit(rows.astype(float), y)
+    np.testing.assert_allclose(ColoredMVU(refine=False).fit(rows, y).embedding_, plain.embedding_)
+
+
+def test_numbers_of_any_size_depend_alike():
+    plain, huge = (ColoredMVU(target="factor").fit(X, unit * X[:, :1]) for unit in (1.0, 1e49))
+    assert huge.hsic_ == pytest.approx(plain.hsic_, rel=1e-6)
+    far = ColoredMVU(target="factor", nu=1e-90).fit(X, 1e49 * X[:, :1])
+    assert 0.5 < far.hsic_ <= 1.0
+
+
 def test_equal_rows_have_one_place():
     twice, labels = np.concatenate([X, X]), np.concatenate([Y, Y])
     for y, both in ((Y, labels), (None, None)):
@@ -472,7 +541,7 @@ def test_an_unfinished_refinement_is_reported():
 
 
 def test_a_refinement_that_rounding_ends_is_no_matter_of_its_steps(monkeypatch):
-    monkeypatch.setattr(refinement, "_STATIONARY", 0.0)
+    monkeypatch.setattr(refinement, "climb", partial(climb, stationary=0.0))
     with pytest.warns(ConvergenceWarning, match="rounding lets no step improve.*nearer to 1"):
         ended = ColoredMVU().fit(X, Y)
     assert ended.status_ is Status.ROUNDING
@@ -539,6 +608,13 @@ def test_parameters_are_not_changed(colored):
         ({}, np.ones((9, 3)), None, "all rows of X are equal"),
         ({}, X[:2], None, "`n_components` must be a whole number from 1 to 1 for 2"),
         ({}, csr_array(X), Y, "Sparse data was passed"),
+        (
+            {"target": "factor", "n_neighbors": 2, **RAW},
+            np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2),
+            np.tile([-1.0, 1.0], 202),
+            "`y` differs only between neighbours: none of the 20 smoothest",
+        ),
+        ({"nu": 1e-90}, X.astype(np.float32), Y, "coordinates overflow float32.*nearer to 1"),
     ],
 )
 def test_bad_input_is_refused(options, rows, y, message):
