@@ -65,7 +65,7 @@ def _unused_axes(result: UnfoldResult) -> tuple[str, ...]:
         return ()
     return (
         f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "
-        "of them raises the objective. Raise --nu for the distances to count more",
+        "was found to raise the objective. Raise --nu to keep distances better",
     )
 
 

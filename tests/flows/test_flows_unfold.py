@@ -62,6 +62,15 @@ def test_people_see_the_figures_and_a_page(here: Command) -> None:
     assert "rows by their coordinates." in render_run("plain")
 
 
+def test_axes_that_are_of_no_use_are_told(here: Command) -> None:
+    seen = here("unfold", "wine", "--plain", "--nu", "0.01", "--target", "linear")
+    assert "1 of 2 axes are used" in " ".join(seen.out.split())
+    coordinates = result_arrays("wine-unfolding-q2")["coordinates"]
+    assert coordinates.any(axis=0).tolist() == [True, False]
+    placed = load_unfolding("wine-unfolding-q2").transform(open_dataset("wine").X.read(0, 3))
+    np.testing.assert_array_equal(placed, coordinates[:3])
+
+
 def test_a_table_of_numbers_and_one_coordinate(here: Command, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 3))
