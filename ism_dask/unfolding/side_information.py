@@ -90,8 +90,8 @@ class NoSideKernel(SideKernel):
 
     @property
     def trace(self) -> float:
-        """The number of rows less one."""
-        return float(self.counts.sum()) - 1.0
+        """The trace of L: the number of rows less one, if each stands for itself."""
+        return float(self.counts.sum() - self.counts @ self.counts / self.counts.sum())
 
     def times(self, Y: Array) -> Array:
         """Return each row minus the mean, as often as it counts."""
