@@ -9,7 +9,6 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.unfolding.ascent import Ascent
-from ism_dask.unfolding.free_axes import along_principal_axes
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.normal_equations import EdgeSums, Scales
@@ -61,7 +60,6 @@ class Unfolding:
     Attributes
     ----------
     coordinates : (n, q) array
-        Along their principal axes, with mean 0.
     eigenvalues : (m,) array
         Those of K = V A V^T, in decreasing order.
     program : SolvedProgram
@@ -92,7 +90,7 @@ def unfold(
     eigenvalues, coordinates = _leading(basis, program.A, q)
     objective = CoordinateObjective(graph, side, program.scales)
     refined = refine(objective, coordinates, max_iter) if max_iter else None
-    Y = along_principal_axes(coordinates if refined is None else refined.Y)
+    Y = coordinates if refined is None else refined.Y
     return Unfolding(
         coordinates=Y,
         eigenvalues=eigenvalues,
