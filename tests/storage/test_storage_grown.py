@@ -278,7 +278,20 @@ def test_results_come_in_order_and_errors_end_the_work() -> None:
 
     with threads_of_this_process() as threads:
         assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
+        begun.clear()
         with pytest.raises(ValueError, match="the fortieth"):
-            list(map_in_order(threads, work, range(10_000)))
-    # A caller who takes no results is not run ahead of.
-    assert max(begun) < 1000
+            list(map_in_order(threads, work, range(10_000), lambda: 10))
+    # The ten that were begun at most when the fortieth failed: 40 to 49.
+    assert max(begun) < 50
+
+
+def test_a_slow_caller_is_not_run_ahead_of() -> None:
+    begun: list[int] = []
+    with threads_of_this_process() as threads:
+        results = map_in_order(threads, begun.append, range(10_000), lambda: 10)
+        for taken in range(1, 31):
+            next(results)
+            time.sleep(0.002)
+            assert max(begun) < taken + 10
+        results.close()  # type: ignore[attr-defined]
+    assert max(begun) < 40
