@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from scipy.sparse import csc_array, eye_array
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, SuperLU, eigsh, splu
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
@@ -17,7 +17,7 @@ from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 # Up to this number of rows LAPACK is as fast as Lanczos, and finds all copies of an eigenvalue.
 _DENSE_ROWS = 400
 # Relative accuracy of the eigenvalues, and the restarts after which Lanczos gives up.
-_TOL, _RESTARTS = 1e-10, 300
+_TOL, _RESTARTS = 1e-10, 100
 # Vectors in the basis of Lanczos for each eigenvector, and the fewest.
 _BASIS, _LEAST_BASIS = 4, 40
 # Eigenvalues that differ by a smaller share of the larger one are the same.
@@ -66,38 +66,59 @@ def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
     Symmetric data have eigenvalues several times, and Lanczos may find only some of their vectors.
     So it searches beside those that it has, until what it finds there is no smaller.
     """
-    starts = np.random.default_rng(seed)
-    found = _bottom(laplacian, np.empty((laplacian.shape[0], 0)), count, starts)
+    search = _Search(laplacian, np.random.default_rng(seed))
+    found = search.bottom(np.empty((laplacian.shape[0], 0)), count)
     while True:
-        both = np.hstack([found, _bottom(laplacian, found, 1, starts)])
+        both = np.hstack([found, search.bottom(found, 1)])
         values = np.einsum("nc,nc->c", both, laplacian @ both)
         if values[-1] >= (1.0 - _EQUAL) * values[:-1].max():
             return found
         found = both[:, np.argsort(values)[:count]]
 
 
-def _bottom(laplacian: csc_array, beside: Array, count: int, starts: np.random.Generator) -> Array:
-    """Return the bottom eigenvectors (n, count) beside orthonormal ones (n, c) that are known."""
-    n, degrees = laplacian.shape[0], laplacian.diagonal()
-    basis = min(n - 1, max(_BASIS * count, _LEAST_BASIS))
-    options: dict[str, Any] = {"k": count, "v0": starts.normal(size=n), "ncv": basis, "tol": _TOL}
-    lift = 2.0 * float(degrees.max())  # no eigenvalue is larger
+class _Search:
+    """Searches for bottom eigenvectors of one Laplacian, by Lanczos from random vectors.
 
-    def lifted(x: Array) -> Array:
-        return laplacian @ x + lift * (beside @ (beside.T @ x))
+    Where its products with the Laplacian gave up once, all later ones are with the inverse.
+    """
 
-    try:
-        operator = LinearOperator((n, n), matvec=lifted, dtype=np.float64)
-        return eigsh(operator, which="SA", maxiter=_RESTARTS, **options)[1]
-    except ArpackNoConvergence:
-        factors = splu(laplacian + _SHIFT * float(degrees.mean()) * eye_array(n, format="csc"))
+    def __init__(self, laplacian: csc_array, starts: np.random.Generator) -> None:
+        self._laplacian, self._starts = laplacian, starts
+        self._degrees: Array = laplacian.diagonal()
+        self._factors: SuperLU | None = None
 
-    def inverse(x: Array) -> Array:
-        y = factors.solve(x - beside @ (beside.T @ x))
-        return y - beside @ (beside.T @ y)
+    def bottom(self, beside: Array, count: int) -> Array:
+        """Return the bottom eigenvectors (n, count) beside orthonormal ones (n, c) known."""
+        n = self._laplacian.shape[0]
+        basis = min(n - 1, max(_BASIS * count, _LEAST_BASIS))
+        start = self._starts.normal(size=n)
+        options: dict[str, Any] = {"k": count, "v0": start, "ncv": basis, "tol": _TOL}
+        if self._factors is None:
+            try:
+                lifted = self._lifted(beside)
+                return eigsh(lifted, which="SA", maxiter=_RESTARTS, **options)[1]
+            except ArpackNoConvergence:
+                shift = _SHIFT * float(self._degrees.mean())
+                self._factors = splu(self._laplacian + shift * eye_array(n, format="csc"))
+        return eigsh(self._inverse(beside, self._factors), which="LA", **options)[1]
 
-    operator = LinearOperator((n, n), matvec=inverse, dtype=np.float64)
-    return eigsh(operator, which="LA", **options)[1]
+    def _lifted(self, beside: Array) -> LinearOperator:
+        """Return the Laplacian with the eigenvalues of known vectors raised above the others."""
+        lift = 2.0 * float(self._degrees.max())  # no eigenvalue is larger
+
+        def product(x: Array) -> Array:
+            return self._laplacian @ x + lift * (beside @ (beside.T @ x))
+
+        return LinearOperator(self._laplacian.shape, matvec=product, dtype=np.float64)
+
+    def _inverse(self, beside: Array, factors: SuperLU) -> LinearOperator:
+        """Return the inverse of the shifted Laplacian, with those of known vectors at 0."""
+
+        def product(x: Array) -> Array:
+            y = factors.solve(x - beside @ (beside.T @ x))
+            return y - beside @ (beside.T @ y)
+
+        return LinearOperator(self._laplacian.shape, matvec=product, dtype=np.float64)
 
 
 def _without_constant(laplacian: csc_array, vectors: Array, m: int) -> SmoothBasis:
