@@ -69,19 +69,16 @@ def test_the_mean_over_all_draws_is_the_definition(kernel, gamma, rows):
     dense = Dense(X, dense_gamma(DEPENDENCES[gamma]), KERNELS[kernel])
     engine = _blocks(kernel, gamma, rows)
     assert not engine._plan.design.is_complete
-    drawn = []
+    drawn = [(each.phi(W), each.product(W), each.value(W)) for each in _draws(engine)]
+    assert np.ptp([phi.objective for phi, _, _ in drawn]) > 0
     near = {"rtol": 1e-9, "atol": 1e-9 * np.abs(dense.phi(W)).max()}
-    for number, each in enumerate(_draws(engine)):
-        drawn.append(each.phi(W))
-        if number % 5 == 0:
-            product = each.product(W)
-            np.testing.assert_allclose(product.product, drawn[-1].phi @ W, **near)
-            assert product.objective == pytest.approx(drawn[-1].objective)
-            assert each.value(W).objective == pytest.approx(drawn[-1].objective)
-    objectives = [each.objective for each in drawn]
-    assert np.ptp(objectives) > 0
-    assert np.mean(objectives) == pytest.approx(dense.objective(W), rel=1e-9)
-    np.testing.assert_allclose(np.mean([each.phi for each in drawn], 0), dense.phi(W), **near)
+    np.testing.assert_allclose(np.mean([phi.phi for phi, _, _ in drawn], 0), dense.phi(W), **near)
+    for phi, product, value in drawn:
+        np.testing.assert_allclose(product.product, phi.phi @ W, **near)
+        assert product.objective == pytest.approx(phi.objective)
+        assert value.objective == pytest.approx(phi.objective)
+    means = [np.mean([each.objective for each in side]) for side in zip(*drawn, strict=True)]
+    assert means == pytest.approx([dense.objective(W)] * 3, rel=1e-9)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12, 23])

@@ -218,11 +218,11 @@ def test_fits_repeat():
     y = (rows[:, 0] > 0).astype(int)
     # A selection takes 2,000 rows, a median 5,000: of more than these some are drawn.
     for selection, n in (("heldout", 2100), (None, 5200)):
-        model = SupervisedIKDR(1, selection=selection, max_iter=5)
+        model = SupervisedIKDR(1, selection=selection)
         first, second = (clone(model).fit(rows[:n], y[:n]) for _ in range(2))
         np.testing.assert_array_equal(first.components_, second.components_)
         assert first.kernel_.sigma == second.kernel_.sigma
-    other = SupervisedIKDR(1, selection=None, random_state=5, max_iter=5).fit(rows, y)
+    other = SupervisedIKDR(1, selection=None, random_state=5).fit(rows, y)
     assert other.kernel_.sigma != first.kernel_.sigma
     assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
 
