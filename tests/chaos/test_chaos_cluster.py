@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +21,7 @@ from fixtures import free_port
 from serving import Serving
 from support import store_own
 from tally import Tally, few_and_many
+from waiting import wait
 
 from flows.services.records import live_record
 from flows.services.supervisor import stop_all
@@ -221,10 +221,8 @@ def test_the_folds_after_a_loss(
 
 def _await_piece(run: str, fold: int) -> None:
     """Wait until a fold, counted from 0, is under way."""
-    until = time.monotonic() + 120
-    while len(list(run_folder(run).rglob("fold-*.json"))) < fold or not _begun(run):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    folder = run_folder(run)
+    wait(lambda: len([*folder.rglob("fold-*.json")]) >= fold and _begun(run), every=0.05)
 
 
 def _begun(run: str) -> bool:

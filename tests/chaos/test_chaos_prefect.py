@@ -20,6 +20,7 @@ from fixtures import free_port
 from serving import Serving, running_worker
 from support import store_own
 from tally import LONG, Tally, few_and_many
+from waiting import wait
 
 from flows.runs.fit import fit_and_save
 from flows.services.leases import find_lease
@@ -63,9 +64,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
             mine = replace(asked, run=f"nightly-{number}")
             first = _scheduled(serving, deployment, mine)
             known = _killed(str(mine.run))
-            serving.until(lambda run=first: _state(serving, run) == "CRASHED", 90)
+            wait(lambda run=first: _state(serving, run) == "CRASHED")
             second = _scheduled(serving, deployment, mine)
-            serving.until(lambda run=second: _state(serving, run) == "COMPLETED", 120)
+            wait(lambda run=second: _state(serving, run) == "COMPLETED")
             model = load_model(str(mine.run))
             # What the first one has done was not done again.
             taken_over = model.history[: len(known)] == known
@@ -90,10 +91,10 @@ def test_a_cancelled_run_that_is_retried_goes_on(
             run = _scheduled(serving, deployment, mine)
             _wait_for_iterations(str(mine.run))
             serving.post(f"flow_runs/{run}/set_state", CANCELLING)
-            serving.until(lambda run=run: _state(serving, run) == "CANCELLED", 90)
-            serving.until(lambda mine=mine: not _held(str(mine.run)), 30)
+            wait(lambda run=run: _state(serving, run) == "CANCELLED")
+            wait(lambda mine=mine: not _held(str(mine.run)))
             serving.post(f"flow_runs/{run}/set_state", RETRYING)
-            serving.until(lambda run=run: _state(serving, run) in ENDS, 120)
+            wait(lambda run=run: _state(serving, run) in ENDS)
             # The state stays: no receipt of the first attempt comes after it.
             time.sleep(2.0)
             survived = _state(serving, run) == "COMPLETED"
@@ -103,7 +104,7 @@ def test_a_cancelled_run_that_is_retried_goes_on(
 
 def _wait_for_iterations(run: str) -> None:
     checkpoints = Checkpoints.of_run(run)
-    assert _within(90.0, lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
+    wait(lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
 
 
 def _held(run: str) -> bool:
@@ -214,15 +215,15 @@ def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bo
         try:
             assert process.stdout is not None
             flow_run = process.stdout.readline().strip().rpartition("/")[2]
-            serving.until(lambda: Checkpoints.of_run(run).numbers, 90)
+            wait(lambda: Checkpoints.of_run(run).numbers)
             serving.kill()
             time.sleep(seconds)
             serving.start()
-            told = _within(60.0, lambda: _completed(serving, flow_run))
+            wait(lambda: _completed(serving, flow_run))
             err = process.communicate(timeout=120)[1]
         finally:
             process.kill()
-    return told and (process.returncode, err) == (0, "")
+    return (process.returncode, err) == (0, "")
 
 
 def _completed(serving: Serving, flow_run: str) -> bool:
@@ -230,12 +231,3 @@ def _completed(serving: Serving, flow_run: str) -> bool:
     return _state(serving, flow_run) == "COMPLETED" and bool(
         serving.find("artifacts", artifacts=wanted)
     )
-
-
-def _within(seconds: float, holds: Callable[[], bool], every: float = 0.5) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if holds():
-            return True
-        time.sleep(every)
-    return False

@@ -175,7 +175,7 @@ def test_an_ingestion_is_killed(tally: Begin, tmp_path: Path, count: int) -> Non
         suffix = rng.choice([*sources])
         at = (rng.random(), 10**9) if number % 2 else (2.0, rng.randrange(1, 60))
         process = _ingesting(sources[suffix], *at)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL
         kept = open_dataset("own").data_hash
         data = ingest_table(sources[suffix], "own", label="y", force=True)
@@ -223,7 +223,7 @@ def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, co
             ) as cluster,
             Client(cluster) as client,
         ):  # fmt: skip
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=120)
             address, pid = rng.choice(sorted(client.run(os.getpid).items()))
             client.run(_die_at_batch, rng.randrange(1, 9), workers=[address])
             executor = client.get_executor(pure=False)
@@ -241,7 +241,7 @@ def test_two_ingestions_of_one_name(tally: Begin, tmp_path: Path, count: int) ->
         _parts(tmp_path / suffix, suffix, seed)
     for _ in range(count):
         both = [_ingesting(tmp_path / suffix) for suffix in ("parquet", "csv")]
-        hashes = [each.communicate(timeout=60)[0].strip() for each in both]
+        hashes = [each.communicate(timeout=120)[0].strip() for each in both]
         found = open_dataset("own")
         whole = len(found.X.read(0, len(found.X))) == 100 * PARTS
         row.add(survived=all(hashes) and whole, wrong=found.data_hash not in hashes)

@@ -106,7 +106,7 @@ def _serves(target: Target) -> bool:
     assert _said(target.port, _context(certificates.cert, certificates.key))
     address = f"tls://127.0.0.1:{target.port}"
     with Client(address, security=certificates.security(), timeout=30) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
         return len(client.scheduler_info(n_workers=-1)["workers"]) == 1
 
 

@@ -14,7 +14,8 @@ import pytest
 from serving import deployed, running_worker
 from support import store_own
 from tally import Tally, few_and_many
-from upkeep import RunningUp, ended, home_for_up, own_ports, start_up, wait
+from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
+from waiting import wait
 
 from flows.runs.fit import fit_and_save
 from flows.services.records import live_record

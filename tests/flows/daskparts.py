@@ -7,27 +7,28 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import wait
 
 MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy/tls/make-certificates"
 
 
 def needs(program: str) -> str:
     """Return the path of a program that is not Python's, or skip the test."""
-    # `make tools` puts what Debian lacks beside Python.
-    beside = shutil.which(program, path=str(Path(sys.executable).parent))
-    found = shutil.which(program) or beside
+    # Debian's users have no /usr/sbin on their path, and `make tools` puts what Debian lacks beside
+    # Python.
+    places = (os.environ["PATH"], "/usr/sbin", str(Path(sys.executable).parent))
+    found = shutil.which(program, path=os.pathsep.join(places))
     if found is None:
         absent = f"there is no {program} here; `make tools` installs it"
         # CI must not pass by skipping.
         required = os.environ.get("ISM_DASK_REQUIRE_TOOLS")
         (pytest.fail if required else pytest.skip)(absent)
-    return str(found)
+    return found
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def process(*command: object, **environment: str) -> Iterator[subprocess.Popen[b
     finally:
         started.terminate()
         try:
-            started.wait(20)
+            started.wait(60)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()
@@ -94,11 +95,8 @@ def worker_options(host: str = "127.0.0.1") -> list[object]:
 
 
 def _address(file: Path) -> str:
-    for _ in range(600):
-        if file.exists() and file.read_text().endswith("}"):
-            return str(json.loads(file.read_text())["address"])
-        time.sleep(0.1)
-    raise AssertionError(f"no scheduler has written {file}")
+    wait(lambda: file.exists() and file.read_text().endswith("}"))
+    return str(json.loads(file.read_text())["address"])
 
 
 def made(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import psutil
+from waiting import ask, wait
 
 # How often a server may be too busy to answer.
 _TRIES = 10
@@ -55,7 +56,7 @@ class Serving:
                 stderr=log,
                 start_new_session=True,
             )
-        self.until(self._answers, 120)
+        wait(self._answers)
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
@@ -76,7 +77,7 @@ class Serving:
 
     def get(self, what: str, **params: Any) -> Any:
         """Return what the API has."""
-        return httpx.get(f"{self.api}/{what}", params=params).raise_for_status().json()
+        return ask("GET", f"{self.api}/{what}", params=params).raise_for_status().json()
 
     def find(self, what: str, **wanted: Any) -> Any:
         """Return all of a kind that fit."""
@@ -90,23 +91,15 @@ class Serving:
         """Send something to the API as the UI does."""
         # While its database is busy the server says so; the UI asks again, too.
         for _ in range(_TRIES):
-            answer = httpx.post(f"{self.api}/{what}", json=content)
+            answer = ask("POST", f"{self.api}/{what}", json=content)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 break
             time.sleep(1)
         return answer.raise_for_status().json()
 
-    @staticmethod
-    def until(holds: Any, seconds: float = 60.0) -> None:
-        """Wait until something holds."""
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, holds
-            time.sleep(0.2)
-
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.api}/health").is_success
+            return ask("GET", f"{self.api}/health").is_success
         except httpx.TransportError:
             return False
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from serving import Serving
 from support import store_own
+from waiting import wait
 
 from storage import home
 
@@ -50,17 +51,17 @@ def scheduler() -> Iterator[Any]:
 def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
     with _started(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
         run = _link(command)
-        serving.until(lambda: _working(scheduler))
-        serving.until(lambda: any("rows " in (each or "") for each in _told(serving, run)))
+        wait(lambda: _working(scheduler))
+        wait(lambda: any("rows " in (each or "") for each in _told(serving, run)))
         assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")
         family = _family(command.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
-        out, err = command.communicate(timeout=60)
+        out, err = command.communicate(timeout=120)
     assert (command.returncode, err) == (130, "ism-dask: cancelled in the Prefect UI\n")
     assert out == ""
     assert serving.run(run)["state_type"] == "CANCELLED"
     assert _gone(family)
-    serving.until(lambda: not _working(scheduler))
+    wait(lambda: not _working(scheduler))
     assert list((home() / "flow-runs").iterdir()) == []
 
 
@@ -71,10 +72,10 @@ def test_an_interrupted_command_does_not_stay_running(
 ) -> None:
     with _started(*COMMAND) as command:
         run = _link(command)
-        serving.until(lambda: _told(serving, run))
+        wait(lambda: _told(serving, run))
         family = _family(command.pid)
         command.send_signal(sent)
-        _, err = command.communicate(timeout=60)
+        _, err = command.communicate(timeout=120)
     assert err == "ism-dask: interrupted\n"
     # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
     assert command.returncode in {130, -signal.SIGINT}
@@ -90,19 +91,19 @@ def test_cancelled_in_the_ui_a_run_of_a_worker_stops(serving: Serving, scheduler
         settings = {**LONG, "scheduler": scheduler.scheduler.address}
         sent = {"parameters": {"settings": settings}}
         run = serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"]
-        serving.until(lambda: _working(scheduler), 120)
+        wait(lambda: _working(scheduler))
         address = scheduler.scheduler.address
         place = address.removeprefix("tcp://")
         name = f"own-gaussian-q3: own gaussian q=3, engine exact, on {place}"
-        serving.until(lambda: serving.run(run)["name"] == name)
+        wait(lambda: serving.run(run)["name"] == name)
         tags = {"own-gaussian-q3", "own", "gaussian", "q=3", "engine exact", place}
         assert set(serving.run(run)["tags"]) == tags
         family = [each for each in _family(process.pid) if each.pid != process.pid]
         assert family
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
-        serving.until(lambda: not _working(scheduler))
+        wait(lambda: not _working(scheduler))
         assert _gone(family)
-        serving.until(lambda: serving.run(run)["state_type"] == "CANCELLED")
+        wait(lambda: serving.run(run)["state_type"] == "CANCELLED")
 
 
 @contextmanager
@@ -143,7 +144,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def _gone(family: list[psutil.Process]) -> bool:
-    return not psutil.wait_procs(family, timeout=30)[1]
+    return not psutil.wait_procs(family, timeout=120)[1]
 
 
 def _told(serving: Serving, run: str) -> list[str | None]:

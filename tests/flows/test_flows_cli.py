@@ -472,5 +472,5 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
             time.sleep(0.05)
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "ism-dask: interrupted\n")

@@ -17,6 +17,7 @@ from commandline import Command
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 from support import Diary
+from waiting import wait
 
 from flows.compute.checks import worker_versions
 from flows.compute.health import ClusterLost
@@ -159,7 +160,7 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
     try:
         family = _family(run.pid, 3)
         os.killpg(run.pid, signal.SIGINT)
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=120)
     finally:
         run.kill()
     # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
@@ -167,7 +168,7 @@ def test_an_interruption_ends_the_workers(local: Path) -> None:
     assert out == ""
     assert err.splitlines()[-1] == "ism-dask: interrupted"
     assert "KeyboardInterrupt" not in err
-    assert psutil.wait_procs(family, timeout=20)[1] == []
+    assert psutil.wait_procs(family, timeout=120)[1] == []
 
 
 @pytest.mark.chaos
@@ -227,11 +228,12 @@ def _without_workers(client: Any) -> None:
 
 def _family(pid: int, size: int) -> list[psutil.Process]:
     """Return the processes that one has started, when it has started so many."""
-    while True:
-        family = psutil.Process(pid).children(recursive=True)
-        if len(family) >= size:
-            return family
-        time.sleep(0.05)
+
+    def family() -> list[psutil.Process]:
+        started = psutil.Process(pid).children(recursive=True)
+        return started if len(started) >= size else []
+
+    return wait(family, every=0.05)
 
 
 @pytest.fixture(scope="module")

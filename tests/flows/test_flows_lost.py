@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import Diary, store_own
+from waiting import wait
 
 from flows.compute.session import joined_cluster
 from flows.errors import FlowError
@@ -78,19 +79,12 @@ def test_workers_that_leave_are_counted(settings: FitSettings, tmp_path: Path) -
         joined_cluster(settings.scheduler) as session,
         session.watched(settings.stall, tmp_path, left.append),
     ):
-        _until(lambda: bool(left))
+        wait(lambda: bool(left))
         assert sum(left) == 0
         (worker,) = session.client.run(os.getpid).values()
         os.kill(worker, signal.SIGKILL)
-        _until(lambda: sum(left) > 0)
+        wait(lambda: sum(left) > 0)
     assert sum(left) == 1
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_work_that_takes_long_elsewhere_is_no_stall(
@@ -126,7 +120,7 @@ def test_workers_that_go_and_come_are_in_the_log(
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
         # Its nanny starts another.
-        _until(lambda: any(" joined, tcp://" in line for line in diary.log))
+        wait(lambda: any(" joined, tcp://" in line for line in diary.log))
 
     fit_on_cluster(settings, this, work, 100)
     joined, lost, back = diary.log
@@ -147,13 +141,6 @@ def test_an_error_of_ours_is_no_loss_of_a_cluster(
     with pytest.raises(StorageError, match="the disk is full"):
         fit_on_cluster(settings, this, work, 100)
     assert diary.notes == []
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _client() -> Any:

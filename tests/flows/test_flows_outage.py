@@ -74,7 +74,7 @@ def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: Exi
     assert patient.poll() is None
 
     doomed.start()
-    assert patient.wait(60) == 0
+    assert patient.wait(120) == 0
     # Its own run it has told of; that of the other process is told of by the next command.
     assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
     assert apart("ingest", "wine", "--quiet").status == 0

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from support import Diary, store_own
+from waiting import wait
 
 import flows.interface.progress
 from flows.errors import FlowError
@@ -338,9 +339,7 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
     gone = Gone()
     with watch_progress(gone), watched_fit(ProgressShare(), STOPPING):
         assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
-        deadline = time.monotonic() + 60
-        while not gone.texts and time.monotonic() < deadline:
-            time.sleep(1e-3)
+        wait(lambda: gone.texts, every=1e-3)
     # Told once, at whichever task it was, and never again.
     assert len(gone.texts) == 1
     assert re.match(r"preparing, rows \d+%", gone.texts[0])

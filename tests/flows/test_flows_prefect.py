@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from commandline import Command
 from serving import Serving
 from support import Diary, artifacts_of, store_own, unbounded
+from waiting import wait
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
@@ -209,7 +208,7 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     with LiveRun(run.id, "key", "title", lambda: None) as follower:
         for share in (0.1, 0.2):
             follower.tick(share, "text")
-        _until(lambda: "left" in _shown(run))
+        wait(lambda: "left" in _shown(run))
         assert artifacts_of(run.id)["key-progress"].data == 20
     # Of a run that is over nothing is left.
     assert artifacts_of(run.id)["key-progress"].description == "text"
@@ -261,13 +260,6 @@ def _failed_runs() -> list[Any]:
             for run in client.read_flow_runs(flow_run_filter=failed)
             if "colour" in run.state.message
         ]
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_what_may_go_right_later_is_tried_again() -> None:

@@ -18,6 +18,7 @@ from scipy.linalg import subspace_angles
 from serving import Serving
 from shop import RUN_FILE, open_shop, refreshed, write_part
 from support import artifacts_of
+from waiting import wait
 
 from flows.refreshes.published import published_run
 from ism_dask import hsic
@@ -242,7 +243,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     assert "the mean of the column 'x' has moved" in run["state"]["message"]
     # What an automation acts on.
     about = {"resource": {"id": ["ism-dask.run.sales"]}}
-    serving.until(lambda: len(serving.events(**about)) == 3)
+    wait(lambda: len(serving.events(**about)) == 3)
     names = sorted(each["event"] for each in serving.events(**about))
     assert names == [
         f"ism-dask.refresh.{each}" for each in ("published", "suspicious", "unchanged")

@@ -272,7 +272,7 @@ def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path: Path) -
         env=dict(os.environ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")

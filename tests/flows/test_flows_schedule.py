@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from commandline import Command
 from shop import open_shop, write_part
-from upkeep import RunningUp, ended, home_for_up, own_ports, start_up, wait
+from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
+from waiting import wait
 
 from flows.refreshes.published import published_run
 from storage import load_model, model_hash, read_history

@@ -25,8 +25,8 @@ from upkeep import (
     home_for_up,
     own_ports,
     start_up,
-    wait,
 )
+from waiting import ask, wait
 
 from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
@@ -149,7 +149,7 @@ def test_pages_of_elsewhere_cannot_use_what_listens_here(up: RunningUp) -> None:
     own = [api.removesuffix("/api"), api.removesuffix("/api").replace("127.0.0.1", "localhost")]
     for origin in ("http://example.org", "http://127.0.0.1:1", "null", *own):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-        allowed = httpx.options(f"{api}/deployments/", headers=asked).headers
+        allowed = ask("OPTIONS", f"{api}/deployments/", headers=asked).headers
         expected = origin if origin in own else None
         assert allowed.get("access-control-allow-origin") == expected
     ours = f"http://localhost:{dashboard.port}"
@@ -237,7 +237,7 @@ def _known(api: str) -> list[str]:
     """Return what the server knows of all runs."""
     kinds = ("flow_runs", "task_runs", "artifacts", "logs", "work_pools", "deployments")
     told: list[Any] = [
-        httpx.post(f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds
+        ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds
     ]
     assert all(each.is_success for each in told)
     return [each.text for each in told]

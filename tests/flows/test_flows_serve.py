@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
 from support import store_own
+from waiting import ask, wait
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
@@ -56,7 +57,7 @@ def port(fitted_wine: str) -> Iterator[int]:
 
 def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     """Return status and page for a path that nobody has put in order before."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
     try:
         connection.request(method, path, headers=headers)
         reply = connection.getresponse()
@@ -141,7 +142,7 @@ def test_only_pages_are_to_be_had(port: int) -> None:
     ],
 )
 def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) -> None:
-    with socket.create_connection((HOST, port), timeout=30) as connection:
+    with socket.create_connection((HOST, port), timeout=60) as connection:
         connection.sendall(bytes_)
         connection.shutdown(socket.SHUT_WR)
         found = b""
@@ -206,22 +207,15 @@ def server(unused_port: int) -> Iterator[str]:
     where = ("--host", "0.0.0.0", "--port", unused_port, "--allow-host", "Reports.example.org")
     address = f"http://{HOST}:{unused_port}"
     with process(sys.executable, "-m", "flows.reports.server", *where):
-        until(lambda: answers(address))
+        wait(lambda: answers(address))
         yield address
 
 
 def answers(address: str) -> bool:
     try:
-        return httpx.head(address, timeout=30).is_success
+        return ask("HEAD", address).is_success
     except httpx.TransportError:
         return False
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 Sample = tuple[str, str]
@@ -229,7 +223,7 @@ Sample = tuple[str, str]
 
 def samples(address: str) -> Mapping[Sample, float]:
     """Return what Prometheus would read: by name, and by run with its state if it has one."""
-    reply = httpx.get(f"{address}/metrics", timeout=30).raise_for_status()
+    reply = ask("GET", f"{address}/metrics").raise_for_status()
     assert reply.headers["Content-Type"].startswith("text/plain; version=")
     found = {}
     for family in text_string_to_metric_families(reply.text):
@@ -250,7 +244,7 @@ def test_a_name_that_is_allowed_is_heard_beside_ours(server: str, fitted_wine: s
         ("0.0.0.0", 403),
     ):
         for path in ("/mine", "/metrics"):
-            reply = httpx.get(f"{server}{path}", headers={"Host": name}, timeout=30)
+            reply = ask("GET", f"{server}{path}", headers={"Host": name})
             assert reply.status_code == status, (name, path)
 
 
@@ -261,13 +255,13 @@ def test_a_password_is_asked_for_if_there_is_one(
     address = f"http://{HOST}:{port}"
     for path in ("", "/mine", "/metrics", "/none"):
         for wrong in (None, ("ism", "other"), ("other", "gr\u00fcn"), ("", "")):
-            reply = httpx.get(f"{address}{path}", auth=wrong, timeout=30)
+            reply = ask("GET", f"{address}{path}", auth=wrong)
             assert reply.status_code == 401
             assert reply.headers["WWW-Authenticate"].startswith("Basic ")
             assert "wine" not in reply.text
     right = ("ism", "gr\u00fcn")
     for path in ("", "/mine", "/metrics"):
-        assert httpx.get(f"{address}{path}", auth=right, timeout=30).status_code == 200
+        assert ask("GET", f"{address}{path}", auth=right).status_code == 200
     assert ReportServer(port=port).ready()
 
 
@@ -277,7 +271,7 @@ def test_metrics_of_a_fit_that_runs_and_is_killed(server: str, fitted_wine: str)
     fit = ("fit", "own", "--plain", "--engine", "exact", "-q", 2, "--run", "live")
     endless = ("--tol", "1e-14", "--max-iter", 100_000)
     with process(sys.executable, "-m", "flows.cli", *fit, *endless) as command:
-        until(lambda: samples(server).get(("iterations", "live"), 0) > 0)
+        wait(lambda: samples(server).get(("iterations", "live"), 0) > 0)
         found = samples(server)
         assert found["state", "live computing"] == 1
         assert found["state", "live finished"] == found["state", "mine computing"] == 0

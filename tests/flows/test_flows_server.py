@@ -12,6 +12,7 @@ import httpx
 import pytest
 from commandline import Command
 from serving import Serving
+from waiting import ask
 
 from flows.services import prefect
 from flows.services.records import live_record, record_path, services_folder
@@ -58,14 +59,14 @@ def test_crossval_starts_a_server_that_shows_the_run(
         assert f"kill {own.pid}" in started
         page = linked.removeprefix("run: ")
         assert page.startswith(f"{address}/runs/flow-run/")
-        reply = httpx.get(page, headers={"Accept": "text/html"})
+        reply = ask("GET", page, headers={"Accept": "text/html"})
         assert (reply.status_code, "<html" in reply.text) == (200, True)
 
         again = apart("fit", "wine", "-q", 2, "--json")
         assert (again.status, again.err) == (0, "")
         run = again.answer["flow_run"]
         assert run["url"] == f"{address}/runs/flow-run/{run['id']}"
-        shown = httpx.get(f"{own.address}/flow_runs/{run['id']}").json()
+        shown = ask("GET", f"{own.address}/flow_runs/{run['id']}").json()
         assert shown["name"].startswith("wine-gaussian-q2: wine gaussian q=2, engine auto, on ")
         assert shown["state_type"] == "COMPLETED"
         refused = apart("fit", "wine", "-q", 2, "--json")
@@ -76,7 +77,7 @@ def test_crossval_starts_a_server_that_shows_the_run(
     assert stopped == [own]
     assert own.process is None
     with pytest.raises(httpx.ConnectError):
-        httpx.get(own.address)
+        ask("GET", own.address)
 
 
 @pytest.mark.long

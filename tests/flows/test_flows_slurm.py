@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from commandline import Command
 from daskparts import needs, process
 from support import Diary
+from waiting import wait
 
 from flows.interface.progress import watch_progress
 
@@ -70,7 +70,7 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SLURM_CONF", str(file))
         stack.enter_context(process(controller, "-D"))
         stack.enter_context(process(node, "-D", "-N", "localhost"))
-        _until(lambda: "idle" in _said("sinfo", "--noheader"))
+        wait(lambda: "idle" in _said("sinfo", "--noheader"))
         yield
         _said("scancel", "--user=root")
 
@@ -85,14 +85,6 @@ def _free_ports(count: int) -> list[int]:
 
 def _said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if happened():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not happen within 30 s")
 
 
 @pytest.fixture
@@ -113,7 +105,7 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
     for one, two in zip(far.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
     assert "waiting for 1 to 2 SLURM jobs to start: 0 running" in diary.texts
-    _until(lambda: _said("squeue", "--noheader") == "")
+    wait(lambda: _said("squeue", "--noheader") == "")
     logs = Path(os.environ["ISM_DASK_HOME"]) / "slurm"
     texts = [log.read_text() for log in logs.glob("*.err")]
     # The folds share them; and the certificates are gone when it is over.
@@ -140,4 +132,4 @@ def test_jobs_that_do_not_start(here: Command, file: Path) -> None:
     file.write_text(FILE + 'directives = ["--hold"]\nwait = 1\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
     assert "has 0 workers, and no more came within 1 s; see `squeue --me`" in said
-    _until(lambda: _said("squeue", "--noheader") == "")
+    wait(lambda: _said("squeue", "--noheader") == "")

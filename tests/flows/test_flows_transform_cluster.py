@@ -164,7 +164,7 @@ def test_a_piece_of_a_killed_worker_is_projected_again(
     (tmp_path / "far").mkdir()
     alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
     with Client(cluster) as client:
-        client.wait_for_workers(2, timeout=30)
+        client.wait_for_workers(2, timeout=120)
         before = client.run(os.getpid)
         client.run(_die_in_the_next_piece, workers=[min(before)])
     far = here(

@@ -12,11 +12,12 @@ from browsing import Browsing
 from commandline import Command
 from pydantic import TypeAdapter
 from serving import Serving
+from waiting import ask
 
 from flows.settings.runs import ClusterSettings
 
 # A page loads its parts one after the other.
-PATIENCE = 30_000
+PATIENCE = 60_000
 NAME = "wine-gaussian-q2: wine gaussian q=2, engine auto, on this machine"
 
 
@@ -75,7 +76,7 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
     assert TypeAdapter(ClusterSettings).validate_python(given) == ClusterSettings(dataset="wine")
     for wrong in ({"tol": 0}, {"kernel": "gauss"}, {"dataset": "whine"}, {"n_clusters": "many"}):
         sent = {"parameters": {"settings": {"dataset": "wine", **wrong}}}
-        reply = httpx.post(f"{serving.api}/deployments/{deployment}/create_flow_run", json=sent)
+        reply = ask("POST", f"{serving.api}/deployments/{deployment}/create_flow_run", json=sent)
         assert reply.status_code == 409
         (name,) = wrong
         assert f"settings.{name}" in reply.json()["detail"]

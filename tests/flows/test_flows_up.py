@@ -34,8 +34,8 @@ from upkeep import (
     listened,
     own_ports,
     start_up,
-    wait,
 )
+from waiting import ask, wait
 
 from flows.errors import FlowError
 from flows.runs.fit import fit_and_save
@@ -97,9 +97,9 @@ def test_all_answer_where_they_say(up: RunningUp) -> None:
     assert found.to_json().items() <= up.answer.items()
     assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
     for link in (found.ui, found.dashboard, found.reports):
-        reply = httpx.get(str(link), headers={"Accept": "text/html"}, follow_redirects=True)
+        reply = ask("GET", str(link), headers={"Accept": "text/html"}, follow_redirects=True)
         assert (reply.status_code, "<html" in reply.text) == (200, True)
-    pool = httpx.get(f"{found.api}/work_pools/{found.pool}").json()
+    pool = ask("GET", f"{found.api}/work_pools/{found.pool}").json()
     assert (found.pool, pool["type"], pool["status"]) == ("local-process", "process", "READY")
     from distributed import Client
 
@@ -138,22 +138,22 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
 def test_pages_are_for_browsers_of_this_machine(up: RunningUp) -> None:
     assert heard_of(begun("fit", "wine", "--plain", "--quiet", "--run", "shown")) <= LOOPBACK
     site = up.answer["reports"]
-    listed = httpx.get(site)
+    listed = ask("GET", site)
     assert '<a href="/shown">shown</a>' in listed.text
-    page = httpx.get(report_url("shown"))
+    page = ask("GET", report_url("shown"))
     assert (page.status_code, "shown" in page.text) == (200, True)
-    assert httpx.head(report_url("shown")).content == b""
-    for reply in (listed, page, httpx.get(f"{site}/none"), httpx.request("BREW", site)):
+    assert ask("HEAD", report_url("shown")).content == b""
+    for reply in (listed, page, ask("GET", f"{site}/none"), ask("BREW", site)):
         policy = reply.headers["content-security-policy"]
         assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in policy
         assert reply.headers["x-content-type-options"] == "nosniff"
-    assert httpx.get(f"{site}/<b>").text.count("<b>") == 0
+    assert ask("GET", f"{site}/<b>").text.count("<b>") == 0
     for path in ("/none", "/..%2f..%2fprefect.yaml", "/%2e%2e/prefect.yaml", "/%00"):
-        assert httpx.get(f"{site}{path}").status_code == 404
+        assert ask("GET", f"{site}{path}").status_code == 404
     for host in ("example.org", "127.0.0.1.example.org", "", "[", f"127.0.0.2:{site[-4:]}"):
-        assert httpx.get(f"{site}/shown", headers={"Host": host}).status_code == 403
-    assert httpx.get(site, headers={"Host": "localhost"}).status_code == 200
-    assert httpx.post(f"{site}/shown").status_code == 405
+        assert ask("GET", f"{site}/shown", headers={"Host": host}).status_code == 403
+    assert ask("GET", site, headers={"Host": "localhost"}).status_code == 200
+    assert ask("POST", f"{site}/shown").status_code == 405
 
 
 def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
@@ -394,6 +394,6 @@ def _works(process: psutil.Process) -> bool:
 
 def _answers(address: str) -> bool:
     try:
-        return httpx.get(address).status_code < 400
+        return ask("GET", address).status_code < 400
     except httpx.HTTPError:
         return False

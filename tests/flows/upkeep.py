@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 from fixtures import free_port
+from waiting import ask, wait
 
 from flows.services.records import service_processes
 from flows.services.supervisor import stop_all
@@ -47,7 +48,7 @@ class RunningUp:
         url = f"{self.answer['api']}/{path}"
 
         def reply() -> httpx.Response | None:
-            it = httpx.request(method, url, timeout=60, **more)
+            it = ask(method, url, **more)
             return None if it.status_code == 503 else it
 
         return wait(reply)
@@ -143,12 +144,3 @@ def living(pid: int) -> list[psutil.Process]:
 def listened(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait(known: Callable[[], Any], seconds: float = 120) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if (value := known()) not in (None, False):
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds} s")

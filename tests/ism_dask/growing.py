@@ -22,5 +22,5 @@ def sizes_of_a_cluster(folder: Path, *sizes: int) -> Iterator[int]:
     ):
         for workers in sizes:
             cluster.scale(workers)
-            client.wait_for_workers(workers, timeout=60)
+            client.wait_for_workers(workers, timeout=120)
             yield workers

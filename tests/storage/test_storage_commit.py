@@ -70,7 +70,7 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 

@@ -1,0 +1,36 @@
+"""Wait for servers and processes: a busy machine may need a minute for what takes a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx
+
+Known = TypeVar("Known")
+
+
+def wait(known: Callable[[], Known], seconds: float = 120.0, every: float = 0.2) -> Known:
+    """Return what `known` returns as soon as that is true, full or not None.
+
+    Parameters
+    ----------
+    known : callable
+        Called again and again; it may fail an assertion of its own.
+    seconds : float, default 120.0
+        After so long the test fails.
+    every : float, default 0.2
+        Seconds between two calls.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if value := known():
+            return value
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds:g} s")
+
+
+def ask(method: str, url: str, **more: Any) -> httpx.Response:
+    """Return the answer of a server to a request."""
+    return httpx.request(method, url, timeout=60.0, **more)
