@@ -37,7 +37,7 @@ test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (half an hour)
 	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
 
-long: $(READY)  ## Run tests of up to a minute each: documentation, clusters, servers, a few of every fault
+long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters, servers, a few of every fault
 	$(BIN)/python -m pytest $(BESIDE) -m '(long or chaos) and not minutes'
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)

@@ -79,8 +79,16 @@ PAGES = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", PAGES)
+# The code of these takes from ten seconds to a minute.
+SLOW = {"avoiding", "certainty", "classes", "dimensions", "first-run", "inputs", "kernels"}
+SLOW |= {"numbers", "reading"}
+CASES = [
+    pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in SLOW else [])
+    for page in PAGES
+]
+
+
+@pytest.mark.parametrize("page", CASES)
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

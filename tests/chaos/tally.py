@@ -10,7 +10,7 @@ import pytest
 
 # What the rows of the table are called in a report of pytest.
 PROPERTY = "tally"
-# Of tests that take minutes: `make chaos` runs them, CI does not.
+# Of tests that take minutes: `make chaos` runs them, and CI each night.
 LONG = [pytest.mark.chaos, pytest.mark.minutes, pytest.mark.timeout(3600)]
 COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")
 
