@@ -12,6 +12,9 @@ from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.weighted import centred_by
 
+# If the largest eigenvalue of Gamma is less than this share of `|Gamma_y|`, J is positive for no W.
+_NOTHING = 1e-8
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AvoidingDependence(Dependence):
@@ -44,9 +47,11 @@ def avoiding(
 ) -> AvoidingDependence:
     """Return the dependence on y that counts the dependence on s with a negative weight.
 
-    The rows of both dependences have weights (n,), if there are some.
+    The rows of both dependences have weights (n,), if there are some. Raise a ValueError if J could
+    be positive for no W, because s leaves nothing of y.
     """
-    ratio = weight * frobenius_norm(explained, weights) / frobenius_norm(avoided, weights)
+    norm = frobenius_norm(explained, weights)
+    ratio = weight * norm / frobenius_norm(avoided, weights)
 
     def difference(y: Dependence, s: Dependence) -> AvoidingDependence:
         gamma, facts = weighted_sum([y, s], [1.0, -ratio])
@@ -56,9 +61,15 @@ def avoiding(
         )
 
     combined = difference(explained, avoided)
-    if explained.equal_rows is None or avoided.equal_rows is None:
-        return combined
-    return replace(combined, equal_rows=difference(explained.equal_rows, avoided.equal_rows))
+    if explained.equal_rows is not None and avoided.equal_rows is not None:
+        whole = difference(explained.equal_rows, avoided.equal_rows)
+        combined = replace(combined, equal_rows=whole)
+    if _largest_eigenvalue(combined, weights) <= _NOTHING * norm:
+        raise ValueError(
+            f"`avoid` explains y completely: with `avoid_weight` {weight:g}, J is negative for "
+            "every W. Leave out of `avoid` what y follows from, or give a smaller `avoid_weight`"
+        )
+    return combined
 
 
 def weighted_sum(
@@ -72,7 +83,21 @@ def weighted_sum(
 
 def frobenius_norm(dependence: Dependence, weights: Array | None) -> float:
     """Return `|Gamma|` over all pairs of rows, where a row of weight 2 counts as two rows."""
-    whole = dependence.equal_rows or dependence
-    U, signs = whole.factor, whole.gamma.signs
-    gram = U.T @ U if weights is None else (U := centred_by(U, weights)).T * weights @ U
+    gram, signs = _gram(dependence, weights)
     return float(np.sqrt(np.einsum("ij,ij,i,j", gram, gram, signs, signs)))
+
+
+def _largest_eigenvalue(dependence: Dependence, weights: Array | None) -> float:
+    """Return the largest eigenvalue of Gamma on its range; on the rest of the rows it is 0."""
+    gram, signs = _gram(dependence, weights)
+    squares, vectors = np.linalg.eigh(gram)
+    root = vectors * np.sqrt(np.maximum(squares, 0.0))
+    return float(np.linalg.eigvalsh(root.T * signs @ root)[-1])
+
+
+def _gram(dependence: Dependence, weights: Array | None) -> tuple[Array, Array]:
+    """Return `U^T U` (r, r) and the signs (r,) of Gamma; a row of weight 2 counts as two rows."""
+    whole = dependence.equal_rows or dependence
+    U = whole.factor
+    gram = U.T @ U if weights is None else (U := centred_by(U, weights)).T * weights @ U
+    return gram, whole.gamma.signs

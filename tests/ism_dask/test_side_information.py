@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -202,9 +203,26 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
     assert_allclose(left.factor, regression.residual(Y), atol=1e-12)
 
 
-def test_nothing_is_left_of_what_is_given() -> None:
-    with pytest.raises(ValueError, match="`given` explains y completely"):
-        SupervisedIKDR(1).fit(ROWS, CLASSES, given=CLASSES)
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+@pytest.mark.parametrize("weights", [None, np.arange(1, N + 1)])
+def test_something_of_y_has_to_be_left(argument: str, weights: Any) -> None:
+    fit = partial(SupervisedIKDR(1, selection=None).fit, ROWS, CLASSES, weights)
+    with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
+        fit(**{argument: CLASSES})
+    # Also where y follows from it.
+    parts = 2 * CLASSES + (SEX == "f")
+    with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
+        fit(**{argument: parts})
+    # One row that tells y from it is enough.
+    parts[0] = parts[np.argmax(CLASSES[0] != CLASSES)]
+    fit(**{argument: parts})
+
+
+def test_what_follows_from_y_may_be_avoided_a_little() -> None:
+    X, y, _ = _confounded(120, 7)
+    model = SupervisedIKDR(1, selection=None, avoid_weight=0.5).fit(X, y, avoid=y)
+    plain = SupervisedIKDR(1, selection=None).fit(X, y)
+    assert_allclose(model.objective_, 0.5 * plain.objective_, rtol=1e-6)
 
 
 def test_searches_pass_on_what_to_avoid() -> None:
