@@ -29,6 +29,8 @@ _TLS_ADVICE = {
     "NO_CERTIFICATE_OR_CRL_FOUND": "`ca_file` has no certificate in it",
     "NO_START_LINE": "`cert` or `key` is no PEM file",
     "PEM_LIB": "`cert` or `key` is no PEM file",
+    # A scheduler may also hang up before this arrives.
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust `cert`, which must come from its ca_file",
 }
 
 
