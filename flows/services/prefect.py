@@ -144,7 +144,8 @@ def external_api_address() -> str | None:
     database of another program that answers on the port.
     """
     configured = _configured_api()
-    if configured and not _is_healthy(configured):
+    # It may be busy, and nothing else can be used in its place.
+    if configured and not _is_healthy(configured, seconds=20.0):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
             "address ends in /api); start it, or unset the variable to have one started here"
@@ -209,9 +210,9 @@ def _preferred_port() -> int:
     raise FlowError(f"PREFECT_SERVER_API_PORT is {port!r}; expected a number from 1 to 65535")
 
 
-def _is_healthy(api: str) -> bool:
+def _is_healthy(api: str, seconds: float = 5.0) -> bool:
     try:
-        reply = httpx.get(f"{api.rstrip('/')}/health", timeout=5.0)
+        reply = httpx.get(f"{api.rstrip('/')}/health", timeout=seconds)
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
     # Another program that listens on the port would not reply like this.

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 from sklearn.datasets import load_wine
+from waiting import wait
 
 from benchmarks import results
 from benchmarks.clusters import local_cluster, restarts, worker_pids
@@ -111,11 +112,15 @@ def test_peak_memory_counts_children():
     once = high_water(own.pid)
     # Enough to be seen beside what this process has held at some time, and given back.
     size = 300_000_000 + once - own.memory_info().rss
-    code = f"import time; block = bytearray({size}); time.sleep(2)"
-    with PeakMemory() as peak:
-        # Started within the census that the watching thread repeats every second.
-        subprocess.run([sys.executable, "-c", code], check=True)
-    assert peak.together > once + 250_000_000
+    code = f"import sys; block = bytearray({size}); sys.stdin.read()"
+    with (
+        PeakMemory() as peak,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child,
+    ):
+        assert child.stdin is not None
+        # The census that the watching thread repeats every second has to find the child.
+        wait(lambda: peak.together > once + 250_000_000)
+        child.stdin.close()
 
 
 def test_shifting_moves_pictures_and_fills_with_zeros():

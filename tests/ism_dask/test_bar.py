@@ -67,7 +67,7 @@ def test_the_last_line_is_the_last_iteration(terminal):
     last = fitted.history_[-1]
     told = f"Wine, iteration {last.iteration}, objective 1758.9, "
     told += f"residual {last.residual:.2g} < 0.0001"
-    assert re.match(re.escape(told) + r" ━+ 100% 00:0\d$", terminal.lines[-1])
+    assert re.match(re.escape(told) + r" ━+ 100% \d\d:\d\d$", terminal.lines[-1])
 
 
 def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):

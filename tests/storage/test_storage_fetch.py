@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         self.head(302, Location="/circle", Content_Length=0)
 
     def silent(self) -> None:
-        self.server.stop.wait(5)  # type: ignore[attr-defined]
+        self.server.stop.wait(120)  # type: ignore[attr-defined]
         self.close_connection = True
 
     def missing(self) -> None:
@@ -119,8 +119,9 @@ def test_what_goes_wrong_names_the_address_and_keeps_the_old(
     target.parent.mkdir()
     target.write_text("old")
     url = f"{server}/{path}"
+    seconds = 0.3 if path == "silent" else 60.0
     with pytest.raises(DownloadError, match=f"(?s){url}.*ISM_DASK_DATA") as caught:
-        fetch(url, target, timeout=httpx.Timeout(0.3))
+        fetch(url, target, timeout=httpx.Timeout(seconds))
     assert caught.match(f"(?i){message}")
     assert target.read_text() == "old"
     assert sorted(p.name for p in target.parent.iterdir()) == [".lock", "file"]
