@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -18,6 +19,8 @@ _DENSE_LIMIT = 2000
 _KRYLOV_TOL = 1e-12
 # The default for the error of a matrix, as a share of its norm.
 _NOISE = 1e-13
+# The ridge of a covariance that is inverted, as a share of its mean eigenvalue.
+_COVARIANCE_RIDGE = 0.2
 # Entries whose relative difference is smaller are equal: rounding decides which one is larger.
 _TIE = 1e-6
 # Extra vectors in a block of Lanczos, and the most blocks in its basis. It needs about ten.
@@ -239,6 +242,13 @@ def whitening_transform(covariance: Array, ridge: float) -> Array:
     values, vectors = scipy.linalg.eigh(covariance)
     roots = np.sqrt(np.maximum(values, 0.0) + ridge * float(values.mean()))
     return np.asarray(vectors / roots)
+
+
+def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
+    """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
+    ridged = covariance.copy()
+    ridged[np.diag_indices(len(ridged))] += _COVARIANCE_RIDGE * np.trace(covariance) / len(ridged)
+    return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(ridged))
 
 
 def nearest_orthonormal(W: Array) -> Array:

@@ -1,0 +1,223 @@
+"""The prediction criterion: how much of y a kernel ridge regression on X W explains.
+
+With the kernel matrix K of the rows of `X W` and the ridge lambda, the regularised loss of the
+regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the criterion is
+`J = |Y|^2 / n - F`: the explained share of y if the rows of Y have a mean square of 1. With
+`alpha = (K + n lambda I)^-1 Y`, the gradient of J is that of `sum_ij Gamma_ij K_ij` with
+`Gamma = lambda alpha alpha^T` held fixed, so that it is `2 Phi W` as for any other Gamma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+from ism_dask._types import Array
+from ism_dask.kernels import Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows that one regression takes, with what it predicts.
+
+    Attributes
+    ----------
+    X : (n, d) array
+    Y : (n, r) array
+    weights : (n,) array or None
+        The weights of the rows, all positive; None if all rows count alike.
+    """
+
+    X: Array
+    Y: Array
+    weights: Array | None = None
+
+    def part(self, rows: Array) -> Block:
+        """Return the block of some of the rows (k,)."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Block(self.X[rows], self.Y[rows], weights)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.Y)
+
+    def squares(self) -> Array:
+        """Return the weighted mean square (r,) of each column of Y."""
+        squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[:, None]
+        return np.asarray(squared.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The criterion at a W on some rows.
+
+    Attributes
+    ----------
+    objective : float
+        J, the share of y that is explained.
+    product : (d, q) array
+        Phi W, half of the gradient of J.
+    noise : float
+        The standard error of the tangential part of `product` between blocks of rows; 0 if there
+        are too few blocks to tell.
+    """
+
+    objective: float
+    product: Array
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeRegression:
+    """Kernel ridge regression of Y on X W.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        A positive definite kernel with all its numbers.
+    ridge : float
+        lambda.
+    signs : (r,) array or None
+        The weight of each column of Y in J, negative for what X W is not to predict; None if all
+        are 1.
+    """
+
+    kernel: Kernel
+    ridge: float
+    signs: Array | None = None
+
+    def with_width(self, factor: float, ridge: float) -> RidgeRegression:
+        """Return the regression with the kernel's width times `factor` and another ridge."""
+        kernel = self.kernel if factor == 1.0 else self.kernel.widened(factor)
+        return replace(self, kernel=kernel, ridge=ridge)
+
+    def explained(self, block: Block, W: Array) -> Explained:
+        """Return J and Phi W at W (d, q)."""
+        solved = _Solved.of(self, block, W)
+        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
+        gamma = self.ridge * (weighted @ solved.alpha.T)
+        product = kernel_product(self.kernel, block.X, solved.Z, solved.K, gamma)
+        total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
+        return Explained(float(self._sum(total)), product)
+
+    def phi(self, block: Block, W: Array) -> Array:
+        """Return Phi (d, d) at W (d, q)."""
+        solved = _Solved.of(self, block, W)
+        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
+        gamma = self.ridge * (weighted @ solved.alpha.T)
+        X = block.X.astype(np.float64, copy=False)
+        return kernel_product(self.kernel, X, solved.Z, solved.K, gamma, right=X)
+
+    def evidence(self, block: Block, W: Array) -> float:
+        """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
+
+        The variance of the noise is the most likely one. Columns that X W is not to predict do
+        not count.
+        """
+        solved = _Solved.of(self, block, W)
+        fits = (block.Y * solved.alpha).sum(axis=0)
+        fits = fits if self.signs is None else fits[self.signs > 0]
+        n = block.n_rows
+        return -0.5 * n * float(np.log(fits.mean() / n)) - solved.half_log_determinant
+
+    def leave_one_out(self, block: Block, W: Array) -> Array:
+        """Return the squared error (n,) with which the other rows predict each row."""
+        solved = _Solved.of(self, block, W)
+        errors = solved.alpha / solved.inverse_diagonal[:, None]
+        return np.asarray(self._sum(errors**2))
+
+    def prediction_losses(self, block: Block, W: Array, others: Block) -> Array:
+        """Return the squared error (m,) with which the rows of `block` predict other rows."""
+        solved = _Solved.of(self, block, W)
+        across = kernel_matrix(self.kernel, _projected(others.X, W), solved.Z)
+        return np.asarray(self._sum((others.Y - across @ solved.alpha) ** 2))
+
+    def _sum(self, columns: Array) -> Array:
+        """Return the sum over the last axis, of length r, with the signs."""
+        return columns.sum(axis=-1) if self.signs is None else columns @ self.signs
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`."""
+
+    Z: Array
+    K: Array
+    factor: Array
+    alpha: Array
+
+    @classmethod
+    def of(cls, regression: RidgeRegression, block: Block, W: Array) -> _Solved:
+        Z = _projected(block.X, W)
+        K = kernel_matrix(regression.kernel, Z, Z)
+        n = block.n_rows
+        system = K.copy()
+        noise = n * regression.ridge
+        system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
+        factorise, solve = get_lapack_funcs(("potrf", "potrs"), (system,))
+        factor, info = factorise(system, lower=1, clean=0, overwrite_a=1)
+        if info:
+            raise ValueError(
+                f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
+                "positive definite in double precision; take a larger ridge, or a kernel that is "
+                "positive definite"
+            )
+        return cls(Z, K, factor, solve(factor, block.Y, lower=1)[0])
+
+    @property
+    def half_log_determinant(self) -> float:
+        """Half of the logarithm of the determinant of the system."""
+        return float(np.log(np.diag(self.factor)).sum())
+
+    @cached_property
+    def inverse_diagonal(self) -> Array:
+        """The diagonal (n,) of the inverse of the system."""
+        invert = get_lapack_funcs("potri", (self.factor,))
+        return np.diag(invert(self.factor, lower=1)[0])
+
+
+def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
+    """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
+    total = None
+    for weight, term in kernel.terms:
+        beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
+        value = term.value(beta, out=beta)
+        if weight != 1.0:
+            value *= weight
+        total = value if total is None else np.add(total, value, out=total)
+    assert total is not None
+    return total
+
+
+def kernel_product(
+    kernel: Kernel, X: Array, Z: Array, K: Array, gamma: Array, right: Array | None = None
+) -> Array:
+    """Return `Phi W` (d, q), or `Phi` if `right` is X, for Gamma (n, n) and `Z = X W` (n, q).
+
+    K is the matrix of the kernel at Z. Gamma is overwritten.
+    """
+    right = Z if right is None else right
+    moved = np.zeros_like(right)
+    for weight, term in kernel.terms:
+        psi = gamma if len(kernel.terms) == 1 else gamma.copy()
+        rate = term.value_per_unit_slope
+        if rate is not None and len(kernel.terms) == 1:
+            # f' is a multiple of f, which is at hand.
+            psi *= K
+            factor = term.amplitude / rate
+        else:
+            beta = term.beta(*term.pairing.operands(Z))
+            psi *= term.unit_slope(beta, out=beta)
+            factor = weight * term.amplitude
+        moved += (factor * term.pairing.coupling) * (psi @ right)
+        if term.pairing.degree:
+            moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
+    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
+
+
+def _projected(X: Array, W: Array) -> Array:
+    return (X @ W.astype(X.dtype, copy=False)).astype(np.float64, copy=False)

@@ -1,0 +1,368 @@
+"""Selection of the start, the kernel width and the ridge of the prediction criterion.
+
+The evidence of the regression (its marginal likelihood) chooses among starts, widths and ridges,
+since it needs no refits. But a flexible regression can fit W to the noise of its own rows, which
+the evidence does not see. So W is fitted to parts of the rows as well, and judged on the others:
+the width and the ridge grow as long as unseen rows are predicted better, and a start that no step
+has changed is taken if it predicts unseen rows as well as any W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.observe.fit_events import fit_watcher
+from ism_dask.rows.blocks import deal
+from ism_dask.rows.execution import side_by_side
+from ism_dask.selection.starts import candidate_starts
+from ism_dask.solvers.ascent import ascend_roughly
+from ism_dask.solvers.lbfgs import Precondition
+
+# Multiples of the width, and ridges, that the evidence tries at each start.
+WIDTHS = (2.0, 1.0, 0.5, 0.25)
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+# Factors by which it tries to improve a width and a ridge after some steps.
+_WIDTH_FACTORS, _RIDGE_FACTORS = (0.5**0.5, 1.0, 2.0**0.5), (0.1, 0.3, 1.0, 3.0, 10.0)
+# The range of widths and ridges.
+_NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-6, 1.0
+# Steps of the first ascents, and of the one that is chosen.
+_FEW_STEPS, _STEPS = 10, 25
+# How many of the starts are climbed from.
+_CLIMBED = 2
+# The number of folds: each holds out its share of the rows. With many rows, two of them will do.
+_FOLDS, _ENOUGH_ROWS = 4, 1000
+# Steps of W on the training rows of a fold.
+_FOLD_STEPS = 12
+# Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
+# be too wide to predict with.
+_JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
+# A start is taken as it is if it predicts better by this many standard errors than any fitted W.
+_CLEARLY_BETTER = 0.5
+# Widths and ridges with which they judge a start.
+_START_JUDGES = tuple((width, ridge) for width in (4.0, *WIDTHS) for ridge in (1e-3, 1e-2, 1e-1))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A kernel width, as a multiple of the kernel's own, and a ridge."""
+
+    width: float
+    ridge: float
+
+    def times(self, width: float, ridge: float) -> Setting:
+        """Return the setting with a width and a ridge that are these factors larger."""
+        return Setting(
+            float(np.clip(self.width * width, _NARROWEST, _WIDEST)) if width != 1.0 else self.width,
+            float(np.clip(self.ridge * ridge, _LEAST_RIDGE, _MOST_RIDGE)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A way to fit W, judged by rows that W has not seen.
+
+    Attributes
+    ----------
+    start : str
+        The name of the start.
+    width : float or None
+        As a multiple of the kernel's own; None if W is the start itself.
+    ridge : float or None
+    explained : float
+        The share of y that unseen rows explain.
+    losses : (n,) array
+        The squared error of each unseen row.
+    """
+
+    start: str
+    width: float | None
+    ridge: float | None
+    explained: float
+    losses: Array = field(repr=False)
+
+    @property
+    def is_start(self) -> bool:
+        """Whether W is a start that no step has changed."""
+        return self.width is None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows in memory, on which a fit makes its choices.
+
+    Attributes
+    ----------
+    rows : Block
+        Standardised rows in double precision, with their target.
+    keys : (m,) array
+        Numbers or classes by which rows of similar y are similar.
+    regression : RidgeRegression
+        With the kernel's own width; its ridge does not matter.
+    width_is_free : bool
+        Whether the width may be chosen.
+    q : int
+    seed : int
+    """
+
+    rows: Block
+    keys: Array
+    regression: RidgeRegression
+    width_is_free: bool
+    q: int
+    seed: int
+
+    def part(self, numbers: Array) -> Sample:
+        """Return the sample of some of the rows (k,)."""
+        return Sample(
+            self.rows.part(numbers),
+            self.keys[numbers],
+            self.regression,
+            self.width_is_free,
+            self.q,
+            self.seed,
+        )
+
+    def at(self, setting: Setting) -> RidgeRegression:
+        """Return the regression with a width and a ridge."""
+        return self.regression.with_width(setting.width, setting.ridge)
+
+    @cached_property
+    def blocks(self) -> BlocksInMemory:
+        """The rows dealt into blocks."""
+        return BlocksInMemory.dealt(self.rows, self.keys, self.seed)
+
+    @cached_property
+    def explained_columns(self) -> Array:
+        """The columns of Y (m, r) that X W is to predict."""
+        signs = self.regression.signs
+        return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
+
+    @cached_property
+    def starts(self) -> dict[str, Array]:
+        """The candidate starts (d, q) by name."""
+        return candidate_starts(self.rows.X, self.explained_columns, self.keys, self.q)
+
+    @cached_property
+    def precondition(self) -> Precondition:
+        """The function that multiplies a slope by the inverse covariance, with a ridge."""
+        return inverse_covariance(self.rows.X.T @ self.rows.X / self.rows.n_rows)
+
+    def climbed(self, W: Array, setting: Setting, steps: int) -> tuple[Array, float]:
+        """Return W (d, q) and J after up to a number of steps."""
+        evaluate = partial(self.blocks.explained, self.at(setting))
+        return ascend_roughly(evaluate, W, self.precondition, steps)
+
+    def evidence(self, W: Array, setting: Setting) -> float:
+        """Return the log marginal likelihood of a column of y at W (d, q)."""
+        return self.blocks.evidence(self.at(setting), W)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What a selection chose.
+
+    Attributes
+    ----------
+    W : (d, q) array
+        Fitted to the sample.
+    setting : Setting
+    evidence : float
+        The log marginal likelihood of a column of y at the best setting.
+    start : str
+        The name of the start.
+    is_start : bool
+        Whether W is a start that no step has changed, and none should.
+    trials : tuple of Trial
+        The best first; empty before unseen rows have judged.
+    """
+
+    W: Array
+    setting: Setting
+    evidence: float
+    start: str
+    is_start: bool = False
+    trials: tuple[Trial, ...] = ()
+
+
+def choose_by_evidence(sample: Sample) -> Choice:
+    """Return the start, the width, the ridge and W of the largest evidence."""
+    ranked = sorted(_ranked(sample, sample.starts.items()), key=lambda each: -each.evidence)
+    climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
+    best = max(climbed, key=lambda each: each.evidence)
+    return _improved(sample, best, _STEPS)
+
+
+def choose(sample: Sample) -> Choice:
+    """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
+    choice = choose_by_evidence(sample)
+    folds = _folds(sample)
+    trials = list(_start_trials(sample, folds))
+    now = _judged(sample, folds, choice.start, choice.setting)
+    trials.append(now)
+    while True:
+        setting = Setting(now.width or 1.0, now.ridge or 1.0)
+        tried = [
+            _judged(sample, folds, choice.start, each) for each in _more_cautious(sample, setting)
+        ]
+        trials += tried
+        best = max(tried, key=_explained, default=now)
+        if best.explained <= now.explained:
+            break
+        now = best
+    trials.sort(key=lambda each: -each.explained)
+    return _with_trials(sample, choice, trials)
+
+
+def _with_trials(sample: Sample, choice: Choice, trials: list[Trial]) -> Choice:
+    """Return the choice of the best of the trials, with W fitted to all rows of the sample."""
+    best = _preferred(trials)
+    if best.is_start:
+        W = sample.starts[best.start]
+        setting = _best_setting(sample, W)
+        return Choice(W, setting, sample.evidence(W, setting), best.start, True, tuple(trials))
+    setting = Setting(best.width or 1.0, best.ridge or 1.0)
+    W = choice.W
+    if setting != choice.setting:
+        begins = [choice.W, *sample.starts.values()]
+        objectives = [_objective(sample, begin, setting) for begin in begins]
+        second = begins[1 + int(np.argmax(objectives[1:]))]
+        ends = [sample.climbed(begin, setting, _STEPS) for begin in (choice.W, second)]
+        W = max(ends, key=lambda end: end[1])[0]
+    return Choice(W, setting, sample.evidence(W, setting), choice.start, False, tuple(trials))
+
+
+def _preferred(trials: list[Trial]) -> Trial:
+    """Return the best trial, or the best fitted one unless a start is clearly better."""
+    best, fitted = trials[0], next(each for each in trials if not each.is_start)
+    gains = fitted.losses - best.losses
+    error = float(gains.std()) / np.sqrt(len(gains))
+    return best if float(gains.mean()) > _CLEARLY_BETTER * error else fitted
+
+
+def _objective(sample: Sample, W: Array, setting: Setting) -> float:
+    return sample.blocks.explained(sample.at(setting), W).objective
+
+
+def _ranked(sample: Sample, starts: Iterable[tuple[str, Array]]) -> list[Choice]:
+    """Return the best setting of each start."""
+    choices = []
+    for name, W in starts:
+        setting = _best_setting(sample, W)
+        choices.append(Choice(W, setting, sample.evidence(W, setting), name))
+    return choices
+
+
+def _best_setting(sample: Sample, W: Array) -> Setting:
+    """Return the setting of the grid with the largest evidence at W (d, q)."""
+    widths = WIDTHS if sample.width_is_free else (1.0,)
+    grid = [Setting(width, ridge) for width in widths for ridge in RIDGES]
+    return max(grid, key=partial(sample.evidence, W))
+
+
+def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
+    """Return the choice after some steps of W, with the nearby setting of largest evidence."""
+    W, _ = sample.climbed(choice.W, choice.setting, steps)
+    factors = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
+    near = {choice.setting.times(width, ridge) for width in factors for ridge in _RIDGE_FACTORS}
+    rated = {each: sample.evidence(W, each) for each in sorted(near, key=_size)}
+    setting = max(rated, key=lambda each: rated[each])
+    return Choice(W, setting, rated[setting], choice.start)
+
+
+def _size(setting: Setting) -> tuple[float, float]:
+    return setting.width, setting.ridge
+
+
+def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
+    """Return settings with a larger ridge, at the same and at a larger width."""
+    factors = (1.0, 2.0) if sample.width_is_free else (1.0,)
+    larger = [setting.times(width, 10.0) for width in factors]
+    return [each for each in dict.fromkeys(larger) if each != setting]
+
+
+def _explained(trial: Trial) -> float:
+    return trial.explained
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """Training rows with the W fitted to them, and held-out rows."""
+
+    train: Sample
+    test: Block
+    fitted: list[Array] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, sample: Sample, train: Array, test: Array) -> _Fold:
+        return cls(sample.part(train), sample.rows.part(test))
+
+    def fit(self, setting: Setting) -> Array:
+        """Return W (d, q) of the training rows, from the start or the last W of largest J."""
+        begins = [*self.train.starts.values(), *self.fitted[-1:]]
+        W = max(begins, key=lambda begin: _objective(self.train, begin, setting))
+        W, _ = self.train.climbed(W, setting, _FOLD_STEPS)
+        self.fitted.append(W)
+        return W
+
+    def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
+        """Return the losses (k, m) of the held-out rows in k settings."""
+        return np.array(
+            [
+                self.train.at(each).prediction_losses(self.train.rows, W, self.test)
+                for each in settings
+            ]
+        )
+
+
+def _folds(sample: Sample) -> list[_Fold]:
+    hands = deal(sample.keys, _FOLDS, sample.seed + 1)
+    everything = np.arange(sample.rows.n_rows)
+    used = hands if sample.rows.n_rows <= _ENOUGH_ROWS else hands[:2]
+    return [_Fold.of(sample, np.setdiff1d(everything, hand), hand) for hand in used]
+
+
+def _judged(sample: Sample, folds: list[_Fold], start: str, setting: Setting) -> Trial:
+    """Return a trial of a setting: each fold fits W, and its held-out rows judge it."""
+    judges = [setting.times(*factors) for factors in _JUDGES]
+    judges = judges if sample.width_is_free else judges[:2]
+
+    def losses(fold: _Fold) -> Array:
+        return fold.losses(fold.fit(setting), judges)
+
+    return _trial(sample, folds, losses, start, setting)
+
+
+def _start_trials(sample: Sample, folds: list[_Fold]) -> list[Trial]:
+    """Return a trial of each start by itself."""
+    widths = {1.0} if not sample.width_is_free else None
+    judges = [Setting(*each) for each in _START_JUDGES if widths is None or each[0] in widths]
+
+    def losses_of(name: str) -> Callable[[_Fold], Array]:
+        return lambda fold: fold.losses(fold.train.starts[name], judges)
+
+    names = folds[0].train.starts
+    return [_trial(sample, folds, losses_of(name), name, None) for name in names]
+
+
+def _trial(
+    sample: Sample,
+    folds: list[_Fold],
+    losses_of: Callable[[_Fold], Array],
+    start: str,
+    setting: Setting | None,
+) -> Trial:
+    calls = [partial(losses_of, fold) for fold in folds]
+    by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
+    losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
+    squares = np.concatenate([(fold.test.Y**2).sum(axis=1) for fold in folds])
+    share = 1.0 - float(losses.mean()) / float(squares.mean())
+    width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
+    return Trial(start, width, ridge, share, losses)

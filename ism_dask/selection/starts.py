@@ -1,0 +1,132 @@
+"""Starts for W: each method detects another way in which y can depend on X."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from sklearn.linear_model import RidgeCV
+from sklearn.metrics.pairwise import euclidean_distances
+
+from ism_dask._types import Array
+from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
+
+# The Laplace kernel of the gradient starts: its width, in units of the root of d, and its ridge.
+_WIDTH, _RIDGE = 1.6, 0.1
+# Distances below this are those of a row from itself.
+_SAME = 1e-9
+# The most rows of a gradient start, and the most functions of y that it explains.
+_GRADIENT_ROWS, _FUNCTIONS = 600, 8
+# Ridges of the linear start, for columns of variance 1, as shares of the number of rows.
+_LINEAR_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+# A direction of the linear start whose predictions are a smaller share of the largest is rounding.
+_DEPENDENT = 1e-8
+_TINY = float(np.finfo(float).tiny)
+# The number of slices into which numbers y are cut, and the ridge of the whitening before.
+_SLICES, _WHITENING_RIDGE = 10, 1e-3
+
+
+def candidate_starts(X: Array, Y: Array, keys: Array, q: int) -> dict[str, Array]:
+    """Return starts (d, q) by name for rows X (m, d), their targets Y (m, r) and keys (m,).
+
+    Rows of similar y have similar keys.
+    """
+    functions = _principal_functions(Y)
+    one, three = gradient_moments(X, functions, (1, 3))
+    starts = {
+        "gradient": largest_pairs(one, q)[1],
+        "gradients": largest_pairs(three, q)[1],
+        "linear": linear_directions(X, functions),
+        "partial least squares": np.linalg.svd(X.T @ functions, full_matrices=False)[0],
+        "directional regression": directional_regression(X, _slices(keys), q),
+    }
+    return {name: _completed(W, three, q) for name, W in starts.items()}
+
+
+def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]:
+    """Return the moments (d, d) of the gradients of regressions of Y on X after some rounds.
+
+    A recursive feature machine (Radhakrishnan et al. 2024): a ridge regression with a Laplace
+    kernel, whose metric in each round is the mean outer product of the gradients of the last.
+    """
+    chosen = np.linspace(0, len(X) - 1, min(len(X), _GRADIENT_ROWS)).astype(int)
+    X, Y = X[chosen], Y[chosen]
+    n, d = X.shape
+    width = _WIDTH * np.sqrt(d)
+    metric, results = np.eye(d), []
+    for number in range(1, max(rounds) + 1):
+        root = _root(metric)
+        Z = X @ root
+        distances = euclidean_distances(Z)
+        K = np.exp(distances / -width)
+        alpha = scipy.linalg.solve(K + _RIDGE * np.eye(n), Y, assume_a="pos")
+        slopes = np.where(distances > _SAME, K / np.maximum(distances, _SAME), 0.0) / width
+        moments = np.zeros((d, d))
+        for column in alpha.T:
+            weights = slopes * column
+            gradients = weights.sum(axis=1)[:, None] * Z - weights @ Z
+            moments += gradients.T @ gradients
+        moments = root @ moments @ root
+        metric = moments * (d / max(np.trace(moments), _TINY))
+        if number in rounds:
+            results.append(metric)
+    return results
+
+
+def linear_directions(X: Array, Y: Array) -> Array:
+    """Return the directions (d, k) of a linear ridge regression of Y (m, r), most explaining first.
+
+    For classes these are the directions of linear discriminant analysis, with shrinkage.
+    """
+    ridges = [len(X) * ridge for ridge in _LINEAR_RIDGES]
+    weights = np.atleast_2d(RidgeCV(ridges, fit_intercept=False).fit(X, Y).coef_).T
+    _, sizes, right = np.linalg.svd(X @ weights, full_matrices=False)
+    return np.asarray(weights @ right[sizes > _DEPENDENT * max(sizes[0], _TINY)].T)
+
+
+def directional_regression(X: Array, slices: Array, q: int) -> Array:
+    """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang 2007)."""
+    m, d = X.shape
+    whitening = whitening_transform(X.T @ X / m, _WHITENING_RIDGE)
+    white = X @ whitening
+    moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
+    for label in np.unique(slices):
+        rows = white[slices == label]
+        share, mean = len(rows) / m, rows.mean(axis=0)
+        departure = rows.T @ rows / len(rows) - np.eye(d)
+        moments += share * departure @ departure
+        means += share * np.outer(mean, mean)
+        size += share * float(mean @ mean)
+    return np.asarray(whitening @ largest_pairs(moments + means @ means + size * means, q)[1])
+
+
+def _completed(W: Array, moments: Array, q: int) -> Array:
+    """Return the first q columns of W (d, k), orthonormal, completed by directions of moments."""
+    W = np.linalg.qr(W[:, :q])[0]
+    if W.shape[1] < q:
+        outside = np.eye(len(W)) - W @ W.T
+        rest = largest_pairs(outside @ moments @ outside, q - W.shape[1])[1]
+        W = np.hstack([W, rest])
+    return nearest_orthonormal(W)
+
+
+def _root(matrix: Array) -> Array:
+    """Return the symmetric square root of a positive semi-definite matrix (d, d)."""
+    values, vectors = scipy.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
+
+
+def _principal_functions(Y: Array) -> Array:
+    """Return the leading principal columns (m, k) of Y (m, r), at most `_FUNCTIONS` of them."""
+    if Y.shape[1] <= _FUNCTIONS:
+        return Y
+    return np.asarray(Y @ largest_pairs(Y.T @ Y, _FUNCTIONS)[1])
+
+
+def _slices(keys: Array) -> Array:
+    """Return the slice of each row: its key if there are few keys, else its rank cut in ten."""
+    distinct, codes = np.unique(keys, return_inverse=True)
+    if len(distinct) <= max(_SLICES, len(keys) // _SLICES):
+        return codes
+    ranks = np.empty(len(keys), dtype=int)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+    return ranks * _SLICES // len(keys)

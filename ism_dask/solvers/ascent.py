@@ -1,0 +1,152 @@
+"""Ascent of a criterion over W with orthonormal columns, by preconditioned L-BFGS steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Explained
+from ism_dask.engines.operator import check_finite, relative_residual
+from ism_dask.linalg.eigen import rayleigh_ritz
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.records.iteration import Candidate, Record, State, relative_change
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.status import Status
+
+# W is stationary at this residual, ...
+RESIDUAL = 1e-4
+# ... or once the slope is at most this share of its noise between blocks of rows.
+_NOISE_SHARE = 0.5
+# Rough ascents end once a step gains less than this share of what is not explained.
+_STILL = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Ascent:
+    """The result of an ascent.
+
+    Attributes
+    ----------
+    W : (d, q) array
+        Orthonormal columns; `W^T Phi W` is diagonal and its entries decrease.
+    eigenvalues : (q,) array
+        These entries.
+    value : Explained
+        J and Phi W.
+    state : State
+        The last state, with the history.
+    status : Status
+    limit : float
+        The residual that had to be reached.
+    """
+
+    W: Array
+    eigenvalues: Array
+    value: Explained
+    state: State
+    status: Status
+    limit: float
+
+    @property
+    def residual(self) -> float:
+        """The residual of W."""
+        return relative_residual(self.W, self.value.product)
+
+
+def ascend(
+    evaluate: Callable[[Array], Explained],
+    W: Array,
+    precondition: Precondition,
+    *,
+    max_iter: int,
+    max_seconds: float | None = None,
+    state: State | None = None,
+    on_iteration: Callable[[State], None] | None = None,
+) -> Ascent:
+    """Return the result of an ascent from W (d, q), which ends where W is stationary.
+
+    The history continues that of `state`. The residual that ends it is 1e-4, or, if there are
+    enough blocks of rows, half of what the noise between them causes.
+    """
+    began = time.perf_counter()
+    now = evaluate(W)
+    check_finite(now.product)
+    history = () if state is None else state.history
+    earlier = history[-1].seconds if history else 0.0
+    here = _candidate(W, now)
+    state = State(len(history), here, here, history, now.objective)
+    status = Status.CONVERGED if _is_stationary(W, now) else Status.MAX_ITER
+    if status is Status.MAX_ITER:
+        for steps, (V, value) in enumerate(lbfgs_ascent(evaluate, W, now, precondition), 1):
+            W, now = V, value
+            seconds = earlier + time.perf_counter() - began
+            settled = _is_stationary(W, now)
+            state = _next_state(state, W, now, seconds, settled)
+            if on_iteration is not None:
+                on_iteration(state)
+            if settled:
+                status = Status.CONVERGED
+            elif max_seconds is not None and seconds - earlier >= max_seconds:
+                status = Status.OVER_CAP
+            elif steps < max_iter:
+                continue
+            break
+        else:
+            status = Status.STALLED  # no step along the slope raises J
+    W, values, product = rayleigh_ritz(W, now.product)
+    value = Explained(now.objective, product, now.noise)
+    return Ascent(W, values, value, state, status, residual_limit(value))
+
+
+def ascend_roughly(
+    evaluate: Callable[[Array], Explained], W: Array, precondition: Precondition, steps: int
+) -> tuple[Array, float]:
+    """Return W (d, q) and J after up to a number of steps, or once J hardly rises any more."""
+    now = evaluate(W)
+    for number, (V, value) in enumerate(lbfgs_ascent(evaluate, W, now, precondition), 1):
+        gain = value.objective - now.objective
+        W, now = V, value
+        if number >= steps or gain <= _STILL * abs(1.0 - now.objective):
+            break
+    return W, now.objective
+
+
+def residual_limit(value: Explained) -> float:
+    """Return the residual at which W counts as stationary."""
+    size = float(np.linalg.norm(value.product))
+    return max(RESIDUAL, _NOISE_SHARE * value.noise / size) if size > 0 else RESIDUAL
+
+
+def _is_stationary(W: Array, value: Explained) -> bool:
+    return relative_residual(W, value.product) <= residual_limit(value)
+
+
+def _candidate(W: Array, value: Explained) -> Candidate:
+    values = np.linalg.eigvalsh(_symmetric(W.T @ value.product))[::-1]
+    return Candidate(W, values, np.nan, value.objective)
+
+
+def _symmetric(matrix: Array) -> Array:
+    return (matrix + matrix.T) / 2
+
+
+def _next_state(
+    state: State, W: Array, value: Explained, seconds: float, settled: bool
+) -> State:
+    before, here = state.current, _candidate(W, value)
+    record = Record(
+        iteration=state.iteration + 1,
+        objective=value.objective,
+        eigenvalues=tuple(here.eigenvalues.tolist()),
+        change=relative_change(here.eigenvalues, before.eigenvalues),
+        angle=subspace_sine(before.W, W),
+        seconds=seconds,
+        ascent=value.objective >= before.objective,
+        settled=settled,
+        residual=relative_residual(W, value.product),
+    )
+    return State(record.iteration, here, here, (*state.history, record), value.objective)
