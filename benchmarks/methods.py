@@ -22,7 +22,6 @@ DEFAULT, PAPER = "default", "paper's settings"
 # The paper's settings that differ from the defaults of the library; no other place has them.
 PAPER_SETTINGS: dict[str, Any] = {
     "kernel": Gaussian(sigma="median"),
-    "selection": None,
     "n_init": 1,
 }
 

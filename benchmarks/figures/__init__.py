@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.avoiding import avoid, given
-from benchmarks.figures.blocks import blocks1m, blocks60k, default
+from benchmarks.figures.blocks import blocks1m, blocks60k
 from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
@@ -76,7 +76,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         umap,
         optima,
         certified,
-        default,
         blocks60k,
         blocks1m,
         overhead,

@@ -14,34 +14,16 @@ from benchmarks.rows import Labelled, labelled, mnist_train, problem_of
 from benchmarks.shifted import shifted_mnist
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric
 from ism_dask.kernels.widths import median_distance
-from ism_dask.records.stopping_rule import RESIDUAL
 
 Array = NDArray[Any]
 
 _Q = 5
-# Rows and features of the small fits with defaults, and the most seconds that each fit may take.
-_FEW_ROWS, _FEW_FEATURES = 2_500, (2, 3, 5)
-_DEFAULT_SECONDS = (5, 5, 5, 30)
 # Number of rows from which the widths are taken.
 _WIDTH_ROWS = 20_000
 # An offset of this share of the median distance makes the multiquadric almost a plain distance.
 _OFFSET = 0.05
 _WORKERS, _LIMIT = 2, "2GB"
 _SHARE = 0.2
-
-
-def default() -> Figure:
-    """MNIST with default settings: 2,500 rows with q = 2, 3 and 5, and 60,000 with q = 5."""
-    rows = labelled(mnist_train())
-    small_rows = rows.head(_FEW_ROWS).in_memory()
-    lines = [_default_line(small_rows, q) for q in _FEW_FEATURES] + [_default_line(rows, _Q)]
-    quick = all(line["seconds"] <= most for line, most in zip(lines, _DEFAULT_SECONDS, strict=True))
-    stationary = all(line["residual"] <= RESIDUAL for line in lines[:-1])
-    return {
-        "table": lines,
-        "must": "2,500 rows: 5 s and a residual of 1e-4; 60,000 rows: 30 s and 2 GB",
-        "met": bool(quick and stationary and lines[-1]["peak_gb"] <= 2),
-    }
 
 
 def blocks60k() -> Figure:
@@ -77,26 +59,6 @@ def blocks1m() -> Figure:
         **line,
         "must": "150 s, no restart, and `added` at most 0.2 of `halves`",
         "met": bool(line["seconds"] <= 150 and not restart_count and line["share"] <= _SHARE),
-    }
-
-
-def _default_line(rows: Labelled, q: int) -> Figure:
-    with PeakMemory() as peak:
-        whole = fit(rows, "gaussian", q, tol=None, selection="heldout")
-    model = whole.model
-    say(f"{len(rows.y)} rows, q = {q}: {whole.seconds:.1f} s by {model.engine_}")
-    return {
-        "n": len(rows.y),
-        "q": q,
-        "seconds": whole.seconds,
-        "peak_gb": peak.together / 1e9,
-        "engine": model.engine_,
-        "width": model.selection_[0].width,
-        "start": model.selection_[0].start,
-        "n_iter": model.n_iter_,
-        "status": model.status_.value,
-        "residual": model.residual_,
-        "standard_error": model.engine_standard_error_,
     }
 
 

@@ -87,7 +87,6 @@ def fit_kernel(request: Request, X: Array, y: Array, options: Mapping[str, Any])
         request.q,
         kernel=published_kernel(request.kernel),
         target="classes",
-        selection=None,
         max_seconds=request.cap,
         random_state=request.seed,
         **options,
@@ -123,7 +122,7 @@ def published_kernel(kernel: str | Kernel) -> str | Kernel:
 def _warm(solver: str) -> None:
     """Run a solver once before it is timed, because the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
-    timed_fit(SupervisedIKDR(2, selection=None, solver=solver, max_seconds=_WARM_UP_SECONDS), X, y)
+    timed_fit(SupervisedIKDR(2, solver=solver, max_seconds=_WARM_UP_SECONDS), X, y)
 
 
 # Estimator parameters: ISM by default, with the paper's stopping rule, with five starts, and the

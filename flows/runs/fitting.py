@@ -144,12 +144,10 @@ def fit(
     time left.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
-    selection = settings.selection_or_none
     parameters = shared_parameters(settings)
     if start is not None:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    # After a selection, other steps than spectral ones come first.
-    spectral = isinstance(as_solver(settings.solver), ISM) and selection is None
+    spectral = isinstance(as_solver(settings.solver), ISM)
     with watched_fit(part, stopping_of(settings), spectral=spectral, earlier=earlier) as reports:
         model = SupervisedIKDR(
             settings.n_components,
@@ -157,7 +155,6 @@ def fit(
             class_weight="balanced" if settings.balanced else None,
             whiten=settings.whiten,
             avoid_weight=settings.avoid_weight,
-            selection=selection,
             n_init=settings.n_init,
             continuation=settings.continuation,
             refine=settings.refine,

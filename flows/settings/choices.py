@@ -14,7 +14,6 @@ from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
-from ism_dask.solvers.width_selection import SELECTIONS
 from storage import (
     DATASETS,
     StorageError,
@@ -35,7 +34,6 @@ __all__ = [
     "ENGINES",
     "KERNELS",
     "ROTATIONS",
-    "SELECTIONS",
     "SOLVERS",
     "TARGETS",
     "WIDTHS",

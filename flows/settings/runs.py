@@ -48,8 +48,6 @@ _INCIDENTAL = frozenset(
 # The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
 # which takes long to import.
 FEWEST_REFITS = 19
-# The value of `selection` for a fit without one.
-NO_SELECTION = "none"
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given")
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
@@ -136,8 +134,8 @@ class Settings(LabelSettings):
     )
     n_components: int | None = solver_setting(
         None,
-        about="How many new features, q. Default: as many as explain more of held-out rows, up to "
-        "six; the number of classes less one if these are more than seven or --sigma is given.",
+        about="How many new features, q. Default: the number of classes less one, or one for "
+        "each label that is numbers.",
         title="New features, q",
         early=True,
         flags=("--components", "-q"),
@@ -175,7 +173,7 @@ class Settings(LabelSettings):
     )
     max_iter: int | None = solver_setting(
         None,
-        about="Stop after so many iterations. Default: 300 for ism; 1000 if a selection chose W.",
+        about="Stop after so many iterations. Default: 300 for ism.",
         title="Iterations at most",
         ge=1,
     )
@@ -332,12 +330,6 @@ class SearchSettings(SavedRunSettings):
         about="The label that is known: new features explain what it leaves; or several, "
         "separated by commas.",
     )
-    selection: str = solver_setting(
-        "heldout",
-        about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
-        "none: the width as it is, from the spectral start.",
-        names=lambda: [*import_choices().SELECTIONS, NO_SELECTION],
-    )
     balanced: bool = data_setting(
         False,
         about="Give all classes the same weight, however many rows they have.",
@@ -373,12 +365,6 @@ class SearchSettings(SavedRunSettings):
         super().__post_init__()
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
         check_choice("target", self.target, _target_names())
-        check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
-
-    @property
-    def selection_or_none(self) -> str | None:
-        """The selection as the estimators take it: None is none."""
-        return None if self.selection == NO_SELECTION else self.selection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,6 @@ from ism_dask.records.iteration import State
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.width_selection import SELECTIONS
 
 
 class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
@@ -39,14 +38,9 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        Number of new features q, at most d - 1. "auto" and None mean the same: up to six features
-        are tried, one at a time, on up to 2,000 rows, and `dimension_path_` has the trials. For
-        numbers, a feature is added as long as it clearly explains more of y and held-out rows
-        confirm it. For classes the number is at first the one up to classes - 1 with which held-out
-        rows explain most; beyond it, features are added as for numbers. With more than seven
-        classes, without a `selection`, or with a kernel whose width is given, nothing is tried:
-        there is one feature fewer than there are classes, and one for each column of numbers.
-        "auto" always stays below the number of directions in which the rows vary.
+        Number of new features q, at most d - 1. "auto" and None mean the same: one feature fewer
+        than there are classes, and one for each column of numbers, but fewer than there are
+        directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
@@ -93,17 +87,11 @@ default "auto"
         For "ism" with a number as `tol`: stop only if the sine of the largest angle between
         successive subspaces is also below `angle_tol`.
     max_iter : int, optional
-        Maximum number of iterations. Default: 300 for "ism", or 1000 if a selection chose the
-        initial W and the fit takes gradient steps, which do not compute Phi; for the other
-        solvers see their classes in `ism_dask.solvers`. The steps along the gradient of J that
+        Maximum number of iterations. Default: 300 for "ism"; for the other solvers see their
+        classes in `ism_dask.solvers`. The steps along the gradient of J that
         take over when the spectral iteration does not converge count, too.
     max_seconds : float, optional
         Time limit: stop after this many seconds, and keep the best W so far.
-    selection : {"heldout"} or None, default "heldout"
-        How to choose the kernel width and the initial W, on up to 2,000 rows. Applies if `kernel`
-        leaves its width to the data ("root") or is "distance". "heldout" tries several widths and
-        starts. It takes those whose nearest rows in X W explain most of y, as far as held-out rows
-        confirm the gain. None: use the kernel's own width and the spectral start.
     n_init : int, default 1
         Number of starts: the spectral one and `n_init - 1` random ones. ISM runs the random
         starts to a loose tolerance, and `solver` runs the one with the largest J to convergence.
@@ -132,10 +120,8 @@ default "auto"
         The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
         by the norms of their kernels, so that 1 weighs equal correlations equally.
     warm_start : bool, default False
-        Whether to start at `components_`, if there are some, with the multiple of the kernel's
-        width that `selection_` chose then. For rows that have changed little, such a fit takes a
-        few iterations. It ends at the nearest maximum, where a new selection might find a higher
-        one.
+        Whether to start at `components_`, if there are some. For rows that have changed little,
+        such a fit takes a few iterations.
     random_state : int, RandomState or None, default None
         Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
         and of the landmarks. None is a fixed seed, so that fits repeat.
@@ -215,16 +201,11 @@ default "auto"
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
         Reason to choose another number of new features; empty if there is none.
-    selection_ : tuple of Trial
-        The trials of the selection, best first: see `ism_dask.solvers.width_selection.Trial`.
     n_samples_seen_ : int
         Number of rows of all calls of `partial_fit`.
     sampling_error_ : float
         After `partial_fit`: the residual that W is expected to have under all rows so far, with
         the mean and scale of the fit, because a sample of them was fitted; 0 up to 10,000 rows.
-    dimension_path_ : tuple of DimensionTrial
-        What each number of new features explains, from 1 up, if "auto" tried them; else empty. See
-        `ism_dask.solvers.dimension_choice.DimensionTrial` and `ism_dask.plot.dimensions`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     avoided_ : Avoidance or None
@@ -263,7 +244,6 @@ default "auto"
         angle_tol: float | None = None,
         max_iter: int | None = None,
         max_seconds: float | None = None,
-        selection: str | None = "heldout",
         n_init: int = 1,
         continuation: bool = False,
         refine: bool = False,
@@ -287,7 +267,6 @@ default "auto"
         self.angle_tol = angle_tol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
-        self.selection = selection
         self.n_init = n_init
         self.continuation = continuation
         self.refine = refine
@@ -417,8 +396,6 @@ default "auto"
             check_choice("`rotation`", self.rotation, ROTATIONS)
         for name in ("continuation", "refine", "whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
-        if self.selection is not None:
-            check_choice("`selection`", self.selection, SELECTIONS)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that float32 stays float32."""

@@ -45,12 +45,6 @@ class Kernel(ABC):
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
 
     @property
-    def multiples(self) -> tuple[float, ...]:
-        """Multiples of the width that model selection tries; none if the width is given."""
-        own = {term.multiples for _, term in self.terms}
-        return own.pop() if len(own) == 1 else ()
-
-    @property
     def has_second_derivative(self) -> bool:
         """Whether all terms define f''."""
         return all(
@@ -226,11 +220,6 @@ class PointwiseKernel(Kernel):
     def widened(self, factor: float) -> PointwiseKernel:
         """Return the kernel itself: it has no width."""
         return self
-
-    @property
-    def multiples(self) -> tuple[float, ...]:
-        """Multiples of the width that model selection tries: none."""
-        return ()
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""

@@ -25,11 +25,10 @@ from ism_dask.engines import (
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
-from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.scaled_hessian import Extremes
 from ism_dask.solvers.second_order import refine_by_newton
@@ -44,9 +43,6 @@ _LOOSE = 0.03
 _COARSE = 1e-4
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
-# If one Phi costs more than this, n^2 d, the check of a W from a selection takes fewer spectral
-# steps.
-_COSTLY, _SHORT_HORIZON = 2e8, 2
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
 _MOST_CONTINUATIONS = 20
 
@@ -69,10 +65,6 @@ class MultistartSearch:
         Whether to begin with kernels of larger width.
     refine : bool
         Whether to end with Newton steps.
-    precondition : callable, optional
-        Given if a selection chose the initial W; multiplies gradients of J by an estimate of the
-        inverse curvature. ISM then begins with gradient steps, which end at the nearest maximum,
-        while spectral steps may leave for another. W uses only directions in which the rows vary.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which the other runs prepare.
     """
@@ -83,19 +75,7 @@ class MultistartSearch:
     n_init: int = 1
     continuation: bool = False
     refine: bool = False
-    precondition: Precondition | None = None
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
-
-    @property
-    def selection_chose_start(self) -> bool:
-        """Whether a selection chose the initial W."""
-        return self.precondition is not None
-
-    @property
-    def begins_with_gradient_steps(self) -> bool:
-        """Whether the search begins with gradient steps, from a W that a selection chose."""
-        uses_gradients = self.solver.ends_by_change and self.stopping.tol is None
-        return self.selection_chose_start and uses_gradients
 
     def run(
         self,
@@ -153,9 +133,7 @@ class _SearchRun:
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return the result of `work` with the first engine that does not decline."""
-        engines = candidate_engines(
-            self.search.engine, problem, self.q, climbs=self.search.selection_chose_start
-        )
+        engines = candidate_engines(self.search.engine, problem, self.q)
         return first_that_serves(engines, work)
 
     def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
@@ -201,14 +179,11 @@ class _SearchRun:
 
     def _coarse_start(self, engine: Engine, state: State | None) -> State | None:
         """Return a warm start from fewer rows, if the engine has a coarser one for them."""
-        chosen = state is not None and self.search.begins_with_gradient_steps and not state.history
-        coarse = engine.coarser() if state is None or chosen else None
+        coarse = engine.coarser() if state is None else None
         if coarse is None:
             return state
         first = self._coarse_start(coarse, state)
         operator = PaddedOperator(coarse, self._constant)
-        if first is not None and chosen:
-            return restart_from(self._ascend(operator, first, None))
         stopping = self._rough_stopping(_COARSE)
 
         def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
@@ -249,12 +224,11 @@ class _SearchRun:
                 stopping = self._stopping_now()
                 extremes = hessian_of(engine, solution, stopping).extremes()
                 limited = TimeLimited(operator, stopping)
-                verdict = verify_maximum(limited, solution, extremes, self._horizon)
+                verdict = verify_maximum(limited, solution, extremes)
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP), None
             if verdict.better is None:
-                certain = verdict.certain or self.search.begins_with_gradient_steps
-                status = Status.CONVERGED if certain else Status.LOCAL
+                status = Status.CONVERGED if verdict.certain else Status.LOCAL
                 return replace(solution, status=status), extremes
             state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER), extremes
@@ -266,13 +240,6 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return the solution of the solver, with gradient steps and refinement if needed."""
-        if state is not None and self.search.begins_with_gradient_steps:
-            solution = self._ascend(operator, state, watcher)
-            if solution.status not in (Status.MAX_ITER, Status.STALLED):
-                return self._refined(operator, solution)
-            # If J of an engine jumps from W to W, perhaps no gradient step raises it: continue with
-            # spectral steps.
-            state = continue_from(solution)
         solver = self.search.solver
         solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
@@ -285,24 +252,8 @@ class _SearchRun:
 
     @property
     def _constant(self) -> int:
-        """How many constant directions W may use: as many as its columns, and one for the eigengap.
-
-        The number is 0 if a selection chose W. With a width below the one of largest J, J rises if
-        W turns into constant directions: that scales the features down and explains nothing of y.
-        """
-        return 0 if self.search.selection_chose_start else self.q + 1
-
-    @property
-    def _horizon(self) -> int:
-        """How many spectral steps the check of a maximum takes.
-
-        Each costs n^2 d. From a W that a selection chose among several widths, they lead to a
-        higher maximum only by chance.
-        """
-        size = self.problem.shards.n_rows**2 * self.problem.d
-        return (
-            _SHORT_HORIZON if self.search.begins_with_gradient_steps and size > _COSTLY else HORIZON
-        )
+        """How many constant directions W may use: as many as its columns, one for the eigengap."""
+        return self.q + 1
 
     def _ascend(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
@@ -312,17 +263,18 @@ class _SearchRun:
         rough = PaddedOperator(engine, self._constant, rough=True)
         W = state.current.W[: engine.problem.d]
         noise = engine.resolution(W)
-        ascend = partial(self._run_solver, precondition=self.search.precondition)
         if noise > RESIDUAL:
             # Steps that gain less than the error of J may wander along a ridge.
             still = engine.value(W).standard_error
-            solution = ascend(solve_roughly, rough, state, watcher, rest=noise, still=still)
+            solution = self._run_solver(
+                solve_roughly, rough, state, watcher, rest=noise, still=still
+            )
             ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
             status = solution.status if ended else Status.APPROXIMATE
             return replace(solution, status=status, tolerance=noise)
         if engine.double is not engine:
-            state = continue_from(ascend(solve_roughly, rough, state, watcher))
-        solution = ascend(solve_fully, operator, state, watcher)
+            state = continue_from(self._run_solver(solve_roughly, rough, state, watcher))
+        solution = self._run_solver(solve_fully, operator, state, watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution

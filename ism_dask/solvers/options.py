@@ -78,8 +78,7 @@ class ISM(Solver):
         With a number as `tol`: stop only if the sine of the largest angle between successive
         subspaces is also below `angle_tol`.
     max_iter : int, optional
-        Maximum number of iterations. Default: 300, or 1000 if a selection chose the initial W and
-        the fit takes gradient steps, which do not compute Phi.
+        Maximum number of iterations; default 300.
     max_seconds : float, optional
         Time limit in seconds.
 

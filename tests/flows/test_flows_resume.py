@@ -101,7 +101,7 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
 
 @pytest.mark.long
 def test_refits_that_are_done_stay_done(here: Command) -> None:
-    arguments = ("fit", "own", *MEDIAN, "-q", "1", "--selection", "none", "--bootstrap", "19")
+    arguments = ("fit", "own", *MEDIAN, "-q", "1", "--bootstrap", "19")
     store_own(200, 4)
     whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
     killed("ledger/refit-9.json", 1, *arguments, "--run", "cut")

@@ -80,14 +80,6 @@ def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     assert all("> 1e-09" in text for text in texts[1:-2])
 
 
-def test_a_selection_shows_how_many_widths_were_tried(terminal, texts):
-    with progress_bar("Wine", console=terminal.console):
-        model = SupervisedIKDR(2).fit(X, Y)
-    widths = len({trial.width for trial in model.selection_})
-    expected = [f"Wine, choosing the width, {done} of {widths} tried" for done in range(widths)]
-    assert texts[1 : 1 + widths] == expected
-
-
 def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
     left, shares = [], []
 
@@ -97,7 +89,7 @@ def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
         shares.append(task.percentage)
 
     with shown(Terminal()) as progress:
-        SupervisedIKDR(2, selection=None, tol=1e-9, on_iteration=look).fit(X, Y)
+        SupervisedIKDR(2, tol=1e-9, on_iteration=look).fit(X, Y)
         assert progress.tasks[0].percentage == 100
     assert left[:4] == [None] * 4
     assert left[-1] is None  # nothing but the check is left

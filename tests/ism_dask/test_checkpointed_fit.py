@@ -47,14 +47,12 @@ def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any,
 
 
 def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
-    # Of one width and one start, unless a case is about the choice of them.
     given = {"kernel": Gaussian("median"), **given}
     return lambda: SupervisedIKDR(2, random_state=0, **given)
 
 
 FITS = {
     "exact": (supervised(tol=1e-9), WINE, CLASSES),
-    "selection": (supervised(kernel="gaussian"), WINE[::3], CLASSES[::3]),
     "landmarks": (supervised(engine="landmarks", tol=1e-6), WINE, CLASSES),
     "monomials": (supervised(kernel="polynomial", tol=1e-9), WINE, CLASSES),
     "closed": (supervised(kernel="linear"), WINE, CLASSES),

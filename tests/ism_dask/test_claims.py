@@ -189,7 +189,7 @@ def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out(sigma, share
     X = 1e-3 * rng.normal(size=(400, 3)).astype(np.float32)
     X[0] = 1e5
     y = (X[:, 1] > 0).astype(int)
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma), standardize=False, selection=None)
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma), standardize=False)
     kernel = model.fit(X, y).kernel_
     apart = np.linalg.norm(X[:, None].astype(float) - X[None], axis=2)
     assert kernel.sigma == pytest.approx(

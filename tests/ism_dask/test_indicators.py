@@ -50,7 +50,7 @@ def test_no_weight_goes_where_rows_are_constant(seed: int, q: int) -> None:
 def test_rows_in_blocks_and_in_memory_agree(standardize: bool, whiten: bool) -> None:
     X, y = _table(5)
     model = {"kernel": Gaussian(sigma=1.0), "standardize": standardize, "whiten": whiten}
-    model |= {"selection": None, "max_iter": 500}
+    model |= {"max_iter": 500}
     whole = SupervisedIKDR(2, **model).fit(X, y)
     chunked = SupervisedIKDR(2, **model).fit(da.from_array(X, chunks=(70, 8)), y)
     assert_allclose(chunked.objective_, whole.objective_, rtol=1e-6)

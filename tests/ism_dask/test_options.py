@@ -123,7 +123,7 @@ def test_estimators_with_objects_follow_scikit_learn():
 
 def test_a_grid_search_goes_over_objects():
     rows, species = load_iris(return_X_y=True)
-    pipeline = make_pipeline(SupervisedIKDR(2, selection=None), KNeighborsClassifier())
+    pipeline = make_pipeline(SupervisedIKDR(2), KNeighborsClassifier())
     grid = {
         "supervisedikdr__engine": [Exact(), Landmarks(tol=1e-2), "exact"],
         "supervisedikdr__solver": [ISM(tol=0.01), Stiefel(max_seconds=60.0)],

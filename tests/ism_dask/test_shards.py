@@ -309,7 +309,7 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
         cluster.scheduler.add_plugin(tasks)
 
         def fit(kernel="gaussian", y=y, weights=None, **parameters):
-            given = {"selection": None, "max_iter": 2} | parameters
+            given = {"max_iter": 2} | parameters
             SupervisedIKDR(2, kernel=kernel, **given).fit(points, y, sample_weight=weights)
 
         for engine, kernel in (
@@ -323,7 +323,6 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
             fit(kernel, engine=engine)
         fit(refine=True, max_iter=1, tol=0.01, engine="exact")
         fit(whiten=True, weights=RNG.random(240), y=points[:, 0])
-        fit(selection="heldout")
         SemiSupervisedIKDR(3, 2, max_iter=2, max_outer=1).fit(points, _scores_of(y))
         _clustered(points, "landmarks")
     assert len(tasks.names) > 20

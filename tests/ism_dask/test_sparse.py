@@ -18,7 +18,7 @@ from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 from ism_dask.rows import execution, sparse
 
 N, D = 300, 60
-GIVEN = {"selection": None, "kernel": Gaussian(sigma=3.0)}
+GIVEN = {"kernel": Gaussian(sigma=3.0)}
 
 
 def _texts(n: int = N, d: int = D) -> tuple[scipy.sparse.csr_array, np.ndarray]:
@@ -60,7 +60,7 @@ def test_few_columns_give_the_fit_of_dense_rows(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", [Gaussian(sigma=3.0), Polynomial(degree=2), Linear()])
 @pytest.mark.parametrize("standardize", [True, False])
 def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bool) -> None:
-    model = {"kernel": kernel, "standardize": standardize, "selection": None}
+    model = {"kernel": kernel, "standardize": standardize}
     dense = SupervisedIKDR(2, **model).fit(X.toarray(), Y)
     fitted = SupervisedIKDR(2, **model).fit(X, Y)
     assert fitted.converged_
@@ -73,10 +73,9 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
 
 
 @pytest.mark.usefixtures("_many_columns")
-def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary() -> None:
+def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary() -> None:
     texts, y = _texts(120)
     fitted = SupervisedIKDR(2).fit(texts, y)
-    assert fitted.selection_
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
     product = Dense(rows, dense_gamma(class_dependence(y)), fitted.kernel_).phi(W) @ W

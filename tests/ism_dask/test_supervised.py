@@ -76,7 +76,7 @@ def test_default_components_are_the_classes_less_one_where_d_allows(auto):
     iris = load_iris()
     narrow = SupervisedIKDR(auto).fit(iris.data[:, :2], iris.target)
     assert narrow.components_.shape == (1, 2)
-    plain = SupervisedIKDR(auto, target="linear", selection=None)
+    plain = SupervisedIKDR(auto, target="linear")
     assert plain.fit(X, X[:, 0]).components_.shape == (1, 13)
 
 
@@ -108,7 +108,6 @@ def test_numbers_lead_to_the_direction_they_depend_on(target, kernel):
 def test_several_numbers_for_each_row():
     targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
     assert SupervisedIKDR().fit(X, targets).components_.shape == (2, 13)
-    assert SupervisedIKDR(selection=None).fit(X, targets).components_.shape == (2, 13)
 
 
 def test_constant_columns_have_loading_zero_and_change_nothing(plain):
@@ -123,7 +122,7 @@ def test_constant_columns_have_loading_zero_and_change_nothing(plain):
 
 
 def test_duplicate_rows_are_rows():
-    doubled = SupervisedIKDR(2, selection=None).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
+    doubled = SupervisedIKDR(2).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
     plain = SupervisedIKDR(2, kernel=doubled.kernel_).fit(X, Y)
     np.testing.assert_allclose(doubled.components_, plain.components_, atol=1e-8)
     assert doubled.objective_ == pytest.approx(4 * plain.objective_)
@@ -145,7 +144,7 @@ def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
 
 def test_dask_arrays_fit_and_transform_lazily():
     # Folds go by the order of the rows, which is that of the user where rows are not in memory.
-    model = SupervisedIKDR(2, selection=None)
+    model = SupervisedIKDR(2)
     plain = clone(model).fit(X, Y)
     lazy = da.from_array(X, chunks=(50, 4))
     fitted = clone(model).fit(lazy, da.from_array(Y, chunks=50))
@@ -163,7 +162,7 @@ def test_dask_arrays_fit_and_transform_lazily():
 
 def test_opened_data_sets_are_rows():
     stored = storage.ingest("wine")
-    model = SupervisedIKDR(2, selection=None)
+    model = SupervisedIKDR(2)
     plain = clone(model).fit(X, Y)
     for rows in (stored, stored.X):
         fitted = clone(model).fit(rows, stored.y)
@@ -216,20 +215,18 @@ def test_fits_repeat():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5200, 3))
     y = (rows[:, 0] > 0).astype(int)
-    # A selection takes 2,000 rows, a median 5,000: of more than these some are drawn.
-    for selection, n in (("heldout", 2100), (None, 5200)):
-        model = SupervisedIKDR(1, selection=selection)
-        first, second = (clone(model).fit(rows[:n], y[:n]) for _ in range(2))
-        np.testing.assert_array_equal(first.components_, second.components_)
-        assert first.kernel_.sigma == second.kernel_.sigma
-    other = SupervisedIKDR(1, selection=None, random_state=5).fit(rows, y)
+    # A median takes 5,000 rows: of more than these some are drawn.
+    first, second = (SupervisedIKDR(1).fit(rows, y) for _ in range(2))
+    np.testing.assert_array_equal(first.components_, second.components_)
+    assert first.kernel_.sigma == second.kernel_.sigma
+    other = SupervisedIKDR(1, random_state=5).fit(rows, y)
     assert other.kernel_.sigma != first.kernel_.sigma
     assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
 
 
 def test_without_standardising_the_rows_are_taken_as_they_are():
     centred = X - X.mean(axis=0)
-    plain = {"kernel": Gaussian("median"), "selection": None}
+    plain = {"kernel": Gaussian("median")}
     fitted = SupervisedIKDR(2, standardize=False, **plain).fit(centred, Y)
     assert (fitted.mean_ == 0).all()
     assert (fitted.scale_ == 1).all()
@@ -282,8 +279,6 @@ def _with(value):
         (SupervisedIKDR(angle_tol=-1), X, Y, "`angle_tol` must be"),
         (SupervisedIKDR(max_iter=0), X, Y, "`max_iter` must be"),
         (SupervisedIKDR("all"), X, Y, "`n_components` must be .* got 'all'"),
-        (SupervisedIKDR(selection="cv"), X, Y, "`selection` must be one of heldout; got 'cv'"),
-        (SupervisedIKDR(selection=True), X, Y, "`selection` must be one of heldout; got True"),
         (SupervisedIKDR(), X, np.full(178, 0.5), "`y` is constant"),
         (SupervisedIKDR(whiten="yes"), X, Y, "`whiten` must be True or False; got 'yes'"),
         (SupervisedIKDR(target="gaussian"), X, np.ones(178), "`y` is constant"),
@@ -324,7 +319,7 @@ def test_a_kernel_that_overflows_says_so():
 
 
 def test_a_refit_forgets_the_fit_before():
-    fitted = SupervisedIKDR(2, selection=None).fit(FRAME, Y)
+    fitted = SupervisedIKDR(2).fit(FRAME, Y)
     fitted.fit(da.from_array(X), X[:, 0])
     assert not hasattr(fitted, "classes_")
     assert not hasattr(fitted, "feature_names_in_")
@@ -361,7 +356,7 @@ def test_transform_checks_its_rows(plain):
 
 def test_lazy_rows_stay_lazy_whatever_container_is_asked_for():
     lazy = da.from_array(X, chunks=(50, 4))
-    model = SupervisedIKDR(2, selection=None).set_output(transform="pandas").fit(X, Y)
+    model = SupervisedIKDR(2).set_output(transform="pandas").fit(X, Y)
     assert isinstance(model.transform(X), pd.DataFrame)
     assert isinstance(model.fit_transform(X, Y), pd.DataFrame)
     for new in (model.transform(lazy), model.fit_transform(lazy, Y)):
