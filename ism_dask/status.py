@@ -73,8 +73,7 @@ _ENDINGS = {
     Status.APPROXIMATE: (
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
-        "take a smaller `engine_tol`, or engine='exact'. With engine='blocks' the rest is noise of "
-        "the blocks, chosen to be small beside what other rows would change",
+        "take a smaller `engine_tol`, or engine='exact'",
     ),
     Status.LOCAL: (
         "came to a local maximum that the spectral step leaves without coming to another: higher "

@@ -148,12 +148,12 @@ class Settings(LabelSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="closed, monomials, landmarks, blocks or exact; auto takes the cheapest.",
+        about="closed, monomials, landmarks or exact; auto takes the cheapest.",
         names=_engine_names,
     )
     engine_tol: float = solver_setting(
         1e-4,
-        about="Share of the kernel's trace that landmarks may leave out; blocks go by it, too.",
+        about="Share of the kernel's trace that landmarks may leave out.",
         title="Engine tolerance",
         gt=0,
         lt=1,

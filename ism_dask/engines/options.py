@@ -13,7 +13,6 @@ from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
-from ism_dask.engines.random_blocks import BlockEngine
 
 
 @dataclass(frozen=True)
@@ -134,25 +133,6 @@ class Landmarks(_WithTolerance, _OneEngine):
 
 
 @dataclass(frozen=True)
-class Blocks(_WithTolerance, _OneEngine):
-    """Sums over random blocks of pairs of rows, for every kernel.
-
-    Parameters
-    ----------
-    tol : float, optional
-        The engine draws pairs of rows until the drawing adds 400 times `tol`, as a share, to the
-        variance that the gradient of J has from the rows themselves. Default: the `engine_tol` of
-        the estimator, or 1e-4.
-    """
-
-    kind = BlockEngine
-
-    def build(self, problem: Problem, q: int) -> Engine:
-        """Return the engine with this tolerance."""
-        return BlockEngine(problem, q, self.tolerance)
-
-
-@dataclass(frozen=True)
 class Exact(_OneEngine):
     """The sum over all pairs of rows, for every kernel. It has no options."""
 
@@ -161,7 +141,7 @@ class Exact(_OneEngine):
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
 ENGINES: dict[str, type[_OneEngine]] = {
-    options.kind.name: options for options in (Closed, Monomials, Landmarks, Blocks, Exact)
+    options.kind.name: options for options in (Closed, Monomials, Landmarks, Exact)
 }
 
 
@@ -172,7 +152,7 @@ class Auto(_WithTolerance):
     Parameters
     ----------
     tol : float, optional
-        The `tol` of `Landmarks` or `Blocks`, if one of these is chosen.
+        The `tol` of `Landmarks`, if that is chosen.
     """
 
     def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:

@@ -281,12 +281,10 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
         self.residual_ = solution.residual
         self.residual_rows_ = solution.residual_rows
-        limit = self.plan.iterations.limit
-        self.tolerance_ = limit if solution.tolerance is None else solution.tolerance
+        self.tolerance_ = self.plan.iterations.limit
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
-        self.engine_standard_error_ = solution.standard_error
         self.certificate_ = solution.certificate
 
     def _rotated(self, solution: Solution, prepared: Prepared) -> Solution:

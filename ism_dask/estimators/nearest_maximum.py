@@ -18,7 +18,7 @@ from ism_dask.kernels import as_kernel
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 
 # The residual at which the steps end: this share of the first one, which the other rows cause, but
-# at most `_RESIDUAL`, and at least what the noise of the engine causes.
+# at most `_RESIDUAL`.
 _SHARE, _RESIDUAL = 0.02, 2e-3
 # The most steps.
 _STEPS = 200
@@ -76,10 +76,9 @@ def _rows_of_fit(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInpu
 
 def _climb(engine: Engine, start: Array, precondition: Precondition) -> tuple[Array, bool]:
     """Return W (d, q) after gradient steps from a start, and whether it is stationary."""
-    W, engine = start, engine.for_resamples()
-    now = engine.product(W)
+    W, now = start, engine.product(start)
     residual = relative_residual(W, now.product)
-    rest = max(min(_RESIDUAL, _SHARE * residual), engine.resolution(W))
+    rest = min(_RESIDUAL, _SHARE * residual)
     steps = lbfgs_ascent(engine.product, W, now, precondition)
     if residual > rest:
         # The steps end by themselves if none along the slope raises J any more.

@@ -59,20 +59,17 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
         solver may also be an object with its options, such as
         `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`. Options that it does not give are
         the parameters below; a ValueError is raised for those that both give.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
-default "auto"
+    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, default "auto"
         How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
-        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, and "blocks",
-        from 10,000 rows up, approximate Phi; the other engines leave nothing out.
-        `engine_error_` bounds the effect of approximation and rounding on J. An engine may also be
-        an object with its options, such as `ism_dask.engines.Landmarks(tol=1e-3)`.
+        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, approximates
+        Phi; the other engines leave nothing out. `engine_error_` bounds the effect of approximation
+        and rounding on J. An engine may also be an object with its options, such as
+        `ism_dask.engines.Landmarks(tol=1e-3)`.
     engine_tol : float, optional
         Default: 1e-4. For "landmarks": the share of the trace of the kernel that may be left out.
         If W is then not stationary under the true kernel, the fit also tries a tenth and a
         hundredth of it.
-        `engine_error_` bounds the effect on J; measured errors are far smaller. For "blocks": it
-        draws pairs of rows until the drawing adds 400 times `engine_tol`, as a share, to the
-        variance that the gradient of J has from the rows themselves.
+        `engine_error_` bounds the effect on J; measured errors are far smaller.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
     whiten : bool, default False
@@ -183,7 +180,7 @@ default "auto"
         "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
-        eigenvalues. With "blocks" it can be the residual that the noise of the blocks causes.
+        eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the
@@ -195,8 +192,6 @@ default "auto"
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation and rounding, for every
         engine; infinite if no bound is available.
-    engine_standard_error_ : float
-        Relative standard error of `objective_` if "blocks" estimated it, else 0.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str

@@ -61,7 +61,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
         explains why it differs from `kernel_`.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
     n_iter_, status_, certificate_, tolerance_, history_, engine_, engine_note_, engine_error_, \
-    engine_standard_error_, kernel_, \
+    kernel_, \
     n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, for the last round; if the rounds did not converge, for the round
         with the largest J.

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, EngineOptions, Problem, as_engine, first_that_serves
+from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -201,30 +201,6 @@ def _orthonormal(directions: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _WithoutPhi(EngineOptions):
-    """Engines of other options that compute Phi W for sparse rows without Phi."""
-
-    options: EngineOptions
-
-    def engines(
-        self,
-        problem: Problem,
-        q: int,
-        *,
-        climbs: bool = False,  # noqa: ARG002
-    ) -> list[Engine]:
-        """Return the engines of the options but `blocks`, whose pilot sample has dense rows."""
-        engines = self.options.engines(problem, q)
-        chosen = [engine for engine in engines if engine.name != "blocks"]
-        if not chosen:
-            raise ValueError(
-                f"`engine`='blocks' cannot serve sparse X with more than {MOST_DENSE_COLUMNS} "
-                "columns; try engine='auto', 'landmarks' or 'exact'"
-            )
-        return chosen
-
-
-@dataclass(frozen=True)
 class WideFit:
     """The fit of W to sparse rows with many columns.
 
@@ -247,9 +223,8 @@ class WideFit:
         """Return the engine, the solution in a subspace, and the rows in it."""
         started = time.perf_counter()
         q = fit_rows.q
-        options = _WithoutPhi(as_engine(self.search.engine))
-        search = replace(self.search, engine=options)
-        engines = options.engines(self._wide_problem(prepared, fit_rows), q)
+        search = self.search
+        engines = candidate_engines(search.engine, self._wide_problem(prepared, fit_rows), q)
         engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
         for _ in range(_CLIMBS):
             in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))

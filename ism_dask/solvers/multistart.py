@@ -39,8 +39,6 @@ from ism_dask.status import Status
 
 # The tolerance of ISM for a W that serves as a warm start.
 _LOOSE = 0.03
-# The same for a warm start that is nearly the solution.
-_COARSE = 1e-4
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
@@ -163,7 +161,6 @@ class _SearchRun:
     ) -> tuple[Engine, Solution]:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
         result: tuple[Engine, Solution] | None = None
-        state = self._coarse_start(engine, state)
         while True:
             try:
                 solution = self._with_true_status(engine, state, watcher)
@@ -176,20 +173,6 @@ class _SearchRun:
             if finer is None:
                 return result
             engine, state = finer, continue_from(solution)
-
-    def _coarse_start(self, engine: Engine, state: State | None) -> State | None:
-        """Return a warm start from fewer rows, if the engine has a coarser one for them."""
-        coarse = engine.coarser() if state is None else None
-        if coarse is None:
-            return state
-        first = self._coarse_start(coarse, state)
-        operator = PaddedOperator(coarse, self._constant)
-        stopping = self._rough_stopping(_COARSE)
-
-        def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
-            return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
-
-        return restart_from(self.saved_fit.run_or_restore(leg))
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
@@ -261,17 +244,6 @@ class _SearchRun:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
         engine = operator.engine
         rough = PaddedOperator(engine, self._constant, rough=True)
-        W = state.current.W[: engine.problem.d]
-        noise = engine.resolution(W)
-        if noise > RESIDUAL:
-            # Steps that gain less than the error of J may wander along a ridge.
-            still = engine.value(W).standard_error
-            solution = self._run_solver(
-                solve_roughly, rough, state, watcher, rest=noise, still=still
-            )
-            ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
-            status = solution.status if ended else Status.APPROXIMATE
-            return replace(solution, status=status, tolerance=noise)
         if engine.double is not engine:
             state = continue_from(self._run_solver(solve_roughly, rough, state, watcher))
         solution = self._run_solver(solve_fully, operator, state, watcher)

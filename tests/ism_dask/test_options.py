@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
-from ism_dask.engines import ENGINES, Auto, Blocks, Exact, Landmarks, as_engine
+from ism_dask.engines import ENGINES, Auto, Exact, Landmarks, as_engine
 from ism_dask.kernels import Gaussian, Polynomial, Squared
 from ism_dask.solvers import ISM, SOLVERS, Stiefel, as_solver
 
@@ -26,7 +26,7 @@ X, y = load_wine(return_X_y=True)
 # A kernel that the engine serves; all others serve a gaussian.
 SERVED = {"closed": Squared(), "monomials": Polynomial(2)}
 CHOICES = {"auto": Auto, **ENGINES}
-WITH_TOL = ("auto", "landmarks", "blocks")
+WITH_TOL = ("auto", "landmarks")
 OBJECTS = [kind() for kind in (*SOLVERS.values(), *CHOICES.values())]
 
 
@@ -90,7 +90,6 @@ def test_options_change_the_result():
     rough = _fitted(kernel=Gaussian(3.0), engine=Landmarks(tol=0.1))
     fine = _fitted(kernel=Gaussian(3.0), engine=Landmarks(tol=1e-6))
     assert rough.engine_error_ > fine.engine_error_
-    assert as_engine(Blocks(tol=1e-2)) != as_engine(Blocks(), 1e-3)
     assert as_engine("auto", 0.01) == Auto(tol=0.01)
     assert as_solver("ism", tol=0.1, max_seconds=5.0) == ISM(tol=0.1, max_seconds=5.0)
     assert as_solver("stiefel", tol=0.1, max_iter=5) == Stiefel(max_iter=5)

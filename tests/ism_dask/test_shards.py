@@ -316,7 +316,6 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
             ("exact", "gaussian"),
             ("exact", "relative_gaussian"),
             ("landmarks", "gaussian"),
-            ("blocks", "gaussian"),
             ("monomials", "polynomial"),
             ("closed", "linear"),
         ):

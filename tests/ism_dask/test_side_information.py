@@ -99,7 +99,6 @@ def test_columns_of_classes_are_combined() -> None:
         ("landmarks", Gaussian(1.5)),
         ("monomials", Polynomial(degree=2)),
         ("closed", Linear()),
-        ("blocks", Gaussian(1.5)),
     ],
 )
 def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:

@@ -148,7 +148,6 @@ def _with_a_gap() -> scipy.sparse.csr_array:
         (SupervisedIKDR(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
         (SupervisedIKDR(2, whiten=True), X, "whiten"),
         (SupervisedIKDR(2, kernel="relative_gaussian"), X, "belong to rows"),
-        (SupervisedIKDR(2, engine="blocks"), X, "blocks"),
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(

@@ -37,7 +37,6 @@ def _assert_equal(weighted: SupervisedIKDR, repeated: SupervisedIKDR, rtol: floa
     [
         (Gaussian(sigma=2.0), "exact", 1e-12),
         (Gaussian(sigma=2.0), "landmarks", 1e-12),
-        (Gaussian(sigma=2.0), "blocks", 1e-12),
         (Multiquadric(), "exact", 1e-12),
         (Polynomial(degree=3), "monomials", 1e-12),
         (Linear(), "closed", 1e-12),
