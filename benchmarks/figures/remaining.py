@@ -98,7 +98,7 @@ def _runs(cluster: str) -> dict[str, list[Callable[[], Any]]]:
         "exact, published rule": {"dataset": "large", "engine": "exact", "tol": 0.01},
         "landmarks": {"dataset": "large", "engine": "landmarks", "n_components": 2},
         "default settings": {"dataset": "small"},
-        "three starts": {"dataset": "small", "n_init": 3},
+        "three starts": {"dataset": "small", "restarts": 2},
         "on a cluster": {"dataset": "large", "engine": "exact", "scheduler": cluster},
     }
     runs: dict[str, list[Callable[[], Any]]] = {

@@ -57,6 +57,9 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "alternative": ("mu", "avoid"),
 }
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+# Settings that are options of the solver: of each one, and of ism alone.
+_LIMITS = ("max_iter", "max_seconds")
+_OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
 
 
 def _number_of_columns(given: int | str | None) -> int | str | None:
@@ -195,12 +198,24 @@ class Settings(LabelSettings):
         super().__post_init__()
         check_scheduler(self.scheduler)
         check_choice("solver", self.solver, _solver_names())
+        wrong = [name for name in _OF_ISM if name in self.solver_options and self.solver != "ism"]
+        if wrong:
+            raise SettingsError(
+                f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
+                f"`solver` is {self.solver!r}; leave one of them out"
+            )
         object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         check_choice("engine", self.engine, _engine_names())
         if self.rotation is not None:
             check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
+
+    @property
+    def solver_options(self) -> dict[str, Any]:
+        """The options that the settings give the solver; it has its defaults for all others."""
+        options = {name: getattr(self, name, None) for name in (*_LIMITS, *_OF_ISM)}
+        return {name: value for name, value in options.items() if value}
 
     @property
     def flow_run_name(self) -> str:
@@ -338,11 +353,11 @@ class SearchSettings(SavedRunSettings):
     whiten: bool = solver_setting(
         False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
     )
-    n_init: int = solver_setting(
-        1,
-        about="Number of starts: the spectral one and n_init - 1 random ones.",
-        title="Starts",
-        ge=1,
+    restarts: int = solver_setting(
+        0,
+        about="Number of random starts beside the spectral one, for ism.",
+        title="Random starts",
+        ge=0,
     )
     continuation: bool = solver_setting(
         False, about="Begin with kernels of larger width.", flags=("--continuation",)

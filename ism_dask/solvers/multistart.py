@@ -56,13 +56,7 @@ class MultistartSearch:
     stopping : Stopping
         Its `max_seconds` are the time limit of the whole search.
     solver : Solver
-    n_init : int
-        Number of starts: the spectral one and `n_init - 1` random ones. ISM solves all of them to a
-        loose tolerance, and `solver` fully solves the one with the largest J.
-    continuation : bool
-        Whether to begin with kernels of larger width.
-    refine : bool
-        Whether to end with Newton steps.
+        Its `restarts`, `continuation` and `refine` say how to look further.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which the other runs prepare.
     """
@@ -70,9 +64,6 @@ class MultistartSearch:
     engine: str | EngineOptions
     stopping: Stopping
     solver: Solver = field(default_factory=ISM)
-    n_init: int = 1
-    continuation: bool = False
-    refine: bool = False
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
 
     def run(
@@ -90,7 +81,7 @@ class MultistartSearch:
         """
         saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
         run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
-        looks_further = self.continuation or self.n_init > 1
+        looks_further = self.solver.continuation or self.solver.restarts > 0
         watcher = None if looks_further else self.on_iteration
         plain_run = partial(run.solve_accurately, state=state, watcher=watcher)
         results = [run.with_first_engine(problem, plain_run)]
@@ -111,7 +102,7 @@ class MultistartSearch:
 
     def _wider_problems(self, problem: Problem) -> Iterator[Problem]:
         """Yield the problem with kernels of larger width, if the kernel has a width."""
-        for factor in _WIDER if self.continuation else ():
+        for factor in _WIDER if self.solver.continuation else ():
             kernel = problem.kernel.widened(factor)
             if kernel != problem.kernel:
                 yield replace(problem, kernel=kernel)
@@ -147,7 +138,7 @@ class _SearchRun:
 
     def solve_from_best_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return the solution from the start of largest J, among random ones and `state`."""
-        if self.search.n_init > 1:
+        if self.search.solver.restarts:
             tried = [] if state is None else [self.warm_start(engine, state)[1]]
             for start in self._random_starts():
                 if tried and self.time_is_up:
@@ -253,7 +244,7 @@ class _SearchRun:
 
     def _refined(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution after Newton steps, if `refine` is set and there is time."""
-        if not self.search.refine or solution.status is Status.OVER_CAP:
+        if not self.search.solver.refine or solution.status is Status.OVER_CAP:
             return solution
         return refine_by_newton(operator, solution, self._stopping_now())
 
@@ -290,7 +281,7 @@ class _SearchRun:
 
     def _random_starts(self) -> Iterator[State]:
         space = (self.problem.space or RowSpace(self.problem.d)).limited(self._constant)
-        for number in range(1, self.search.n_init):
+        for number in range(1, 1 + self.search.solver.restarts):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
             yield state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))

@@ -44,6 +44,7 @@ from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
+from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
 from ism_dask.stationarity import with_true_residual
 
@@ -276,7 +277,7 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
         return phi(self, W)
 
     monkeypatch.setattr(LandmarkEngine, "phi", declines)
-    given = {"kernel": Gaussian("median"), "tol": 1e-6}
+    given = {"kernel": Gaussian("median"), "solver": ISM(tol=1e-6)}
     fitted = SupervisedIKDR(2, **given).fit(X, y)
     exact = SupervisedIKDR(2, engine="exact", **given).fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
@@ -390,7 +391,7 @@ def test_what_is_not_low_rank_is_given_up_early():
 def test_a_tolerance_below_rounding_is_told():
     X, y = _data(300)
     problem = Problem.from_dependence(cut(X), Multiquadric(1.0), target_dependence(y))
-    with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
+    with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
         first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
 
@@ -481,7 +482,9 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
         (4.5 * 10**7, "exact", "monomials declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
-        fitted = SupervisedIKDR(3, kernel=Polynomial(8), target="classes", tol=0.01).fit(X, y)
+        fitted = SupervisedIKDR(
+            3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01)
+        ).fit(X, y)
         assert fitted.engine_ == engine
         assert fitted.engine_note_.startswith(note)
         assert bool(note) == bool(fitted.engine_note_)

@@ -14,6 +14,8 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
+from ism_dask.solvers import ISM
+
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -36,7 +38,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 @pytest.fixture(scope="module")
 def fitted() -> SupervisedIKDR:
-    return SupervisedIKDR(2, kernel=Gaussian("median"), tol=1e-6).fit(X, Y)
+    return SupervisedIKDR(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +149,7 @@ def test_convergence_of_a_fit_that_needs_no_iterations():
     assert left is ax
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("residual of W")
-    published = SupervisedIKDR(2, kernel="linear", tol=0.01).fit(X, Y)
+    published = SupervisedIKDR(2, kernel="linear", solver=ISM(tol=0.01)).fit(X, Y)
     _, right = plot.convergence(published, figure.add_subplot())
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("change of the eigenvalues")

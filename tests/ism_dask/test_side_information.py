@@ -31,6 +31,7 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.rows.shards import cut
+from ism_dask.solvers import ISM
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -152,7 +153,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
     repeated = np.arange(N).repeat(weights)
     s = SIDES[side]
     copies = s.iloc[repeated] if isinstance(s, pd.DataFrame) else s[repeated]
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), max_iter=3)
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), solver=ISM(max_iter=3))
     first = clone(model).fit(ROWS, NUMBERS, sample_weight=weights, **{argument: s})
     second = clone(model).fit(ROWS[repeated], NUMBERS[repeated], **{argument: copies})
     assert_allclose(first.objective_, second.objective_, rtol=1e-9)
@@ -240,8 +241,8 @@ def test_searches_pass_on_what_to_avoid() -> None:
 
 
 def test_a_weight_of_zero_avoids_nothing() -> None:
-    plain = SupervisedIKDR(1, tol=1e-8).fit(ROWS, NUMBERS)
-    zero = SupervisedIKDR(1, tol=1e-8, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
+    plain = SupervisedIKDR(1, solver=ISM(tol=1e-8)).fit(ROWS, NUMBERS)
+    zero = SupervisedIKDR(1, solver=ISM(tol=1e-8), avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
     assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
 
 

@@ -16,6 +16,7 @@ from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 from ism_dask.rows import execution, sparse
+from ism_dask.solvers import ISM
 
 N, D = 300, 60
 GIVEN = {"kernel": Gaussian(sigma=3.0)}
@@ -172,5 +173,5 @@ def test_too_little_memory_is_an_error_before_the_work(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("_many_columns")
 def test_the_distance_kernel_climbs_too() -> None:
-    fitted = SupervisedIKDR(2, kernel="distance", max_iter=200).fit(X, Y)
+    fitted = SupervisedIKDR(2, kernel="distance", solver=ISM(max_iter=200)).fit(X, Y)
     assert fitted.residual_ <= 1e-3

@@ -11,6 +11,7 @@ from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric, Polynomial
+from ism_dask.solvers import ISM
 
 X, CLASSES = load_wine(return_X_y=True)
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
@@ -47,7 +48,7 @@ def test_weights_are_repetitions(
 ) -> None:
     y = CLASSES if target == "classes" else NUMBERS
     model = SupervisedIKDR(
-        1, kernel=kernel, engine=engine, target=target, whiten=whiten, max_iter=3
+        1, kernel=kernel, engine=engine, target=target, whiten=whiten, solver=ISM(max_iter=3)
     )
     weighted = clone(model).fit(X, y, sample_weight=WEIGHTS)
     repeated = clone(model).fit(X.repeat(WEIGHTS, axis=0), y.repeat(WEIGHTS))
