@@ -9,7 +9,6 @@ from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from flows.interface.fields import check_choice
 from ism_dask.engines import ENGINES
-from ism_dask.engines.options import current_name
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS
@@ -41,7 +40,6 @@ __all__ = [
     "check_name",
     "check_run_name",
     "cluster_place",
-    "current_name",
     "dataset_names",
     "did_you_mean",
     "label_keys",

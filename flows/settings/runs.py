@@ -204,7 +204,6 @@ class Settings(LabelSettings):
                 f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
                 f"`solver` is {self.solver!r}; leave one of them out"
             )
-        object.__setattr__(self, "engine", import_choices().current_name(self.engine))
         check_choice("engine", self.engine, _engine_names())
         if self.rotation is not None:
             check_choice("rotation", self.rotation, import_choices().ROTATIONS)

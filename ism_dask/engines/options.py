@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -158,26 +157,9 @@ class Auto(_WithTolerance):
         return [each.build(problem, q) for each in chosen]
 
 
-# Earlier names of engines, which warn for one version.
-_OLD_NAMES = {"features": "monomials"}
-
-
-def current_name(name: str) -> str:
-    """Return the present name of an engine, and warn of an old one."""
-    if name in _OLD_NAMES:
-        warnings.warn(
-            f"the engine {name!r} is now called {_OLD_NAMES[name]!r}; the old name goes with the "
-            "next version",
-            FutureWarning,
-            stacklevel=2,
-        )
-    return _OLD_NAMES.get(name, name)
-
-
 def as_engine(engine: str | EngineOptions) -> EngineOptions:
     """Return the engine with a name in `ENGINES`, "auto", or an object with options as it is."""
     if isinstance(engine, EngineOptions):
         return engine
-    name = current_name(engine) if isinstance(engine, str) else engine
-    name = check_choice("`engine`", name, ["auto", *ENGINES])
+    name = check_choice("`engine`", engine, ["auto", *ENGINES])
     return Auto() if name == "auto" else ENGINES[name]()

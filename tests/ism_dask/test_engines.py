@@ -9,9 +9,7 @@ import pytest
 from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_wine
 
-from ism_dask import SupervisedIKDR
 from ism_dask.engines import ENGINES, Landmarks, Problem, first_engine
 from ism_dask.engines.row_facts import with_projection
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
@@ -269,10 +267,3 @@ def test_curvature_that_would_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10_000)
     with pytest.raises(MemoryError, match="second derivatives of 37 rows needs"):
         engine.curvature(W, W)
-
-
-def test_the_old_name_of_an_engine_warns_and_serves() -> None:
-    X, y = load_wine(return_X_y=True)
-    with pytest.warns(FutureWarning, match="'features' is now called 'monomials'"):
-        model = SupervisedIKDR(2, kernel=Polynomial(2), engine="features").fit(X[:, :5], y)
-    assert model.engine_ == "monomials"
