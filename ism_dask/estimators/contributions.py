@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.solvers.row_sample import RowSample
+from ism_dask.solvers.support_selection import RowSample
 
 
 class Contributions(NamedTuple):

@@ -33,9 +33,8 @@ from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.row_sample import SAMPLED_ROWS, RowSample
 from ism_dask.solvers.starts import inverse_covariance
-from ism_dask.solvers.support_selection import FeatureSpace
+from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -37,8 +36,8 @@ from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
-# The tolerance of ISM for a W that serves as a warm start.
-_LOOSE = 0.03
+# The stopping rule of ISM for a W that serves as a warm start.
+_LOOSE = ISM(tol=0.03).stopping
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
@@ -127,7 +126,7 @@ class _SearchRun:
 
     def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
-        loose = self._rough_stopping(_LOOSE)
+        loose = replace(_LOOSE, max_seconds=self._stopping_now().max_seconds)
         operator = PaddedOperator(engine, self._constant)
         solution = self.saved_fit.run_or_restore(
             lambda saved, save: solve(
@@ -256,7 +255,6 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
         *,
         resumes: bool = False,
-        **options: Any,
     ) -> Solution:
         """Return the solution by `solve`, continued from its saved state if it `resumes`."""
         stopping = self._stopping_now(state)
@@ -268,14 +266,7 @@ class _SearchRun:
                 if watcher is not None:
                     watcher(state)
 
-            return solve(
-                operator,
-                self.q,
-                stopping,
-                on_iteration=note,
-                state=known or state,
-                **options,
-            )
+            return solve(operator, self.q, stopping, on_iteration=note, state=known or state)
 
         return self.saved_fit.run_or_restore(leg, _seconds_of(state))
 
@@ -295,10 +286,6 @@ class _SearchRun:
         if stopping.max_seconds is not None:
             stopping = replace(stopping, max_seconds=stopping.max_seconds + _seconds_of(state))
         return stopping
-
-    def _rough_stopping(self, tol: float) -> Stopping:
-        """Return the stopping rule of a warm start by ISM, with the time left."""
-        return replace(ISM(tol=tol).stopping, max_seconds=self._stopping_now().max_seconds)
 
     @property
     def time_is_up(self) -> bool:

@@ -9,7 +9,7 @@ pair also shows how much of J remains on rows that were not fitted, for each num
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,14 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine
+from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.rows.execution import side_by_side
 from ism_dask.solvers.lbfgs import lbfgs_ascent
-from ism_dask.solvers.row_sample import RowSample
 
+# The most rows in a `RowSample`.
+SAMPLED_ROWS = 2000
 # Complementary pairs of half-samples, and the most rows that they halve.
 _PAIRS, _ROWS = 15, 1000
 # Fewer rows are not halved: a half would not distinguish features.
@@ -36,6 +37,28 @@ _STABLE = 0.75
 _REMAINS, _SINGLY = 0.8, 16
 # The most gradient steps of a stage, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 8, 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """A sample of the rows of a fit, in memory, with J over all pairs of them.
+
+    Attributes
+    ----------
+    n_rows : int
+    q : int
+        The number of new features.
+    problem : callable
+        Returns the problem of some rows (k,) of the sample, with the kernel of the fit.
+    """
+
+    n_rows: int
+    q: int
+    problem: Callable[[Array], Problem]
+
+    def engine(self, rows: Array) -> Engine:
+        """Return the exact engine of some rows (k,)."""
+        return Exact().build(self.problem(rows), self.q)
 
 
 class Support(NamedTuple):

@@ -150,8 +150,8 @@ def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
 
 
 def test_an_error_comes_through_and_later_fits_are_not_told(terminal, texts):
-    with pytest.raises(ValueError, match="`n_components`"), progress_bar(console=terminal.console):
-        SupervisedIKDR(20, kernel=MEDIAN).fit(X, Y)
+    with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal.console):
+        SupervisedIKDR(2, solver="newton").fit(X, Y)
     SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
     assert texts == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ism_dask import SupervisedIKDR, stationarity
 from ism_dask.engines import (
     DeclinedError,
-    ExactEngine,
     Landmarks,
     Problem,
     candidate_engines,
@@ -534,30 +533,6 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
     assert stationarity.relative_residual(ended.W, ended.product) < 1e-7
     assert 1e-5 < sampled[1].residual < 1e-3
-
-
-def test_an_approximate_engine_of_another_kind_has_a_residual(monkeypatch):
-    class Rounded(ExactEngine):
-        """The exact engine, with answers that are rounded to one digit."""
-
-        name, approximate = "rounded", True
-
-        def product(self, W):
-            evaluation = super().product(W)
-            scale = np.abs(evaluation.product).max()
-            return replace(evaluation, product=np.round(evaluation.product / scale, 1) * scale)
-
-    X, y = _data(2400)
-    problem = Problem.from_dependence(cut(X, 600), Gaussian(2.5), target_dependence(y))
-    engine = Rounded(problem, 2)
-    solution = solve(engine, 2, Stopping(1e-10, 1e-8, 3))
-    full = with_true_residual(engine, solution)
-    assert full.residual_rows == 2400
-    monkeypatch.setattr(stationarity, "BUDGET", 1e7)
-    sampled = with_true_residual(engine, solution)
-    assert sampled.residual_rows < 2400
-    assert sampled.residual == pytest.approx(full.residual, abs=0.05)
-    assert sampled.residual != stationarity.relative_residual(solution.W, solution.product)
 
 
 @dataclass(frozen=True)

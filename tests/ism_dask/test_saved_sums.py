@@ -82,9 +82,6 @@ PASSES = {
     "fold": lambda shards, scale: shards.fold(_gram, scale),
     "finished": lambda shards, scale: shards.fold(_gram, scale, finish=_first),
     "pairs": lambda shards, scale: shards.fold_pairs(_outer, scale),
-    "some pairs": lambda shards, scale: shards.fold_some_pairs(
-        _outer, [[i, (i + 3) % len(shards.parts)] for i in range(len(shards.parts))], shards, scale
-    ),
 }
 
 
