@@ -20,11 +20,7 @@ from ism_dask.kernels import Gaussian
 Array = NDArray[Any]
 DEFAULT, PAPER = "default", "paper's settings"
 # The paper's settings that differ from the defaults of the library; no other place has them.
-PAPER_SETTINGS: dict[str, Any] = {
-    "kernel": Gaussian(sigma="median"),
-    "selection": None,
-    "n_init": 1,
-}
+PAPER_SETTINGS: dict[str, Any] = {"kernel": Gaussian(sigma="median")}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,14 @@ from ism_dask.status import Status, components_advice, count_useful, is_negative
 
 # Command-line options that replace the names of estimator parameters in messages.
 _OPTIONS = {
+    "`tol` of the engine": "--engine-tol",
     "`tol`": "--tol",
-    "`engine_tol`": "--engine-tol",
     "engine='exact'": "--engine exact",
     "`max_iter`": "--max-iter",
     "`n_components`": "number of --components",
     "n_components=": "--components ",
     "`max_seconds`": "--max-seconds",
-    "`n_init`": "--n-init",
+    "`restarts`": "--restarts",
     "`class_weight`": "--balanced",
     "solver='ism'": "--solver ism",
     "`y`": "the label",

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import fields, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TypeGuard
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-_Options = TypeVar("_Options", bound="DataclassInstance")
 
 _LEAST_SQUARABLE = 1e-150
 
@@ -68,35 +62,3 @@ def check_positive_int(what: str, number: object, otherwise: str = "") -> None:
     if not is_whole(number) or number < 1:
         expected = f"a whole number from 1 up {otherwise}".rstrip()
         raise ValueError(f"{what} must be {expected}; got {number!r}")
-
-
-def filled_options(what: str, options: _Options, prefix: str = "", **given: Any) -> _Options:
-    """Return `options` with the fields that are None taken from `given`.
-
-    Fields that `options` does not have are ignored.
-
-    Parameters
-    ----------
-    what : str
-        The name of the parameter that holds `options`, for the error.
-    options : dataclass
-        The options of a solver or an engine.
-    prefix : str
-        What the names of the estimator's own parameters have before the names of the fields.
-    **given
-        Values of the estimator's own parameters, by field; None if the user gave no value.
-
-    Raises
-    ------
-    ValueError
-        If both give a value for the same field.
-    """
-    names = {field.name for field in fields(options)}
-    values = {name: each for name, each in given.items() if name in names and each is not None}
-    for name, value in values.items():
-        if getattr(options, name) is not None:
-            raise ValueError(
-                f"`{what}`={options!r} and `{prefix}{name}`={value!r} both give `{name}`: leave "
-                "one of them out"
-            )
-    return replace(options, **values)

@@ -150,9 +150,7 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
     path = getattr(model, "dimension_path_", ())
     if not path:
         raise ValueError(
-            "the model has no `dimension_path_`: no numbers of new features were tried. Fit "
-            'SupervisedIKDR with n_components="auto", a selection, a kernel whose width the '
-            "data give, and at most seven classes"
+            "the model has no `dimension_path_`: its fit tried no numbers of new features"
         )
     left, right = _panels(2, _IMAGE_WIDTH, axes)
     numbers, chosen = [each.q for each in path], len(model.components_)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import BlockEngine, Engine, ExactEngine, PaddedOperator
+from ism_dask.engines import Engine, ExactEngine, PaddedOperator
 from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
@@ -26,9 +26,6 @@ _ORTHONORMAL = 1e-10
 # cores.
 BUDGET = 4e10
 _LEAST_COLUMNS = 10
-# The same limit for a solution by random blocks, where all pairs give J in double precision. It
-# is smaller because other random blocks are nearly as good.
-_BLOCKS_BUDGET = 1e10
 # Beyond the budget a sample of rows is compared with all rows, in about this share of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
@@ -38,17 +35,18 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     """Return `solution` with J in double precision and its residual under the true kernel.
 
     If the engine approximates, the residual is taken over all pairs of rows as long as that is
-    affordable, and otherwise over a random sample of rows against all rows. A solution by random
-    blocks also gets its J and eigenvalues from all pairs, or from more and other blocks.
+    affordable, and otherwise over a random sample of rows against all rows.
     """
     check_orthonormal(solution.W)
-    if isinstance(engine, BlockEngine):
-        return _evaluated_with_more_pairs(engine, solution)
     if not solution.in_double:
         solution = _evaluated_again(_operator_for(engine, solution.W), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
-    if engine.approximate:
-        product, rows = _true_product(engine, W[: engine.problem.d], product)
+    double = engine.double
+    if double.approximate:
+        if not isinstance(double, LowRankEngine):
+            raise TypeError(f"the engine {double.name!r} cannot tell what single rows contribute")
+        exact = ExactEngine(engine.problem, W.shape[1])
+        product, rows = _true_product(double, exact, W[: engine.problem.d], product)
     return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
 
 
@@ -79,50 +77,29 @@ def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
         eigengap=float(values[-1]) - following,
         objective=evaluation.objective,
         error=evaluation.error,
-        standard_error=evaluation.standard_error,
         product=product,
         in_double=True,
     )
 
 
-def _evaluated_with_more_pairs(engine: BlockEngine, solution: Solution) -> Solution:
-    """Return a solution by blocks with J, eigenvalues and residual from all pairs or other blocks.
-
-    W was not fitted to the other blocks, so that they do not flatter it. Their noise is part of
-    the residual.
-    """
-    q = solution.W.shape[1]
-    n, columns = engine.problem.shards.n_rows, max(q, _LEAST_COLUMNS)
-    evaluated, rows = None, n
-    if n**2 * columns <= _BLOCKS_BUDGET:
-        try:
-            exact = ExactEngine(engine.problem, q)
-            evaluated = _evaluated_again(_operator_for(exact, solution.W), solution)
-        except MemoryError:
-            pass  # tiles may need more memory than blocks did; that must not lose the fit
-    if evaluated is None:
-        other_blocks = engine.others(BUDGET / (n * columns))
-        evaluated = _evaluated_again(_operator_for(other_blocks, solution.W), solution)
-        rows = round(other_blocks.partners_per_row)
-    residual = relative_residual(evaluated.W, evaluated.product)
-    return replace(evaluated, residual=residual, residual_rows=rows)
-
-
-def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]:
+def _true_product(
+    engine: LowRankEngine, exact: ExactEngine, W: Array, product: Array
+) -> tuple[Array, int]:
     """Return Phi W under the true kernel, and how many rows were compared with all rows for it.
 
     Parameters
     ----------
-    engine : Engine
+    engine : LowRankEngine
+        The engine that approximates, in double precision.
+    exact : ExactEngine
+        The exact engine of the same problem.
     W : (d, q) array
     product : (r + s, q) array
         Phi W by the engine, with zeros for the directions in which the rows are constant.
     """
-    problem, q = engine.problem, W.shape[1]
-    n, true_product = problem.shards.n_rows, product.copy()
+    n, q, true_product = engine.problem.shards.n_rows, W.shape[1], product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
         try:
-            exact = ExactEngine(problem, q)
             true_product[: len(W)] = exact.product(W).product
             if not np.isfinite(true_product).all():  # single precision has overflowed
                 true_product[: len(W)] = exact.gradient(W).product
@@ -130,15 +107,9 @@ def _true_product(engine: Engine, W: Array, product: Array) -> tuple[Array, int]
             pass  # tiles may need more memory than landmarks did; that must not lose the fit
         else:
             return true_product, n
-    if isinstance(engine.double, LowRankEngine):
-        rows = _affordable_rows(n, q)
-        true_product[: len(W)] += _correction(engine.double, W, rows)
-        return true_product, rows
-    # Other approximate engines cannot say what single rows contribute: random blocks, which serve
-    # every kernel, take their place.
-    blocks = BlockEngine(problem, q).others(BUDGET / (n * max(q, _LEAST_COLUMNS)))
-    true_product[: len(W)] = blocks.gradient(W).product
-    return true_product, round(blocks.partners_per_row)
+    rows = _affordable_rows(n, q)
+    true_product[: len(W)] += _correction(engine, W, rows)
+    return true_product, rows
 
 
 def _affordable_rows(n: int, q: int) -> int:

@@ -58,7 +58,7 @@ _ENDINGS = {
     ),
     Status.STALLED: (
         "came to where J does not rise any more, though W is not stationary",
-        "take a wider kernel, a smaller `engine_tol` or float64 rows",
+        "take a wider kernel, a smaller `tol` of the engine, or float64 rows",
     ),
     Status.MAX_ITER: ("did not converge", "raise `max_iter`"),
     Status.SWINGS: (
@@ -73,13 +73,12 @@ _ENDINGS = {
     Status.APPROXIMATE: (
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
-        "take a smaller `engine_tol`, or engine='exact'. With engine='blocks' the rest is noise of "
-        "the blocks, chosen to be small beside what other rows would change",
+        "take a smaller `tol` of the engine, or engine='exact'",
     ),
     Status.LOCAL: (
         "came to a local maximum that the spectral step leaves without coming to another: higher "
         "ones may be near",
-        "take a wider kernel, or raise `n_init`",
+        "take a wider kernel, or raise `restarts`",
     ),
     Status.COLUMN_BY_COLUMN: (
         "made each column stationary beside those before it; all together need not be",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -76,11 +75,6 @@ class Checkpoints:
         replace_synced(self.folder / NEWEST, to_sealed_json({NEWEST: number}))
         for old in self.numbers[:-_RETAINED]:
             remove_folder(self.path(old))
-
-    def keep(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
-        """Save a checkpoint: the earlier name of `save`, which goes with the next version."""
-        warnings.warn("`Checkpoints.keep` is now called `save`", FutureWarning, stacklevel=2)
-        self.save(request, checkpoint)
 
     def find(
         self, request: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None

@@ -33,7 +33,6 @@ _LONGEST = (
     "test_flows_up",
     "test_claims",
     "test_factored",
-    "test_blocks",
     "test_flows_cancel",
     "test_examples",
     "test_golden",

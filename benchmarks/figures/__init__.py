@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.avoiding import avoid, given
-from benchmarks.figures.blocks import blocks1m, blocks60k, default
 from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
@@ -76,9 +75,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         umap,
         optima,
         certified,
-        default,
-        blocks60k,
-        blocks1m,
         overhead,
         startup,
         time_left,
@@ -103,4 +99,4 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "optima", "blocks1m", "power", "umap", "dimensions"})
+UNASKED = frozenset({"scale", "optima", "power", "umap", "dimensions"})

@@ -33,9 +33,9 @@ def _multiquadric(kernel: Any, Z: Array) -> Array:
     return np.asarray(-np.sqrt(squared_distances(Z) + kernel.offset**2))
 
 
-# Kernels of every kind, with f written once more; None is the default, with a selected width.
-_KERNELS: dict[str, tuple[Kernel | None, Values]] = {
-    "gaussian, selected width": (None, _gaussian),
+# Kernels of every kind, with f written once more.
+_KERNELS: dict[str, tuple[Kernel, Values]] = {
+    "gaussian": (Gaussian(), _gaussian),
     "gaussian, median": (Gaussian("median"), _gaussian),
     "gaussian, 0.5": (Gaussian(0.5), _gaussian),
     "gaussian, 1": (Gaussian(1.0), _gaussian),
@@ -110,7 +110,7 @@ def _judge(seed: int) -> _Judged:
     name = list(_KERNELS)[seed % len(_KERNELS)]
     kernel, values = _KERNELS[name]
     X, y, target, q = _problem(seed)
-    model = SupervisedIKDR(q, kernel=kernel or "gaussian", target=target).fit(X, y)
+    model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
     Z, certificate = (X - model.mean_) / model.scale_, model.certificate_
     Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
 

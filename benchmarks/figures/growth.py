@@ -19,13 +19,14 @@ from benchmarks.rows import (
     problem_of,
 )
 from ism_dask.kernels import Gaussian, Kernel, Polynomial
+from ism_dask.solvers import ISM
 
 Array = NDArray[Any]
 _SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
 _REPEATS = 3
 # The time of a fit depends on its number of iterations, so all fits make this many, which a
 # tolerance that is never met ensures.
-_ITERATIONS, _NEVER = 4, 1e-12
+_SOLVER = ISM(tol=1e-12, max_iter=4)
 _DENSE_SIZES = (2000, 5000)
 
 
@@ -77,7 +78,7 @@ def _engine_lines(rows: Labelled) -> list[Figure]:
 
 def _fit(kind: _Kind, n: int, rows: Labelled) -> Fit:
     head = rows.head(n)
-    return fit(head, kind.kernel, engine=kind.engine, tol=_NEVER, max_iter=_ITERATIONS)
+    return fit(head, kind.kernel, engine=kind.engine, solver=_SOLVER)
 
 
 def _line(kind: _Kind, n: int, rows: Labelled, fits: list[Fit]) -> Figure:

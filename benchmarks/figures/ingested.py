@@ -219,7 +219,7 @@ def _fit(run: str, start_from: str | None) -> int:
     from flows.settings.runs import FitSettings  # noqa: PLC0415
 
     settings = FitSettings(
-        dataset="made", n_components=2, sigma="median", selection="none", run=run,
+        dataset="made", n_components=2, sigma="median", run=run,
         start_from=start_from, force=True,
     )  # fmt: skip
     return fit_plain(settings).fitted.ending.iterations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
@@ -15,26 +15,25 @@ from benchmarks.fits import Fit, fit
 from benchmarks.measure import Figure, say
 from benchmarks.rows import Array, Labelled, labelled
 from ism_dask.kernels import Gaussian, Kernel, Multiquadric, Polynomial
+from ism_dask.solvers import ISM, SOLVERS, Solver
 from storage import ingest
 
 _DATA = ("wine", "cancer", "face")
 # Only the first three of ten folds are measured.
 _FOLDS = 3
 _CAP_SECONDS = 60.0
-_FINE = {"tol": 1e-6, "max_iter": 1000}
-_VARIANTS: dict[str, dict[str, Any]] = {
-    "ism": {},
+_FINE = ISM(tol=1e-6, max_iter=1000)
+_OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
+_VARIANTS: dict[str, Solver] = {
+    "ism": ISM(tol=0.01),
     "ism to 1e-6": _FINE,
-    "ism, 5 starts, to 1e-6": {**_FINE, "n_init": 5},
-    "ism, continuation, to 1e-6": {**_FINE, "continuation": True},
-    "ism, refined": {"refine": True},
-    "stiefel": {"solver": "stiefel"},
-    "grassmann": {"solver": "grassmann"},
-    "dimension-growth": {"solver": "dimension-growth"},
+    "ism, 5 starts, to 1e-6": replace(_FINE, restarts=4),
+    "ism, continuation, to 1e-6": replace(_FINE, continuation=True),
+    "ism, refined": ISM(tol=0.01, refine=True),
+    **{name: SOLVERS[name](max_seconds=_CAP_SECONDS) for name in _OTHER_SOLVERS},
 }
 # This variant must match the other solvers: it is the default of the library, with their start.
 _JUDGED = "ism to 1e-6"
-_OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
 _EQUAL = 1e-6
 
 
@@ -84,20 +83,15 @@ def _lines(name: str, kernel: str) -> Iterator[Figure]:
         resolved = _KERNELS[kernel](np.asarray(rows.X[train], dtype=float))
         measured.append(
             {
-                variant: _measured(fit(train_rows, resolved, q, **options), train_rows, test_rows)
-                for variant, options in _variants_with_time_limits().items()
+                variant: _measured(
+                    fit(train_rows, resolved, q, solver=solver), train_rows, test_rows
+                )
+                for variant, solver in _VARIANTS.items()
             }
         )
     say(f"{name}, {kernel}: {_FOLDS} folds")
     for variant in _VARIANTS:
         yield {"data": name, "kernel": kernel, "solver": variant, **_means(measured, variant)}
-
-
-def _variants_with_time_limits() -> dict[str, dict[str, Any]]:
-    return {
-        name: {**options, "max_seconds": _CAP_SECONDS} if name in _OTHER_SOLVERS else options
-        for name, options in _VARIANTS.items()
-    }
 
 
 def _measured(fitted: Fit, train_rows: Labelled, test_rows: Labelled) -> Figure:

@@ -93,14 +93,13 @@ def time_left() -> Figure:
 
 def _runs(cluster: str) -> dict[str, list[Callable[[], Any]]]:
     """Return the runs to measure, one after the other, by their names."""
-    none = {"selection": "none"}
     fits: dict[str, dict[str, Any]] = {
-        "exact": {"dataset": "large", "engine": "exact", **none},
-        "exact, published rule": {"dataset": "large", "engine": "exact", "tol": 0.01, **none},
-        "landmarks": {"dataset": "large", "engine": "landmarks", "n_components": 2, **none},
+        "exact": {"dataset": "large", "engine": "exact"},
+        "exact, published rule": {"dataset": "large", "engine": "exact", "tol": 0.01},
+        "landmarks": {"dataset": "large", "engine": "landmarks", "n_components": 2},
         "default settings": {"dataset": "small"},
-        "three starts": {"dataset": "small", "n_init": 3, **none},
-        "on a cluster": {"dataset": "large", "engine": "exact", "scheduler": cluster, **none},
+        "three starts": {"dataset": "small", "restarts": 2},
+        "on a cluster": {"dataset": "large", "engine": "exact", "scheduler": cluster},
     }
     runs: dict[str, list[Callable[[], Any]]] = {
         name: [
@@ -109,7 +108,7 @@ def _runs(cluster: str) -> dict[str, list[Callable[[], Any]]]:
         ]
         for number, (name, given) in enumerate(fits.items())
     }
-    folds = CrossvalSettings(dataset="small", engine="exact", **none)
+    folds = CrossvalSettings(dataset="small", engine="exact")
     return {**runs, "ten folds": [partial(crossval_plain, folds)]}
 
 

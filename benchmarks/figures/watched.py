@@ -19,7 +19,7 @@ from benchmarks.measure import Figure, alternating, median_ratio, median_seconds
 
 _FITS, _COMMANDS, _STARTS = 9, 5, 9
 # A fixed width: choosing one would lengthen the fits, of which the overhead is a share.
-_PLAIN = {"sigma": "median", "selection": "none"}
+_PLAIN = {"sigma": "median"}
 _SETTINGS = {"dataset": "mnist", "split": "train", "n_components": 10, "force": True, **_PLAIN}
 _OPTIONS = tuple(word for name, value in _PLAIN.items() for word in (f"--{name}", value))
 _COMMAND = ("fit", "mnist", "--split", "train", "-q", "10", "--force", "--quiet", *_OPTIONS)

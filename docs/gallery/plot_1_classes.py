@@ -7,7 +7,7 @@ their weights say by which measurements.
 """
 
 # %%
-# Fit two features. The kernel width is chosen by held-out rows.
+# Fit two features.
 
 from sklearn.datasets import load_wine
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from flows.interface.progress import ProgressShare
 from flows.paper.methods import Request, fit_facts, fit_kernel, rows_in_memory, sampled_rows
 from flows.paper.names import DELTA, METHODS, OTHER_SOLVERS
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
+from ism_dask.solvers import ISM, Solver, as_solver
 
 _DATA, _SPLIT = "mnist", "train"
 _ROWS = (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000)
@@ -31,30 +31,31 @@ class Line:
     kernel : str
     linear : bool
         Whether the time should grow with n, not with n^2. Such a line has all numbers of rows.
-    options : Mapping
-        Parameters of the estimator.
+    engine : str
+    solver : Solver
     """
 
     title: str
     kernel: str
     linear: bool
-    options: Mapping[str, Any]
+    engine: str
+    solver: Solver = ISM(tol=DELTA)  # noqa: RUF009 - frozen
 
 
-_ISM = {"tol": DELTA}
 _LINES = (
-    Line("ISM, all pairs", "polynomial", False, {**_ISM, "engine": "exact"}),
+    Line("ISM, all pairs", "polynomial", False, "exact"),
     *(
         Line(
             f"{METHODS[name].published.upper()}, all pairs",
             "polynomial",
             False,
-            {"solver": name, "engine": "exact"},
+            "exact",
+            as_solver(name),
         )
         for name in OTHER_SOLVERS
     ),
-    Line("ISM, monomials", "polynomial", True, {**_ISM, "engine": "monomials"}),
-    Line("ISM, landmarks (gaussian)", "gaussian", True, {**_ISM, "engine": "landmarks"}),
+    Line("ISM, monomials", "polynomial", True, "monomials"),
+    Line("ISM, landmarks (gaussian)", "gaussian", True, "landmarks"),
 )
 
 
@@ -94,7 +95,8 @@ class GrowthLine(Series):
         cap = min(_SECONDS, self.settings.cap)
         request = Request(_Q, self.line.kernel, cap, self.settings.seed)
         with part.lasting(0.0, f"{self.line.title}, {step:,} rows"):
-            fit = fit_kernel(request, X[chosen], y[chosen], self.line.options)
+            line = self.line
+            fit = fit_kernel(request, X[chosen], y[chosen], line.solver, line.engine)
         return {"rows": step, **fit_facts(fit)}
 
     def ends_with(self, result: Result) -> bool:

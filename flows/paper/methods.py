@@ -22,11 +22,12 @@ from flows.paper.names import ALIGNED, DELTA, ISM, ISM_PUBLISHED, ISM_STARTS, ME
 from flows.paper.series import OVER_CAP
 from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
 from flows.runs.fitting import FittedModel, timed_fit
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, solvers
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
+from ism_dask.solvers import Solver, as_solver
 
 _CONVERGED = "converged"
 _WARM_UP_SECONDS = 0.5
@@ -74,41 +75,43 @@ def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel
     """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
         return timed_fit(_REFERENCES[method](request), X, y)
-    _warm(_OPTIONS[method].get("solver", ISM))
+    _warm(_SOLVERS[method])
     if request.kernel == ALIGNED:
         summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
         request = replace(request, kernel=summed)
-    return fit_kernel(request, X, y, _OPTIONS[method])
+    return fit_kernel(request, X, y, _SOLVERS[method])
 
 
-def fit_kernel(request: Request, X: Array, y: Array, options: Mapping[str, Any]) -> FittedModel:
-    """Fit W to rows X (n, d) with classes y (n,); `options` are parameters of the estimator."""
+def fit_kernel(
+    request: Request, X: Array, y: Array, solver: Solver, engine: str = "auto"
+) -> FittedModel:
+    """Fit W to rows X (n, d) with classes y (n,) by a solver."""
     model = SupervisedIKDR(
         request.q,
         kernel=published_kernel(request.kernel),
         target="classes",
-        selection=None,
-        max_seconds=request.cap,
+        solver=replace(solver, max_seconds=request.cap),
+        engine=engine,
         random_state=request.seed,
-        **options,
     )
     return timed_fit(model, X, y)
 
 
 def fit_default(request: Request, X: Array, y: Array) -> FittedModel:
     """Fit W to rows X (n, d) with classes y (n,) with the defaults of the library."""
-    model = SupervisedIKDR(request.q, max_seconds=request.cap, random_state=request.seed)
+    solver = solvers.ISM(max_seconds=request.cap)
+    model = SupervisedIKDR(request.q, solver=solver, random_state=request.seed)
     return timed_fit(model, X, y)
 
 
 def fit_clusters(method: str, request: Request, X: Array) -> FittedModel:
     """Fit clusters of rows X (n, d) together with the W in which they separate."""
-    _warm(method)
+    solver = as_solver(method)
+    _warm(solver)
     model = UnsupervisedIKDR(
         request.q,
         kernel=published_kernel(request.kernel),
-        solver=method,
-        max_seconds=request.cap,
+        solver=replace(solver, max_seconds=request.cap),
         random_state=request.seed,
     )
     return timed_fit(model, X, None)
@@ -120,19 +123,18 @@ def published_kernel(kernel: str | Kernel) -> str | Kernel:
 
 
 @cache
-def _warm(solver: str) -> None:
+def _warm(solver: Solver) -> None:
     """Run a solver once before it is timed, because the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
-    timed_fit(SupervisedIKDR(2, selection=None, solver=solver, max_seconds=_WARM_UP_SECONDS), X, y)
+    timed_fit(SupervisedIKDR(2, solver=replace(solver, max_seconds=_WARM_UP_SECONDS)), X, y)
 
 
-# Estimator parameters: ISM by default, with the paper's stopping rule, with five starts, and the
-# other solvers.
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    ISM: {},
-    ISM_PUBLISHED: {"tol": DELTA},
-    ISM_STARTS: {"n_init": 5},
-    **{name: {"solver": name} for name in OTHER_SOLVERS},
+# ISM by default, with the paper's stopping rule, with five starts, and the other solvers.
+_SOLVERS: Mapping[str, Solver] = {
+    ISM: solvers.ISM(),
+    ISM_PUBLISHED: solvers.ISM(tol=DELTA),
+    ISM_STARTS: solvers.ISM(restarts=4),
+    **{name: as_solver(name) for name in OTHER_SOLVERS},
 }
 
 

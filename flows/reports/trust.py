@@ -82,12 +82,10 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     worst = max(endings, key=lambda each: each.residual)
     checked = f"in the worst fold, true kernel, {worst.residual_rows:,} rows"
     engine_note = text.fold_notes({each.fold: each.ending.engine_note for each in folds})
-    # All folds have one rule, but the noise of an engine differs.
-    loosest = max(endings, key=lambda each: each.tolerance or 0.0)
     widest = max(endings, key=lambda each: each.angle or 0.0)
     return (
         _convergence(worst if not warnings else None, result.settings, *warnings),
-        *_tolerance(loosest, result.settings),
+        *_tolerance(worst, result.settings),
         *_last_turn(widest),
         _engine(" and ".join(dict.fromkeys(each.engine for each in endings)), engine_note),
         _error_bound(max(each.engine_error for each in endings)),
@@ -155,15 +153,9 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> tuple[Fact, ..
             if settings.get("tol") is not None
             else "The rule of all rounds but the last ones, which solve until W is stationary."
         )
-    elif limit == RESIDUAL:
+    else:
         value = f"residual at most {limit:g}"
         reason = "The rule without --tol: only such a W counts as converged."
-    else:
-        value = f"residual at most {limit:.2g}"
-        reason = (
-            f"The error of the engine set it: {ending.engine} takes random pairs of rows, whose "
-            f"noise hides what is smaller. Only a residual of {RESIDUAL:g} counts as converged."
-        )
     return (Fact("Tolerance", value, reason),)
 
 

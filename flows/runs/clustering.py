@@ -18,7 +18,7 @@ from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
 from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fit import fitted_w
-from flows.runs.fitting import FittedModel, shared_parameters, stopping_of, timed_fit
+from flows.runs.fitting import FittedModel, shared_parameters, solver_of, timed_fit
 from flows.runs.paradigms import PARADIGMS
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin
@@ -101,7 +101,7 @@ def _fitted(
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
     rounds = Stopping(settings.outer_tol, max_iter=settings.max_outer)
-    with watched_fit(ProgressShare(stop=0.95), stopping_of(settings), rounds) as reports:
+    with watched_fit(ProgressShare(stop=0.95), solver_of(settings).stopping, rounds) as reports:
         model = paradigm.model(
             settings,
             k,

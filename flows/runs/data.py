@@ -17,7 +17,6 @@ from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
 from flows.settings.runs import SIDES, NamedRunSettings, SearchSettings, Settings
-from ism_dask.estimators.model_choice import tries_dimensions
 from ism_dask.rows.standardise import tile_dtype
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
@@ -153,17 +152,13 @@ class LabelledDataset:
         return sizes
 
     def count_components(self, settings: SearchSettings) -> int | None:
-        """Return the number of new features: q if given, else that of a fit that tries none.
+        """Return the number of new features: q if given, else the number of classes less one.
 
-        None if the fit chooses q by its rows.
+        None for numbers, whose columns the fit counts.
         """
         d = self.data.X.shape[1]
         if settings.n_components is None:
-            is_classes = target_of(self.y, settings.target) == "classes"
-            n_classes = len(self.class_sizes) if is_classes else None
-            if not is_classes or tries_dimensions(
-                n_classes, settings.build_kernel(), settings.selection_or_none
-            ):
+            if target_of(self.y, settings.target) != "classes":
                 return None
             return min(max(len(self.class_sizes) - 1, 1), d - 1)
         if settings.n_components >= d:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from flows.runs.fitting import stopping_of
+from flows.runs.fitting import solver_of
 from flows.settings.base import HOW_SAVED
 from flows.settings.runs import FitSettings
 from ism_dask.observe.earlier_course import EarlierCourse
@@ -32,7 +32,7 @@ def earlier_course(settings: FitSettings, run: str) -> EarlierCourse | None:
             check_seconds = found.metrics.get("check_seconds")
             if check_seconds is None or _of_the_course(found.config) != wanted:
                 continue
-            measured = stopping_of(settings).measured
+            measured = solver_of(settings).stopping.measured
             records = [Record(**each) for each in load_model(name).history]
             return EarlierCourse(
                 tuple(each.seconds for each in records),

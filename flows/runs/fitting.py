@@ -16,11 +16,11 @@ from flows.runs.data import Array, target_of
 from flows.settings.kernels import fitted_kernel
 from flows.settings.runs import SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
+from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.records.stopping_rule import Stopping
-from ism_dask.solvers import ISM, as_solver
+from ism_dask.solvers import ISM, SOLVERS, Solver
 from ism_dask.status import Status
 from storage import Model
 
@@ -77,23 +77,26 @@ def _certificate_record(certificate: Certificate) -> CertificateRecord:
     )
 
 
-def stopping_of(settings: Settings) -> Stopping:
-    """Return the stopping rule of the solver for these settings."""
-    limits = ("tol", "angle_tol", "max_iter", "max_seconds")
-    return as_solver(settings.solver, **{name: getattr(settings, name) for name in limits}).stopping
+def solver_of(settings: Settings) -> Solver:
+    """Return the solver with the options that these settings give it."""
+    return SOLVERS[settings.solver](**settings.solver_options)
+
+
+def engine_of(settings: Settings) -> EngineOptions:
+    """Return the engine with the tolerance that these settings give it, if it has one."""
+    if settings.engine == "auto":
+        return Auto(settings.engine_tol)
+    if settings.engine == "landmarks":
+        return Landmarks(settings.engine_tol)
+    return as_engine(settings.engine)
 
 
 def shared_parameters(settings: Settings) -> dict[str, Any]:
     """Return the parameters that all estimators share, without the number of components."""
     return {
         "kernel": settings.build_kernel(),
-        "solver": settings.solver,
-        "engine": settings.engine,
-        "engine_tol": settings.engine_tol,
-        "tol": settings.tol,
-        "angle_tol": settings.angle_tol,
-        "max_iter": settings.max_iter,
-        "max_seconds": settings.max_seconds,
+        "solver": solver_of(settings),
+        "engine": engine_of(settings),
         "rotation": settings.rotation,
         "random_state": settings.seed,
     }
@@ -144,23 +147,18 @@ def fit(
     time left.
     With `start`, the fit begins at the W of that model, with the kernel that it had.
     """
-    selection = settings.selection_or_none
     parameters = shared_parameters(settings)
     if start is not None:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    # After a selection, other steps than spectral ones come first.
-    spectral = isinstance(as_solver(settings.solver), ISM) and selection is None
-    with watched_fit(part, stopping_of(settings), spectral=spectral, earlier=earlier) as reports:
+    solver = solver_of(settings)
+    spectral = isinstance(solver, ISM)
+    with watched_fit(part, solver.stopping, spectral=spectral, earlier=earlier) as reports:
         model = SupervisedIKDR(
             settings.n_components,
             target=target_of(y, settings.target),
             class_weight="balanced" if settings.balanced else None,
             whiten=settings.whiten,
             avoid_weight=settings.avoid_weight,
-            selection=selection,
-            n_init=settings.n_init,
-            continuation=settings.continuation,
-            refine=settings.refine,
             max_features=settings.max_features,
             warm_start=start is not None,
             **parameters,

@@ -9,12 +9,10 @@ from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from flows.interface.fields import check_choice
 from ism_dask.engines import ENGINES
-from ism_dask.engines.options import current_name
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
-from ism_dask.solvers.width_selection import SELECTIONS
 from storage import (
     DATASETS,
     StorageError,
@@ -35,7 +33,6 @@ __all__ = [
     "ENGINES",
     "KERNELS",
     "ROTATIONS",
-    "SELECTIONS",
     "SOLVERS",
     "TARGETS",
     "WIDTHS",
@@ -43,7 +40,6 @@ __all__ = [
     "check_name",
     "check_run_name",
     "cluster_place",
-    "current_name",
     "dataset_names",
     "did_you_mean",
     "label_keys",

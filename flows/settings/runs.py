@@ -48,8 +48,6 @@ _INCIDENTAL = frozenset(
 # The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
 # which takes long to import.
 FEWEST_REFITS = 19
-# The value of `selection` for a fit without one.
-NO_SELECTION = "none"
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given")
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
@@ -59,6 +57,9 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "alternative": ("mu", "avoid"),
 }
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+# Settings that are options of the solver: of each one, and of ism alone.
+_LIMITS = ("max_iter", "max_seconds")
+_OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
 
 
 def _number_of_columns(given: int | str | None) -> int | str | None:
@@ -136,8 +137,8 @@ class Settings(LabelSettings):
     )
     n_components: int | None = solver_setting(
         None,
-        about="How many new features, q. Default: as many as explain more of held-out rows, up to "
-        "six; the number of classes less one if these are more than seven or --sigma is given.",
+        about="How many new features, q. Default: the number of classes less one, or one for "
+        "each label that is numbers.",
         title="New features, q",
         early=True,
         flags=("--components", "-q"),
@@ -150,12 +151,12 @@ class Settings(LabelSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="closed, monomials, landmarks, blocks or exact; auto takes the cheapest.",
+        about="closed, monomials, landmarks or exact; auto takes the cheapest.",
         names=_engine_names,
     )
     engine_tol: float = solver_setting(
         1e-4,
-        about="Share of the kernel's trace that landmarks may leave out; blocks go by it, too.",
+        about="Share of the kernel's trace that landmarks may leave out.",
         title="Engine tolerance",
         gt=0,
         lt=1,
@@ -175,7 +176,7 @@ class Settings(LabelSettings):
     )
     max_iter: int | None = solver_setting(
         None,
-        about="Stop after so many iterations. Default: 300 for ism; 1000 if a selection chose W.",
+        about="Stop after so many iterations. Default: 300 for ism.",
         title="Iterations at most",
         ge=1,
     )
@@ -197,12 +198,23 @@ class Settings(LabelSettings):
         super().__post_init__()
         check_scheduler(self.scheduler)
         check_choice("solver", self.solver, _solver_names())
-        object.__setattr__(self, "engine", import_choices().current_name(self.engine))
+        wrong = [name for name in _OF_ISM if name in self.solver_options and self.solver != "ism"]
+        if wrong:
+            raise SettingsError(
+                f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
+                f"`solver` is {self.solver!r}; leave one of them out"
+            )
         check_choice("engine", self.engine, _engine_names())
         if self.rotation is not None:
             check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
+
+    @property
+    def solver_options(self) -> dict[str, Any]:
+        """The options that the settings give the solver; it has its defaults for all others."""
+        options = {name: getattr(self, name, None) for name in (*_LIMITS, *_OF_ISM)}
+        return {name: value for name, value in options.items() if value}
 
     @property
     def flow_run_name(self) -> str:
@@ -332,12 +344,6 @@ class SearchSettings(SavedRunSettings):
         about="The label that is known: new features explain what it leaves; or several, "
         "separated by commas.",
     )
-    selection: str = solver_setting(
-        "heldout",
-        about="How the width and the start of a fit are chosen: by what held-out rows confirm, or "
-        "none: the width as it is, from the spectral start.",
-        names=lambda: [*import_choices().SELECTIONS, NO_SELECTION],
-    )
     balanced: bool = data_setting(
         False,
         about="Give all classes the same weight, however many rows they have.",
@@ -346,11 +352,11 @@ class SearchSettings(SavedRunSettings):
     whiten: bool = solver_setting(
         False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
     )
-    n_init: int = solver_setting(
-        1,
-        about="Number of starts: the spectral one and n_init - 1 random ones.",
-        title="Starts",
-        ge=1,
+    restarts: int = solver_setting(
+        0,
+        about="Number of random starts beside the spectral one, for ism.",
+        title="Random starts",
+        ge=0,
     )
     continuation: bool = solver_setting(
         False, about="Begin with kernels of larger width.", flags=("--continuation",)
@@ -373,12 +379,6 @@ class SearchSettings(SavedRunSettings):
         super().__post_init__()
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
         check_choice("target", self.target, _target_names())
-        check_choice("selection", self.selection, [*import_choices().SELECTIONS, NO_SELECTION])
-
-    @property
-    def selection_or_none(self) -> str | None:
-        """The selection as the estimators take it: None is none."""
-        return None if self.selection == NO_SELECTION else self.selection
 
 
 @dataclass(frozen=True, kw_only=True)

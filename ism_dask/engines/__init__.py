@@ -11,7 +11,6 @@ from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.engines.options import (
     ENGINES,
     Auto,
-    Blocks,
     Closed,
     EngineOptions,
     Exact,
@@ -19,14 +18,11 @@ from ism_dask.engines.options import (
     Monomials,
     as_engine,
 )
-from ism_dask.engines.random_blocks import BlockEngine
 from ism_dask.engines.select import candidate_engines, first_engine, first_that_serves
 
 __all__ = [
     "ENGINES",
     "Auto",
-    "BlockEngine",
-    "Blocks",
     "Closed",
     "ConstantSlope",
     "DeclinedError",

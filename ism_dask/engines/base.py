@@ -137,18 +137,6 @@ class Engine(ABC):
         """Return a more accurate engine of the same kind, or None if there is none."""
         return None if self.double is self else self.double
 
-    def resolution(self, W: Array) -> float:
-        """Return the residual at W (d, q) that the noise of the engine alone causes."""
-        return 0.0
-
-    def coarser(self) -> Engine | None:
-        """Return an engine on fewer rows for a warm start, or None if it would not pay."""
-        return None
-
-    def for_resamples(self) -> Engine:
-        """Return an engine whose own noise is still small beside that of resampling the rows."""
-        return self
-
     def _same_kind(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
         other.note = self.note

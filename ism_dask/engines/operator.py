@@ -20,15 +20,13 @@ class Evaluation:
     """J at some W, and how accurate it is.
 
     `noise` is the relative rounding noise of J and the matrix. `bound` computes `error` on
-    demand: most evaluations are steps of an iteration that does not need it. `standard_error` is
-    the relative standard error of J if J is an estimate, otherwise 0.
+    demand: most evaluations are steps of an iteration that does not need it.
     """
 
     objective: float
     bound: Callable[[], float] = field(default=float, kw_only=True)
     noise: float = field(default=DOUBLE_NOISE, kw_only=True)
     approximate: bool = field(default=False, kw_only=True)
-    standard_error: float = field(default=0.0, kw_only=True)
 
     @property
     def error(self) -> float:

@@ -7,7 +7,7 @@ Tiles on the diagonal have half the weight, so that all results are made symmetr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -76,11 +76,7 @@ class TileSums(TileWalk[TileSide]):
         The rows of the head of `(coupling Psi / unit) X`, without rows unless `crosses`.
     objective : float
         J.
-    weight : float
-        The weight of the tiles that are visited, in `crossed` alone.
     """
-
-    both_sides: ClassVar[bool] = True  # whether the columns of a tile get their sums too
 
     def __init__(
         self,
@@ -91,7 +87,7 @@ class TileSums(TileWalk[TileSide]):
         crosses: bool = False,
     ) -> None:
         super().__init__(head)
-        self.model, self.moves, self.crosses, self.weight = model, moves, crosses, 1.0
+        self.model, self.moves, self.crosses = model, moves, crosses
         self.left = TileSide.left(head, head.facts[PROJECTED], model)
         self.buffers = _Buffers(head.X.dtype)
         self.degrees = np.zeros(model.n_rows)
@@ -126,15 +122,9 @@ class TileSums(TileWalk[TileSide]):
 
     def _add_crossed(self, M: Array, area: TileArea, piece: LoadedShard) -> None:
         """Add the product of M, `coupling * Psi / unit` of an area, with the rows of a shard."""
-        if self.weight != 1.0:
-            M *= self.weight
         rows = self.buffers.wide(1, area.height, piece.X.shape[1])
         np.matmul(M, piece.X[area.columns], out=rows)
         self.crossed[area.rows] += rows
-
-    def adjust_diagonal(self, gamma: Array, area: TileArea) -> None:
-        """Halve Gamma on the diagonal, where each pair of rows is visited twice."""
-        gamma[:, : area.square] *= 0.5
 
     def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
         """Add a block of every term to the sums, and write it to `into` unless that is None."""
@@ -143,8 +133,7 @@ class TileSums(TileWalk[TileSide]):
             right.gamma[..., area.columns],
             out=self.buffers.block(0, area),
         )
-        if area.square:
-            self.adjust_diagonal(gamma, area)
+        gamma[:, : area.square] *= 0.5  # on the diagonal each pair of rows is visited twice
         terms = tile_terms(
             self.model.kernel, self.left, right, area, out=self.buffers.block(1, area)
         )
@@ -180,7 +169,7 @@ class TileSums(TileWalk[TileSide]):
             self.objective += 2 * weight * ratio * float(sums[:, -1].sum())
         factor, start = weight * _factor(term), self.head.start + area.top
         self._add_rows(start, sums, factor, degree)
-        if self.both_sides and (degree or self.moves):
+        if degree or self.moves:
             rows = self.left.moving if self.moves else self.left.ones
             sums = _by_strips(tile.T, rows[area.rows])
             self._add_rows(right.piece.start + area.left, sums, factor, degree)

@@ -173,12 +173,9 @@ class TileWalk(ABC, Generic[_Side]):
     def walk(self, tail: Iterator[LoadedShard]) -> None:
         """Visit the tiles of the head with each shard of the tail."""
         for piece in tail:
-            self.walk_shard(piece, self.side(piece))
-
-    def walk_shard(self, piece: LoadedShard, side: _Side) -> None:
-        """Visit the tiles of the head with one shard."""
-        for area in self.areas(piece):
-            self.visit(side, area)
+            side = self.side(piece)
+            for area in self.areas(piece):
+                self.visit(side, area)
 
     @abstractmethod
     def side(self, piece: LoadedShard) -> _Side:

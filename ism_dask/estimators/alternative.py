@@ -12,7 +12,6 @@ from ism_dask.estimators.partial_targets import centred_labels
 from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide
 from ism_dask.kernels import Kernel
 from ism_dask.records.checkpoint import Round
-from ism_dask.records.iteration import State
 from ism_dask.solvers import Solver
 
 
@@ -36,11 +35,9 @@ class AlternativeIKDR(GuidedIKDR):
         by degrees and does not normalise them.) The part of the labels is spread over as many
         directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
         finds the twenty persons again, and `mu` from 20 up finds the poses.
-    kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
+    kernel, engine, standardize
         As in `SupervisedIKDR`, for the W of each round.
-    max_seconds : float, optional
-        Time limit for all rounds together. The round in progress ends with the best W that it has.
-    tol, outer_tol, max_outer, n_init, rotation, random_state, on_round
+    solver, outer_tol, max_outer, n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -66,18 +63,12 @@ class AlternativeIKDR(GuidedIKDR):
         kernel: str | Kernel = "gaussian",
         solver: str | Solver = "ism",
         engine: str | EngineOptions = "auto",
-        engine_tol: float | None = None,
         standardize: bool = True,
-        tol: float | None = None,
-        angle_tol: float | None = None,
-        max_iter: int | None = None,
-        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
         rotation: str | None = None,
         random_state: Any = None,
-        on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
         super().__init__(
@@ -87,18 +78,12 @@ class AlternativeIKDR(GuidedIKDR):
             kernel=kernel,
             solver=solver,
             engine=engine,
-            engine_tol=engine_tol,
             standardize=standardize,
-            tol=tol,
-            angle_tol=angle_tol,
-            max_iter=max_iter,
-            max_seconds=max_seconds,
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,
             rotation=rotation,
             random_state=random_state,
-            on_iteration=on_iteration,
             on_round=on_round,
         )
 

@@ -133,15 +133,9 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     kernel: str | Kernel
     solver: str | Solver
     engine: str | EngineOptions
-    engine_tol: float | None
     standardize: bool
-    tol: float | None
-    angle_tol: float | None
-    max_iter: int | None
-    max_seconds: float | None
     rotation: str | None
     random_state: Any
-    on_iteration: Callable[[State], None] | None
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.
@@ -239,31 +233,20 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     @property
     def _solver(self) -> Solver:
-        """The solver with all options, those of the object and those of the estimator."""
-        return as_solver(
-            self.solver,
-            tol=self.tol,
-            angle_tol=self.angle_tol,
-            max_iter=self.max_iter,
-            max_seconds=self.max_seconds,
-        )
+        return as_solver(self.solver)
 
     @property
     def _engine(self) -> EngineOptions:
-        """The engine with all options, those of the object and those of the estimator."""
-        return as_engine(self.engine, self.engine_tol)
+        return as_engine(self.engine)
 
-    @property
-    def _search(self) -> MultistartSearch:
+    def _search_with(self, prepared: Prepared) -> MultistartSearch:
+        """Return the search for W that reports iterations on the prepared rows."""
         return MultistartSearch(
             engine=self._engine,
             stopping=self.plan.iterations,
             solver=self._solver,
+            on_iteration=partial(self._report_state, prepared),
         )
-
-    def _search_with(self, prepared: Prepared) -> MultistartSearch:
-        """Return the search for W that reports iterations on the prepared rows."""
-        return replace(self._search, on_iteration=partial(self._report_state, prepared))
 
     @property
     def plan(self) -> FitPlan:
@@ -272,8 +255,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _report_state(self, prepared: Prepared, state: State) -> None:
         fit_watcher().on_iteration(state)
-        if self.on_iteration is not None:
-            self.on_iteration(state)
         task: FitTask | None = getattr(self, "_fit_task", None)
         if task is not None:
             task.on_iteration(partial(self._projection_of, state.current.W, prepared))
@@ -281,12 +262,10 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
         self.residual_ = solution.residual
         self.residual_rows_ = solution.residual_rows
-        limit = self.plan.iterations.limit
-        self.tolerance_ = limit if solution.tolerance is None else solution.tolerance
+        self.tolerance_ = self.plan.iterations.limit
         self.engine_ = engine.name
         self.engine_note_ = engine.note
         self.engine_error_ = solution.error
-        self.engine_standard_error_ = solution.standard_error
         self.certificate_ = solution.certificate
 
     def _rotated(self, solution: Solution, prepared: Prepared) -> Solution:
@@ -344,15 +323,11 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _check_parameters(self) -> None:
         # Both raise a ValueError if a parameter is out of range.
-        as_engine(self.engine, self.engine_tol)
-        _ = self._solver
+        as_engine(self.engine)
+        as_solver(self.solver)
         check_bool("`standardize`", self.standardize)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
-        if self.on_iteration is not None and not callable(self.on_iteration):
-            raise TypeError(
-                f"`on_iteration` must be a function of a state, or None; got {self.on_iteration!r}"
-            )
 
 
 def row_source(X: Any) -> Any:

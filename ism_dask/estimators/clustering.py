@@ -21,7 +21,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import AlternationResult, alternate
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
-from ism_dask.engines import Auto, Engine, EngineOptions, Problem
+from ism_dask.engines import Engine, EngineOptions, Problem
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, fit_task, with_callbacks
 from ism_dask.estimators.missing_numbers import check_finite_block
@@ -67,18 +67,12 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         kernel: str | Kernel = "gaussian",
         solver: str | Solver = "ism",
         engine: str | EngineOptions = "auto",
-        engine_tol: float | None = None,
         standardize: bool = True,
-        tol: float | None = None,
-        angle_tol: float | None = None,
-        max_iter: int | None = None,
-        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
         rotation: str | None = None,
         random_state: Any = None,
-        on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -86,18 +80,12 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.kernel = kernel
         self.solver = solver
         self.engine = engine
-        self.engine_tol = engine_tol
         self.standardize = standardize
-        self.tol = tol
-        self.angle_tol = angle_tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
         self.outer_tol = outer_tol
         self.max_outer = max_outer
         self.n_init = n_init
         self.rotation = rotation
         self.random_state = random_state
-        self.on_iteration = on_iteration
         self.on_round = on_round
 
     @abstractmethod
@@ -161,7 +149,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             fit_rows.shards,
             affinity,
             self._engine,
-            otherwise=Auto(tol=self.engine_tol),
             **fit_rows.parameters,
         )
         saved_fit = current_fit()
@@ -290,18 +277,12 @@ class GuidedIKDR(ClusteringIKDR):
         kernel: str | Kernel = "gaussian",
         solver: str | Solver = "ism",
         engine: str | EngineOptions = "auto",
-        engine_tol: float | None = None,
         standardize: bool = True,
-        tol: float | None = None,
-        angle_tol: float | None = None,
-        max_iter: int | None = None,
-        max_seconds: float | None = None,
         outer_tol: float = 0.01,
         max_outer: int = 20,
         n_init: int | str = "auto",
         rotation: str | None = None,
         random_state: Any = None,
-        on_iteration: Callable[[State], None] | None = None,
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
         super().__init__(
@@ -310,18 +291,12 @@ class GuidedIKDR(ClusteringIKDR):
             kernel=kernel,
             solver=solver,
             engine=engine,
-            engine_tol=engine_tol,
             standardize=standardize,
-            tol=tol,
-            angle_tol=angle_tol,
-            max_iter=max_iter,
-            max_seconds=max_seconds,
             outer_tol=outer_tol,
             max_outer=max_outer,
             n_init=n_init,
             rotation=rotation,
             random_state=random_state,
-            on_iteration=on_iteration,
             on_round=on_round,
         )
         self.mu = mu

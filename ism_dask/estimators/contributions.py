@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.solvers.width_selection import SelectionProblem
+from ism_dask.solvers.support_selection import RowSample
 
 
 class Contributions(NamedTuple):
@@ -25,13 +25,13 @@ class Contributions(NamedTuple):
     lost: Array
 
 
-def contributions(choice: SelectionProblem, W: Array, objective: float) -> Contributions:
+def contributions(sample: RowSample, W: Array, objective: float) -> Contributions:
     """Return the contribution of each column of W (r, q), whose J of all rows is `objective`.
 
-    J is computed on the sample of `choice`, up to 2,000 rows, and scaled by its ratio to
-    `objective`. So the result is exact if the sample has all rows.
+    J is computed on the sample, up to 2,000 rows, and scaled by its ratio to `objective`. So the
+    result is exact if the sample has all rows.
     """
-    engine = choice.engine(np.arange(len(choice.evidence.X)), 1.0)
+    engine = sample.engine(np.arange(sample.n_rows))
     whole = engine.objective(W)
     scale = objective / whole if whole else 0.0
     columns = np.eye(W.shape[1], dtype=bool)

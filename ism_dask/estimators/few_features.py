@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ism_dask._validation import is_whole
-from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared
+from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
@@ -39,7 +38,7 @@ def limited(number: int, most: int | str | None) -> int:
 
 
 def choose_support(
-    fit_start: FitStart,
+    fit_rows: FitRows,
     prepared: Prepared,
     dependence: Dependence,
     solution: Solution,
@@ -49,10 +48,10 @@ def choose_support(
 
     Parameters
     ----------
-    fit_start : FitStart
-        The start of that fit.
+    fit_rows : FitRows
+        The rows of that fit.
     prepared : Prepared
-        Its rows.
+        The same rows, as they were prepared.
     dependence : Dependence
     solution : Solution
         Its solution.
@@ -61,9 +60,9 @@ def choose_support(
     """
     with on_this_machine():
         return stable_support(
-            fit_start.on_sample(dependence),
+            fit_rows.sampled(dependence),
             prepared.feature_space,
             prepared.lift(solution.W.T).T,
             most if is_whole(most) else None,
-            fit_start.fit_rows.seed,
+            fit_rows.seed,
         )

@@ -21,7 +21,6 @@ def hsic(
     kernel: str | Kernel = "gaussian",
     target: str = "auto",
     engine: str | EngineOptions = "auto",
-    engine_tol: float | None = None,
     standardize: bool = False,
     random_state: Any = None,
     return_error: bool = False,
@@ -40,12 +39,9 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, \
 default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
-    engine_tol : float, optional
-        Default: 1e-4. As in `SupervisedIKDR`, a share of the trace of the kernel. The relative
-        error of the result was about as large when measured.
     standardize : bool, default False
         Whether to scale the features to mean 0 and standard deviation 1 first.
     random_state : int, RandomState or None, default None
@@ -78,7 +74,7 @@ default "auto"
         fit_rows = prepared.fit_rows(kernel_of_x, random_state, q)
         problem = fit_rows.problem(target_dependence(y, target))
         identity = np.eye(problem.d)
-        engines = as_engine(engine, engine_tol).engines(problem, problem.d)
+        engines = as_engine(engine).engines(problem, problem.d)
         J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))
     value = J.objective / (len(X) - 1) ** 2
     return (value, J.error) if return_error else value

@@ -11,15 +11,14 @@ from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, candidate_engines, first_that_serves
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators.model_choice import FitStart
-from ism_dask.estimators.preparation import Prepared
+from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.estimators.supervised_input import CheckedInput
 from ism_dask.kernels import as_kernel
-from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 
 # The residual at which the steps end: this share of the first one, which the other rows cause, but
-# at most `_RESIDUAL`, and at least what the noise of the engine causes.
+# at most `_RESIDUAL`.
 _SHARE, _RESIDUAL = 0.02, 2e-3
 # The most steps.
 _STEPS = 200
@@ -54,35 +53,33 @@ def climb_from_fit(
     support = None if model.max_features is None else model.get_support()
     with single_threaded_blas():
         prepared = model._prepared(checked, as_kernel(model.kernel_), support)
-        start = _start(model, prepared, checked)
-        problem = start.fit_rows.problem(checked.dependence)
-        engines = candidate_engines(model._engine, problem, start.q, climbs=True)
-        W, reached = first_that_serves(engines, partial(_climb, start=start))
+        fit_rows = _rows_of_fit(model, prepared, checked)
+        W = prepared.lower(model.components_)
+        problem = fit_rows.problem(checked.dependence)
+        engines = candidate_engines(model._engine, problem, fit_rows.q, climbs=True)
+        climb = partial(_climb, start=W, precondition=fit_rows.precondition)
+        W, reached = first_that_serves(engines, climb)
     components = prepared.lift(W.T)
     return (components / prepared.affine.scale if model.standardize else components), reached
 
 
-def _start(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInput) -> FitStart:
-    """Return the start at the W of the fit, with its kernel."""
+def _rows_of_fit(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInput) -> FitRows:
+    """Return the rows with the kernel of the fit."""
     q = len(model.components_)
     if q > prepared.n_varying:
         raise ValueError(
             f"the rows vary in {prepared.n_varying} directions, fewer than the {q} new features; "
             "fit with fewer `n_components`"
         )
-    fit_rows = model._fit_rows(prepared, model.kernel_, q, checked)
-    W = prepared.lower(model.components_)
-    return FitStart(fit_rows, q).continued(W, 1.0, checked.dependence)
+    return model._fit_rows(prepared, model.kernel_, q, checked)
 
 
-def _climb(engine: Engine, start: FitStart) -> tuple[Array, bool]:
-    """Return W (d, q) after gradient steps from the start, and whether it is stationary."""
-    assert start.state is not None
-    W, engine = start.state.current.W, engine.for_resamples()
-    now = engine.product(W)
+def _climb(engine: Engine, start: Array, precondition: Precondition) -> tuple[Array, bool]:
+    """Return W (d, q) after gradient steps from a start, and whether it is stationary."""
+    W, now = start, engine.product(start)
     residual = relative_residual(W, now.product)
-    rest = max(min(_RESIDUAL, _SHARE * residual), engine.resolution(W))
-    steps = lbfgs_ascent(engine.product, W, now, start.precondition)
+    rest = min(_RESIDUAL, _SHARE * residual)
+    steps = lbfgs_ascent(engine.product, W, now, precondition)
     if residual > rest:
         # The steps end by themselves if none along the slope raises J any more.
         for W, now in islice(steps, _STEPS):

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Problem
-from ism_dask.engines.pilot_sample import Pilot
+from ism_dask.engines.row_variance import relative_row_variance
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised_input import check_rows_and_target, row_weights
 from ism_dask.gamma.targets import target_dependence
@@ -179,8 +179,8 @@ class PartialFit(IKDR):
         dependence = target_dependence(held.y, self.target, weights)
         rows, W = (held.X - self.mean_) / self.scale_, self.components_.T
         with single_threaded_blas():
-            pilot = Pilot(Problem.from_dependence(cut(rows), self.kernel_, dependence))
-            noise = pilot.noise(W, pilot.tangents(W))
+            problem = Problem.from_dependence(cut(rows), self.kernel_, dependence)
+            by_rows = relative_row_variance(problem, W)
         # The mean contribution of a row has each of its pairs from both sides, so that its variance
         # is four times that of the projection of a U-statistic.
-        return min(float(np.sqrt(noise.by_rows * variance)) / noise.size, 1.0)
+        return min(float(np.sqrt(by_rows * variance)), 1.0)

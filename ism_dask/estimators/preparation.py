@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.engines import Problem
 from ism_dask.engines.rounding_error import needs_double
-from ism_dask.estimators.row_order import count_different, without_rounding
+from ism_dask.estimators.row_order import without_rounding
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import whitening_transform
+from ism_dask.linalg.eigen import nearest_orthonormal, whitening_transform
 from ism_dask.linalg.row_space import RowSpace, axes_outside
 from ism_dask.rows.column_statistics import (
     ROW_WEIGHTS,
@@ -33,9 +32,9 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
-from ism_dask.solvers.starts import SampledRows
-from ism_dask.solvers.support_selection import FeatureSpace
-from ism_dask.solvers.width_selection import LEAST_ROWS, SELECTION_ROWS, SelectionProblem
+from ism_dask.solvers.lbfgs import Precondition
+from ism_dask.solvers.starts import inverse_covariance
+from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -117,6 +116,10 @@ class Prepared:
             return np.pad(self.lower(components), [(0, size - self.n_varying), (0, 0)])
         return np.asarray(self.lift(np.eye(size)) @ components.T)
 
+    def orthonormal(self, components: Array) -> Array:
+        """Return the orthonormal W (r + s, q) nearest to components (q, d) of other rows."""
+        return nearest_orthonormal(self.coordinates(components))
+
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's features."""
         if self.whitening is not None:
@@ -196,6 +199,7 @@ class Prepared:
         double = needs_double(resolved, sample, self.shards.dtype)
         return FitRows(
             kernel=resolved,
+            q=q,
             shards=self.shards.in_double() if double else self.shards,
             chosen=indices,
             sample=sample,
@@ -238,6 +242,8 @@ class FitRows:
     ----------
     kernel : Kernel
         The kernel, resolved: all its numbers are set.
+    q : int
+        The number of new features.
     shards : Shards
         The rows, in the precision that the kernel needs.
     chosen : (s,) array
@@ -251,6 +257,7 @@ class FitRows:
     """
 
     kernel: Kernel
+    q: int
     shards: Shards
     chosen: Array
     sample: Array
@@ -268,37 +275,36 @@ class FitRows:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
-    def selection_problem(
-        self, dependence: Dependence, q: int, widths: Sequence[float]
-    ) -> SelectionProblem:
-        """Return the problem of choosing a width and a start, on up to 2,000 of the rows."""
+    def sampled(self, dependence: Dependence) -> RowSample:
+        """Return a sample of up to 2,000 of the rows."""
         positions = np.arange(len(self.chosen))
-        if len(positions) > SELECTION_ROWS:
+        if len(positions) > SAMPLED_ROWS:
             random = np.random.default_rng(self.seed)
-            positions = np.sort(random.choice(len(positions), SELECTION_ROWS, replace=False))
-        # If the sample has all rows, the held-out folds must not depend on the order of the rows.
+            positions = np.sort(random.choice(len(positions), SAMPLED_ROWS, replace=False))
+        # If the sample has all rows, their halves must not depend on the order of the rows.
         positions = positions[np.lexsort(without_rounding(self.sample[positions]).T)]
         sample_dependence = dependence.part(self.chosen[positions])
-        X = self.sample[positions]
-        evidence = SampledRows.explaining(X, sample_dependence)
-        rows = X.astype(self.shards.dtype)
+        rows = self.sample[positions].astype(self.shards.dtype)
 
-        def problem(part: Array, kernel: Kernel) -> Problem:
-            return Problem.from_dependence(cut(rows[part]), kernel, sample_dependence.part(part))
+        def problem(part: Array) -> Problem:
+            return Problem.from_dependence(
+                cut(rows[part]), self.kernel, sample_dependence.part(part)
+            )
 
-        return SelectionProblem(evidence, self.kernel, problem, q, widths, self.seed)
+        return RowSample(len(rows), self.q, problem)
 
-    @cached_property
-    def is_selectable(self) -> bool:
-        """Whether there are enough rows to select by.
+    @property
+    def covariance(self) -> Array:
+        """The covariance (r, r) of the sampled rows."""
+        return np.asarray(self.sample.T @ self.sample / len(self.sample))
 
-        Copies, or weights above 1, add no evidence: few different rows in as many directions can be
-        told apart by any y. A table of few categories has few different rows in fewer directions.
+    @property
+    def precondition(self) -> Precondition:
+        """The preconditioner of gradient steps.
+
+        The curvature of J is smallest along the directions in which the rows vary least.
         """
-        if len(self.sample) < LEAST_ROWS:
-            return False
-        different = count_different(self.sample)
-        return different >= LEAST_ROWS or different > self.space.n_varying + 1
+        return inverse_covariance(self.covariance)
 
     @property
     def parameters(self) -> dict[str, Any]:

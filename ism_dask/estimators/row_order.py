@@ -116,8 +116,3 @@ def without_rounding(rows: Array) -> Array:
     """
     unit = _SORTED_DIGITS * max(float(np.abs(rows).max(initial=0.0)), np.finfo(np.float64).tiny)
     return np.asarray(np.rint(rows / unit))
-
-
-def count_different(rows: Array) -> int:
-    """Return how many rows (n, r) differ by more than rounding."""
-    return len(np.unique(_digests(without_rounding(rows))))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 from sklearn.base import clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from ism_dask._validation import check_bool, check_choice, check_positive_int, positive_float
+from ism_dask._validation import check_bool, check_choice, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.callbacks import fit_task, with_callbacks
@@ -22,11 +20,8 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
-from ism_dask.records.iteration import State
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
-from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.width_selection import SELECTIONS
 
 
 class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
@@ -39,14 +34,9 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        Number of new features q, at most d - 1. "auto" and None mean the same: up to six features
-        are tried, one at a time, on up to 2,000 rows, and `dimension_path_` has the trials. For
-        numbers, a feature is added as long as it clearly explains more of y and held-out rows
-        confirm it. For classes the number is at first the one up to classes - 1 with which held-out
-        rows explain most; beyond it, features are added as for numbers. With more than seven
-        classes, without a `selection`, or with a kernel whose width is given, nothing is tried:
-        there is one feature fewer than there are classes, and one for each column of numbers.
-        "auto" always stays below the number of directions in which the rows vary.
+        Number of new features q, at most d - 1. "auto" and None mean the same: one feature fewer
+        than there are classes, and one for each column of numbers, but fewer than there are
+        directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
@@ -61,61 +51,19 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
         with. They maximise the same J on the same engine, and stop when the residual is small or
-        J stalls; they ignore `tol` and `angle_tol`. "grassmann" needs pymanopt. A
-        solver may also be an object with its options, such as
-        `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`. Options that it does not give are
-        the parameters below; a ValueError is raised for those that both give.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
-default "auto"
+        J stalls. "grassmann" needs pymanopt. A solver may also be an object with its options, such
+        as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
+    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, default "auto"
         How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
-        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, and "blocks",
-        from 10,000 rows up, approximate Phi; the other engines leave nothing out.
-        `engine_error_` bounds the effect of approximation and rounding on J. An engine may also be
-        an object with its options, such as `ism_dask.engines.Landmarks(tol=1e-3)`.
-    engine_tol : float, optional
-        Default: 1e-4. For "landmarks": the share of the trace of the kernel that may be left out.
-        If W is then not stationary under the true kernel, the fit also tries a tenth and a
-        hundredth of it.
-        `engine_error_` bounds the effect on J; measured errors are far smaller. For "blocks": it
-        draws pairs of rows until the drawing adds 400 times `engine_tol`, as a share, to the
-        variance that the gradient of J has from the rows themselves.
+        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, approximates
+        Phi; the other engines leave nothing out. `engine_error_` bounds the effect of approximation
+        and rounding on J. An engine may also be an object with its options, such as
+        `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
     whiten : bool, default False
         Whether to transform the features first so that their covariance is I, up to a small ridge.
         Correlated features then count as one, and the rows of `components_` are not orthonormal.
-    tol : float or None, default None
-        For "ism". None: iterate until W is stationary, as `converged_` then states. A number: the
-        published rule, which stops when the change of the eigenvalues, relative to their norm, is
-        below `tol`; the paper uses 0.01. This rule can stop when the iteration is merely slow:
-        `converged_` is then False and `status_` is `Status.TOLERANCE`.
-    angle_tol : float, optional
-        For "ism" with a number as `tol`: stop only if the sine of the largest angle between
-        successive subspaces is also below `angle_tol`.
-    max_iter : int, optional
-        Maximum number of iterations. Default: 300 for "ism", or 1000 if a selection chose the
-        initial W and the fit takes gradient steps, which do not compute Phi; for the other
-        solvers see their classes in `ism_dask.solvers`. The steps along the gradient of J that
-        take over when the spectral iteration does not converge count, too.
-    max_seconds : float, optional
-        Time limit: stop after this many seconds, and keep the best W so far.
-    selection : {"heldout"} or None, default "heldout"
-        How to choose the kernel width and the initial W, on up to 2,000 rows. Applies if `kernel`
-        leaves its width to the data ("root") or is "distance". "heldout" tries several widths and
-        starts. It takes those whose nearest rows in X W explain most of y, as far as held-out rows
-        confirm the gain. None: use the kernel's own width and the spectral start.
-    n_init : int, default 1
-        Number of starts: the spectral one and `n_init - 1` random ones. ISM runs the random
-        starts to a loose tolerance, and `solver` runs the one with the largest J to convergence.
-        The result is the better of this run and the run from the spectral start; `history_` and
-        `n_iter_` belong to the better one. The highest maxima of a polynomial kernel can belong
-        to a few outlying rows: see docs/solvers.md.
-    continuation : bool, default False
-        Whether to start with a larger kernel width, if the kernel has a width, and to follow W as
-        the width shrinks. The result is the better of this run and the one without continuation.
-    refine : bool, default False
-        Whether to finish with second-order steps, which bring the residual down to rounding.
-        Each takes several passes over all pairs of rows, with any engine.
     max_features : int, "auto" or None, default None
         The number of features that W may use; None means all. W is fitted to all features first.
         Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
@@ -131,20 +79,16 @@ default "auto"
     avoid_weight : float, default 10
         The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
         by the norms of their kernels, so that 1 weighs equal correlations equally.
-    warm_start : bool, default False
-        Whether to start at `components_`, if there are some, with the multiple of the kernel's
-        width that `selection_` chose then. For rows that have changed little, such a fit takes a
-        few iterations. It ends at the nearest maximum, where a new selection might find a higher
-        one.
-    random_state : int, RandomState or None, default None
-        Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
-        and of the landmarks. None is a fixed seed, so that fits repeat.
-    on_iteration : callable, optional
-        Called with a `State` after each iteration.
     class_weight : dict, "balanced" or None, default None
         Weights of classes: each row counts by the weight of its class, times its `sample_weight`.
         A class that the dict leaves out has weight 1. "balanced" gives all classes the same sum of
         weights. It is for classes only.
+    warm_start : bool, default False
+        Whether to start at `components_`, if there are some. For rows that have changed little,
+        such a fit takes a few iterations.
+    random_state : int, RandomState or None, default None
+        Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
+        and of the landmarks. None is a fixed seed, so that fits repeat.
 
     Attributes
     ----------
@@ -197,7 +141,7 @@ default "auto"
         "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
-        eigenvalues. With "blocks" it can be the residual that the noise of the blocks causes.
+        eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the
@@ -209,22 +153,15 @@ default "auto"
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation and rounding, for every
         engine; infinite if no bound is available.
-    engine_standard_error_ : float
-        Relative standard error of `objective_` if "blocks" estimated it, else 0.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
         Reason to choose another number of new features; empty if there is none.
-    selection_ : tuple of Trial
-        The trials of the selection, best first: see `ism_dask.solvers.width_selection.Trial`.
     n_samples_seen_ : int
         Number of rows of all calls of `partial_fit`.
     sampling_error_ : float
         After `partial_fit`: the residual that W is expected to have under all rows so far, with
         the mean and scale of the fit, because a sample of them was fitted; 0 up to 10,000 rows.
-    dimension_path_ : tuple of DimensionTrial
-        What each number of new features explains, from 1 up, if "auto" tried them; else empty. See
-        `ism_dask.solvers.dimension_choice.DimensionTrial` and `ism_dask.plot.dimensions`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     avoided_ : Avoidance or None
@@ -256,48 +193,28 @@ default "auto"
         target: str = "auto",
         solver: str | Solver = "ism",
         engine: str | EngineOptions = "auto",
-        engine_tol: float | None = None,
         standardize: bool = True,
         whiten: bool = False,
-        tol: float | None = None,
-        angle_tol: float | None = None,
-        max_iter: int | None = None,
-        max_seconds: float | None = None,
-        selection: str | None = "heldout",
-        n_init: int = 1,
-        continuation: bool = False,
-        refine: bool = False,
         max_features: int | str | None = None,
         rotation: str | None = None,
         avoid_weight: float = 10.0,
+        class_weight: dict[Any, float] | str | None = None,
         warm_start: bool = False,
         random_state: Any = None,
-        on_iteration: Callable[[State], None] | None = None,
-        class_weight: dict[Any, float] | str | None = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
         self.target = target
         self.solver = solver
         self.engine = engine
-        self.engine_tol = engine_tol
         self.standardize = standardize
         self.whiten = whiten
-        self.tol = tol
-        self.angle_tol = angle_tol
-        self.max_iter = max_iter
-        self.max_seconds = max_seconds
-        self.selection = selection
-        self.n_init = n_init
-        self.continuation = continuation
-        self.refine = refine
         self.max_features = max_features
         self.rotation = rotation
         self.avoid_weight = avoid_weight
+        self.class_weight = class_weight
         self.warm_start = warm_start
         self.random_state = random_state
-        self.on_iteration = on_iteration
-        self.class_weight = class_weight
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
@@ -396,29 +313,17 @@ default "auto"
             self.certificate_ = certify(fit_rows.problem(checked.dependence), W, self.status_)
         return self.certificate_
 
-    @property
-    def _search(self) -> MultistartSearch:
-        return replace(
-            super()._search,
-            n_init=self.n_init,
-            continuation=self.continuation,
-            refine=self.refine,
-        )
-
     def _check_avoid_weight(self) -> None:
         if self.avoid_weight != 0:
             positive_float("`avoid_weight`", self.avoid_weight, "or 0")
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_positive_int("`n_init`", self.n_init)
         check_max_features(self.max_features, self.n_features_in_)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
-        for name in ("continuation", "refine", "whiten", "warm_start"):
+        for name in ("whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
-        if self.selection is not None:
-            check_choice("`selection`", self.selection, SELECTIONS)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that float32 stays float32."""

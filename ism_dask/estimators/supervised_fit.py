@@ -13,7 +13,6 @@ from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.contributions import contributions
 from ism_dask.estimators.few_features import check_enough_features, choose_support, limited
-from ism_dask.estimators.model_choice import FitStart, tries_dimensions
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.estimators.supervised_input import (
     CheckedInput,
@@ -27,19 +26,26 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
+from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.whole_space import solution_of_whole_space
+from ism_dask.status import components_advice
 
-# Maximum number of iterations from a W that a selection chose: gradient steps, which are cheap.
-_MAX_GRADIENT_STEPS = 1000
+
+class _Start(NamedTuple):
+    """The rows of a fit, and the W (r + s, q) that it starts at; None is the spectral start."""
+
+    prepared: Prepared
+    fit_rows: FitRows
+    W: Array | None
 
 
 class _Fitted(NamedTuple):
-    """A fitted W: the engine that computed it, the solution, and the rows and start it is for."""
+    """A fitted W: the engine that computed it, the solution, and the rows that it is for."""
 
     engine: Engine
     solution: Solution
     prepared: Prepared
-    fit_start: FitStart
+    fit_rows: FitRows
 
 
 class SupervisedFit(IKDR):
@@ -48,7 +54,6 @@ class SupervisedFit(IKDR):
     n_components: int | str | None
     target: str
     whiten: bool
-    selection: str | None
     max_features: int | str | None
     avoid_weight: float
     warm_start: bool
@@ -88,70 +93,54 @@ class SupervisedFit(IKDR):
             checked.check_dense("`max_features`")
         dependence = checked.dependence
         prepared = self._prepared(checked, kernel)
-        fit_start = self._fit_start(prepared, kernel, checked)
         solve = partial(self._solve, dependence, saved_fit, started)
-        fitted = solve(prepared, fit_start)
+        fitted = solve(self._start(prepared, kernel, checked))
         if self.max_features is not None:
-            prepared, fit_start = self._with_few_features(checked, fitted, self.max_features)
-            fitted = solve(prepared, fit_start)
-        engine, solution, prepared, fit_start = fitted
+            fitted = solve(self._with_few_features(checked, fitted, self.max_features))
+        engine, solution, prepared, fit_rows = fitted
         rotated = self._rotated(solution, prepared)
         self._set_solution_attributes(rotated, prepared)
-        self.kernel_ = self._kernel_of(fit_start, prepared)
+        self.kernel_ = _kernel_of(fit_rows, prepared)
         self._set_engine_attributes(engine, solution)
         with on_this_machine():
-            W = rotated.W[: prepared.n_varying]
-            choice = fit_start.on_sample(dependence)
-            self.contributions_ = contributions(choice, W, solution.objective)
+            W, sample = rotated.W[: prepared.n_varying], fit_rows.sampled(dependence)
+            self.contributions_ = contributions(sample, W, solution.objective)
         self.target_remainder_ = dependence.remainder
-        self.avoided_ = measured_avoidance(fit_start.fit_rows, rotated.W, dependence)
-        self.selection_ = fit_start.trials
-        self.dimension_path_ = fit_start.dimension_path
-        return solution, fit_start.advice(solution)
+        self.avoided_ = measured_avoidance(fit_rows, rotated.W, dependence)
+        return solution, components_advice(solution.eigenvalues.tolist(), solution.eigengap)
 
-    def _with_few_features(
-        self, checked: CheckedInput, full: _Fitted, most: int | str
-    ) -> tuple[Prepared, FitStart]:
-        """Return the rows and the start of a fit to the features that are stable in a full fit."""
-        _, solution, prepared, fit_start = full
-        dependence = checked.dependence
+    def _with_few_features(self, checked: CheckedInput, full: _Fitted, most: int | str) -> _Start:
+        """Return the start of a fit to the features that are stable in a full fit."""
+        _, solution, prepared, fit_rows = full
         self.full_objective_ = solution.objective
-        support = choose_support(fit_start, prepared, dependence, solution, most)
+        support = choose_support(fit_rows, prepared, checked.dependence, solution, most)
         self.stability_ = support.frequencies
-        W, kernel = prepared.lift(solution.W.T), self._kernel_of(fit_start, prepared)
+        W, kernel = prepared.lift(solution.W.T), _kernel_of(fit_rows, prepared)
         few = self._prepared(checked, as_kernel(self.kernel), support.chosen)
-        fit_rows = self._fit_rows(few, kernel, fit_start.q, checked)
-        start = replace(fit_start, fit_rows=fit_rows)
-        return few, start.continued(few.lower(W), 1.0, dependence)
-
-    def _kernel_of(self, fit_start: FitStart, prepared: Prepared) -> Kernel:
-        """Return the kernel of the fit; rows that it may hold are mapped to the user's features."""
-        return fit_start.fit_rows.kernel.with_rows_mapped(prepared.lift_rows)
+        return _Start(few, self._fit_rows(few, kernel, fit_rows.q, checked), few.orthonormal(W))
 
     def _solve(
         self,
         dependence: Dependence,
         saved_fit: CheckpointedFit,
         started: float,
-        prepared: Prepared,
-        fit_start: FitStart,
+        start: _Start,
     ) -> _Fitted:
-        """Return the fit of W from a start."""
-        problem, q = fit_start.fit_rows.problem(dependence), fit_start.q
+        """Return the fit from a start."""
+        prepared, fit_rows, W = start
+        problem, q = fit_rows.problem(dependence), fit_rows.q
         search = self._search_with(prepared)
-        if q == fit_start.fit_rows.space.size:
+        if q == fit_rows.space.size:
             engine, solution = solution_of_whole_space(problem, search.engine)
-            return _Fitted(engine, solution, prepared, fit_start)
+            return _Fitted(engine, solution, prepared, fit_rows)
         stopping = search.stopping.after(time.perf_counter() - started)
-        search = replace(search, stopping=stopping, precondition=fit_start.precondition)
-        if search.begins_with_gradient_steps and search.solver.max_iter is None:
-            search = replace(search, stopping=replace(stopping, max_iter=_MAX_GRADIENT_STEPS))
+        search = replace(search, stopping=stopping)
+        state = None if W is None else state_at(W)
         if isinstance(prepared, WidePrepared):
-            return _Fitted(
-                *WideFit(dependence, search, self._report_state).run(prepared, fit_start)
-            )
-        engine, solution = search.run(problem, q, fit_start.state, saved_fit=saved_fit)
-        return _Fitted(engine, solution, prepared, fit_start)
+            wide = WideFit(dependence, search, self._report_state)
+            return _Fitted(*wide.run(prepared, fit_rows, state))
+        engine, solution = search.run(problem, q, state, saved_fit=saved_fit)
+        return _Fitted(engine, solution, prepared, fit_rows)
 
     def _fit_rows(
         self, prepared: Prepared, kernel: Kernel, q: int, checked: CheckedInput
@@ -161,8 +150,8 @@ class SupervisedFit(IKDR):
             kernel, self.random_state, q, checked.target.weights, checked.sampling_order
         )
 
-    def _fit_start(self, prepared: Prepared, kernel: Kernel, checked: CheckedInput) -> FitStart:
-        """Return the start of the fit: the number of new features, the width and the W."""
+    def _start(self, prepared: Prepared, kernel: Kernel, checked: CheckedInput) -> _Start:
+        """Return the rows for the number of new features, and the W of a warm start."""
         dependence = checked.dependence
         if dependence.classes is None:
             default_q = dependence.columns
@@ -175,22 +164,9 @@ class SupervisedFit(IKDR):
             q = self._check_warm_start(prepared)
         check_enough_features(self.max_features, q)
         fit_rows = self._fit_rows(prepared, kernel, q, checked)
-        default_start = FitStart(fit_rows, q)
-        if is_warm and q <= prepared.n_varying:
-            trials = getattr(self, "selection_", ())
-            width = trials[0].width if trials and kernel.multiples else 1.0
-            start = default_start.continued(prepared.lower(self.components_), width, dependence)
-            return replace(
-                start, trials=trials, dimension_path=getattr(self, "dimension_path_", ())
-            )
-        if self.selection is None or not kernel.multiples or not default_start.can_select:
-            return default_start
-        n_classes = None if dependence.classes is None else len(dependence.classes)
-        is_given = self.n_components not in (None, "auto")
-        if is_given or not tries_dimensions(n_classes, kernel, self.selection):
-            return default_start.selected(dependence, kernel.multiples)
-        most = limited(prepared.n_varying - 1, self.max_features)
-        return default_start.grown(dependence, kernel.multiples, most)
+        continues = is_warm and q <= prepared.n_varying
+        W = prepared.orthonormal(self.components_) if continues else None
+        return _Start(prepared, fit_rows, W)
 
     def _check_warm_start(self, prepared: Prepared) -> int:
         """Return the number of new features to continue from; raise if they do not fit."""
@@ -206,3 +182,8 @@ class SupervisedFit(IKDR):
                 f"`n_components` is {self.n_components}; set warm_start=False"
             )
         return int(q)
+
+
+def _kernel_of(fit_rows: FitRows, prepared: Prepared) -> Kernel:
+    """Return the kernel of a fit; rows that it may hold are mapped to the user's features."""
+    return fit_rows.kernel.with_rows_mapped(prepared.lift_rows)

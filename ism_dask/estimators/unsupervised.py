@@ -22,14 +22,14 @@ class UnsupervisedIKDR(ClusteringIKDR):
     n_components : int, optional
         Number of new features q. Default: as many as clusters, if the rows vary in enough
         directions.
-    kernel, solver, engine, engine_tol, standardize, angle_tol, max_iter, on_iteration
+    kernel, engine, standardize
         As in `SupervisedIKDR`, for the W of each round.
-    tol : float, optional
-        Default: the W of each round is solved by the published rule with 0.01. Once the embedding
-        has converged, the last rounds continue until W is stationary. A number is the published
-        rule for all rounds.
-    max_seconds : float, optional
-        Time limit for all rounds together. The round in progress ends with the best W that it has.
+    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
+        As in `SupervisedIKDR`, for the W of each round. With None as its `tol`, "ism" solves each
+        round by the published rule with 0.01; once the embedding has converged, the last rounds
+        continue until W is stationary. A number is the published rule for all rounds. Its
+        `max_seconds` limit all rounds together: the round in progress ends with the best W that it
+        has.
     outer_tol : float, default 0.01
         Stop when the eigenvalues of the embedding change by less than this from round to round,
         with each W solved to convergence.
@@ -61,7 +61,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
         explains why it differs from `kernel_`.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
     n_iter_, status_, certificate_, tolerance_, history_, engine_, engine_note_, engine_error_, \
-    engine_standard_error_, kernel_, \
+    kernel_, \
     n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, for the last round; if the rounds did not converge, for the round
         with the largest J.

@@ -17,8 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, EngineOptions, Problem, as_engine, first_that_serves
-from ism_dask.estimators.model_choice import FitStart
+from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -35,7 +34,6 @@ from ism_dask.solvers.ism import continue_from
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.solver_log import SolverLog
-from ism_dask.solvers.starts import inverse_covariance
 from ism_dask.solvers.stiefel import follow
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
@@ -203,30 +201,6 @@ def _orthonormal(directions: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class _WithoutPhi(EngineOptions):
-    """Engines of other options that compute Phi W for sparse rows without Phi."""
-
-    options: EngineOptions
-
-    def engines(
-        self,
-        problem: Problem,
-        q: int,
-        *,
-        climbs: bool = False,  # noqa: ARG002
-    ) -> list[Engine]:
-        """Return the engines of the options but `blocks`, whose pilot sample has dense rows."""
-        engines = self.options.engines(problem, q)
-        chosen = [engine for engine in engines if engine.name != "blocks"]
-        if not chosen:
-            raise ValueError(
-                f"`engine`='blocks' cannot serve sparse X with more than {MOST_DENSE_COLUMNS} "
-                "columns; try engine='auto', 'landmarks' or 'exact'"
-            )
-        return chosen
-
-
-@dataclass(frozen=True)
 class WideFit:
     """The fit of W to sparse rows with many columns.
 
@@ -244,29 +218,24 @@ class WideFit:
     report: Callable[[Prepared, State], None]
 
     def run(
-        self, prepared: WidePrepared, fit_start: FitStart
-    ) -> tuple[Engine, Solution, WidePrepared, FitStart]:
-        """Return the engine, the solution in a subspace, and the rows and start in it."""
+        self, prepared: WidePrepared, fit_rows: FitRows, state: State | None
+    ) -> tuple[Engine, Solution, WidePrepared, FitRows]:
+        """Return the engine, the solution in a subspace, and the rows in it."""
         started = time.perf_counter()
-        fit_rows, q, state = fit_start.fit_rows, fit_start.q, fit_start.state
-        options = _WithoutPhi(as_engine(self.search.engine))
-        search = replace(self.search, engine=options)
-        engines = options.engines(self._wide_problem(prepared, fit_rows), q)
+        q = fit_rows.q
+        search = self.search
+        engines = candidate_engines(search.engine, self._wide_problem(prepared, fit_rows), q)
         engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
         for _ in range(_CLIMBS):
             in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
             stopping = search.stopping.after(time.perf_counter() - started)
             if in_columns.residual <= RESIDUAL or stopping.is_spent(solution.n_iter, 0.0):
                 break
-            precondition = None if search.precondition is None else _wide(prepared, fit_rows)
-            climb = _Climb(q, stopping, search.on_iteration, precondition)
+            climb = _Climb(q, stopping, search.on_iteration, _wide(prepared, fit_rows))
             reached = first_that_serves(engines, partial(climb.from_solution, in_columns))
             prepared = prepared.extended(reached.best.W)
             fit_rows = _moved(fit_rows, prepared)
-            if precondition is not None:
-                precondition = inverse_covariance(_covariance(fit_rows))
-            report = partial(self.report, prepared)
-            search = replace(search, precondition=precondition, on_iteration=report)
+            search = replace(search, on_iteration=partial(self.report, prepared))
             before = replace(solution, n_iter=reached.iteration, history=reached.history)
             state = continue_from(before, prepared.lower(reached.best.W.T))
             engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
@@ -281,7 +250,7 @@ class WideFit:
             status = Status.APPROXIMATE if engine.approximate else Status.STALLED
             solution = replace(solution, status=status)
         solution = replace(solution, residual=residual, residual_rows=rows, certificate=certificate)
-        return engine, solution, prepared, replace(fit_start, fit_rows=fit_rows)
+        return engine, solution, prepared, fit_rows
 
     def _wide_problem(self, prepared: WidePrepared, fit_rows: FitRows) -> Problem:
         double = fit_rows.shards.dtype == np.float64
@@ -307,7 +276,7 @@ class _Climb:
     q: int
     stopping: Stopping
     on_iteration: Callable[[State], None] | None
-    precondition: Precondition | None
+    precondition: Precondition
 
     def from_solution(self, solution: Solution, engine: Engine) -> State:
         """Return the last state of the climb from the W (d, q) of a solution."""
@@ -333,17 +302,13 @@ def _moved(fit_rows: FitRows, prepared: WidePrepared) -> FitRows:
     return moved.with_kernel(fit_rows.kernel)
 
 
-def _covariance(fit_rows: FitRows) -> Array:
-    return np.asarray(fit_rows.sample.T @ fit_rows.sample / len(fit_rows.sample))
-
-
 def _wide(prepared: WidePrepared, fit_rows: FitRows) -> Precondition:
     """Return the preconditioner for gradients (d, k) in all columns.
 
     Outside of the subspace, where the rows vary less than within, it divides by the ridge.
     """
-    covariance, basis = _covariance(fit_rows), prepared.directions
-    inverse, ridge = inverse_covariance(covariance), np.trace(covariance) / len(covariance)
+    covariance, basis = fit_rows.covariance, prepared.directions
+    inverse, ridge = fit_rows.precondition, np.trace(covariance) / len(covariance)
 
     def precondition(Z: Array) -> Array:
         within = basis.T @ Z

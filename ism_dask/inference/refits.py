@@ -145,9 +145,9 @@ def plan_refits(
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     _check_same_target(fitted, y)
     fitted.check_same_sides(FitTarget.of(y, weights, avoid, given), "`bootstrap`")
-    # Refits call no callback of the user, and a generator would change from one to the next.
+    # A generator would change from one refit to the next.
     own_seed = fitted.random_state if is_whole(fitted.random_state) else None
-    fitted = copy.copy(fitted).set_params(on_iteration=None, random_state=own_seed)
+    fitted = copy.copy(fitted).set_params(random_state=own_seed)
     seed = 0 if random_state is None else int(random_state)
     return RefitPlan(fitted, X, y, weights, seed, avoid, given)
 

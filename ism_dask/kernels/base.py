@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,12 +44,6 @@ class Kernel(ABC):
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
 
     @property
-    def multiples(self) -> tuple[float, ...]:
-        """Multiples of the width that model selection tries; none if the width is given."""
-        own = {term.multiples for _, term in self.terms}
-        return own.pop() if len(own) == 1 else ()
-
-    @property
     def has_second_derivative(self) -> bool:
         """Whether all terms define f''."""
         return all(
@@ -75,17 +68,6 @@ class Kernel(ABC):
         return conic_sum([(factor * own, term) for own, term in self.terms])
 
     __rmul__ = __mul__
-
-
-# Earlier names of what a kernel defines. A class that defines them warns for one version.
-_OLD_NAMES = {
-    "shape": "unit_slope",
-    "bend": "second_derivative",
-    "flat_slope": "slope_at_zero",
-    "definite": "slope_is_psd",
-    "local": "per_row_width",
-    "carried": "with_rows_mapped",
-}
 
 
 class PointwiseKernel(Kernel):
@@ -117,17 +99,6 @@ class PointwiseKernel(Kernel):
     constant_slope: ClassVar[bool] = False
     slope_is_psd: ClassVar[bool] = False
     roundings: ClassVar[int] = 64
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for old in _OLD_NAMES.keys() & vars(cls).keys():
-            warnings.warn(
-                f"`{old}` of the kernel {cls.__name__} is now called `{_OLD_NAMES[old]}`; the old "
-                "name goes with the next version",
-                FutureWarning,
-                stacklevel=2,
-            )
-            setattr(cls, _OLD_NAMES[old], vars(cls)[old])
 
     @abstractmethod
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
@@ -226,11 +197,6 @@ class PointwiseKernel(Kernel):
     def widened(self, factor: float) -> PointwiseKernel:
         """Return the kernel itself: it has no width."""
         return self
-
-    @property
-    def multiples(self) -> tuple[float, ...]:
-        """Multiples of the width that model selection tries: none."""
-        return ()
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""

@@ -117,11 +117,6 @@ class DistanceKernel(Multiquadric):
         if self.offset is not None:
             super().__post_init__()
 
-    @property
-    def multiples(self) -> tuple[float, ...]:
-        """The multiple 1 alone: no width to choose, but J has several maxima, and starts matter."""
-        return () if self.offset is not None else (1.0,)
-
     def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:
         """Return the kernel with a number for the offset."""
         if self.offset is not None:

@@ -15,9 +15,6 @@ from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance
 
-# Multiples of the width "root" that model selection tries.
-_MULTIPLES = (2.0, 1.0, 0.5, 0.25)
-
 
 def scaled_median_distance(sample: Array, share: float) -> float:
     """Return the median distance of rows (m, d) times the root of the share of columns in use.
@@ -58,11 +55,6 @@ class SharedWidth(PointwiseKernel):
         if not isinstance(self.sigma, str):
             return self
         return replace(self, sigma=WIDTHS[self.sigma](sample, share))
-
-    @property
-    def multiples(self) -> tuple[float, ...]:
-        """Several multiples, from wide to narrow, if sigma is the rule of thumb "root"."""
-        return _MULTIPLES if self.sigma == "root" else ()
 
     def widened(self, factor: float) -> Self:
         """Return the kernel with its width multiplied by `factor`."""

@@ -107,15 +107,9 @@ class Solution:
     residual : float
         The residual of W, under the true kernel as far as that was affordable.
     residual_rows : int
-        The number of rows that the residual compares with all rows; if it comes from random
-        blocks, the number of rows that each row is compared with.
+        The number of rows that the residual compares with all rows.
     in_double : bool
         Whether the objective and the product are of double precision.
-    standard_error : float
-        The standard error of the objective, relative to it, if it is an estimate from some pairs
-        of rows; else 0.
-    tolerance : float or None
-        The limit on the residual, if the noise of the engine set it; else None.
     certificate : Certificate
         Whether W is a local maximum of J.
     """
@@ -132,8 +126,6 @@ class Solution:
     residual: float = 1.0
     residual_rows: int = 0
     in_double: bool = False
-    standard_error: float = 0.0
-    tolerance: float | None = None
     certificate: Certificate = field(default_factory=Certificate)
 
 

@@ -123,16 +123,6 @@ class Shards:
         read = all(isinstance(part.raw, RowRange) for part in self.parts)
         return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
-    def subset(self, numbers: Sequence[int]) -> Shards:
-        """Return only the shards with these indices, as if there were no others."""
-        parts = [self.parts[number] for number in numbers]
-        sizes = [self.bounds[number + 1] - self.bounds[number] for number in numbers]
-        starts = [0, *np.cumsum(sizes).tolist()]
-        moved = tuple(replace(part, start=at) for part, at in zip(parts, starts, strict=False))
-        source = None if self.source is None else self.source.subset(numbers)
-        subset = replace(self, parts=moved, n_rows=starts[-1], source=source)
-        return subset._labelled(numbers)
-
     def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
         return replace(self, affine=affine)
@@ -226,30 +216,6 @@ class Shards:
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks, key=self._pass_key(task, len(tasks)))
 
-    def fold_some_pairs(
-        self,
-        function: Callable[..., Any],
-        chosen: Sequence[Sequence[int]],
-        tails: Shards,
-        *args: Any,
-    ) -> Any:
-        """Return the sum over shards of `function(head, tail, *args)`.
-
-        `head` is a loaded shard. `tail` is an iterator over those loaded shards of `tails`, cut
-        alike, whose indices `chosen` lists for this head. If there are more of them than
-        `max_shards_per_task`, several calls share the tail.
-        """
-        task, loader = self._make_task(function, *args), tails._make_task(_chosen_rows)
-        call = self._caller(Task.on_listed_tail, task)
-        shared = [part.shared_argument for part in tails.parts]
-        tasks = []
-        for part, numbers in zip(self.parts, chosen, strict=True):
-            head, tail = part.shared_argument, [shared[number] for number in numbers]
-            size = tails.max_shards_per_task or max(1, len(tail))
-            tasks += [call(loader, head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        key = self._pass_key(task, loader.affine, chosen, len(tasks), of=tails)
-        return task.summed(tasks, key=key)
-
     def gather_fact(self, fact: RowFact) -> Array:
         """Return a fact of all rows (n, ...)."""
         return np.concatenate(computed([part.facts[fact] for part in self.parts]))
@@ -290,12 +256,10 @@ class Shards:
         """Return the shards with the label of shards that were made in this way, also of others."""
         return self if self.label is None else replace(self, label=self._fingerprint(of, *how))
 
-    def _pass_key(
-        self, task: Task, *how: Any, of: Shards | None = None
-    ) -> Callable[[], str | None]:
+    def _pass_key(self, task: Task, *how: Any) -> Callable[[], str | None]:
         """Return a function that returns the key of a pass, None if its sums cannot be saved."""
         work = (task.function, task.args, task.dtype, task.affine)
-        return lambda: self._fingerprint(of, work, self._run_length, *how)
+        return lambda: self._fingerprint(None, work, self._run_length, *how)
 
     def _fingerprint(self, other: Shards | None, *how: Any) -> str | None:
         labels = self.label, (other or self).label

@@ -138,13 +138,6 @@ class Task:
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
         return self._reported(self.function(first, pieces, *self.args))
 
-    def on_listed_tail(
-        self, loader: Task, head: _ShardPayload, tail: Sequence[_ShardPayload]
-    ) -> Any:
-        """Apply the function to a shard and an iterator over shards that another task loads."""
-        pieces = (loader._load(part) for part in tail)  # a task of the same class
-        return self._reported(self.function(self._load(head), pieces, *self.args))
-
     def summed(
         self,
         calls: list[Any],

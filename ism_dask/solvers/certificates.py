@@ -130,8 +130,8 @@ def _doubt(problem: Problem, solution: Solution, extremes: Extremes) -> str:
     has_unused = n_constant > 0 and len(solution.W) == problem.d
     if has_unused and solution.eigenvalues[-1] < _ROUNDING * solution.eigenvalues[0]:
         return (
-            "J rises if W turns into a direction in which the rows are constant. A fit with a "
-            "selected width leaves these out, and W is a maximum among the others"
+            "J rises if W turns into a direction in which the rows are constant; fewer new "
+            "features may have a maximum"
         )
     if not extremes.proves_maximum:
         return (

@@ -54,10 +54,8 @@ class Verdict:
     objective: float = -np.inf
 
 
-def verify_maximum(
-    operator: TimeLimited, solution: Solution, extremes: Extremes, horizon: int = HORIZON
-) -> Verdict:
-    """Return whether an ascent, or up to `horizon` spectral steps, lead from W to a larger J.
+def verify_maximum(operator: TimeLimited, solution: Solution, extremes: Extremes) -> Verdict:
+    """Return whether an ascent, or up to `HORIZON` spectral steps, lead from W to a larger J.
 
     `extremes` are those of the Hessian at W.
 
@@ -71,13 +69,13 @@ def verify_maximum(
         if moved is not None:
             return Verdict(moved)
     if extremes.spectral_step_leaves:
-        return _after_spectral_steps(operator, solution, solution.W, horizon)
+        return _after_spectral_steps(operator, solution, solution.W)
     if extremes.least > -2.0 - _GROWTH:
         return Verdict()
     # The spectral step overshoots W, further each time: on either side it may converge elsewhere.
     unit = extremes.across / np.linalg.norm(extremes.across, 2)
     sides = (nearest_orthonormal(solution.W + side * unit) for side in (_NUDGE, -_NUDGE))
-    verdicts = [_after_spectral_steps(operator, solution, side, horizon) for side in sides]
+    verdicts = [_after_spectral_steps(operator, solution, side) for side in sides]
     best = max(verdicts, key=lambda verdict: verdict.objective)
     return replace(best, certain=all(verdict.certain for verdict in verdicts))
 
@@ -104,16 +102,14 @@ def _best_along(operator: TimeLimited, solution: Solution, extremes: Extremes) -
     return best
 
 
-def _after_spectral_steps(
-    operator: TimeLimited, solution: Solution, W: Array, horizon: int
-) -> Verdict:
+def _after_spectral_steps(operator: TimeLimited, solution: Solution, W: Array) -> Verdict:
     """Return the verdict of spectral steps from W (d, q), the solution's or one near it.
 
     The steps end if they return to an earlier subspace, because they would repeat from there.
     """
     best, highest = None, solution.objective + _CAUTION * GAIN * abs(solution.objective)
     evaluation, visited = operator.phi(W), [W]
-    for _ in range(horizon):
+    for _ in range(HORIZON):
         W = leading_eigenpairs(
             check_finite(evaluation.phi),
             W.shape[1],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,10 @@ from ism_dask.engines import (
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import HORIZON, RESIDUAL, Stopping
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
-from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.scaled_hessian import Extremes
 from ism_dask.solvers.second_order import refine_by_newton
@@ -38,15 +36,10 @@ from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
-# The tolerance of ISM for a W that serves as a warm start.
-_LOOSE = 0.03
-# The same for a warm start that is nearly the solution.
-_COARSE = 1e-4
+# The stopping rule of ISM for a W that serves as a warm start.
+_LOOSE = ISM(tol=0.03).stopping
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
-# If one Phi costs more than this, n^2 d, the check of a W from a selection takes fewer spectral
-# steps.
-_COSTLY, _SHORT_HORIZON = 2e8, 2
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
 _MOST_CONTINUATIONS = 20
 
@@ -62,17 +55,7 @@ class MultistartSearch:
     stopping : Stopping
         Its `max_seconds` are the time limit of the whole search.
     solver : Solver
-    n_init : int
-        Number of starts: the spectral one and `n_init - 1` random ones. ISM solves all of them to a
-        loose tolerance, and `solver` fully solves the one with the largest J.
-    continuation : bool
-        Whether to begin with kernels of larger width.
-    refine : bool
-        Whether to end with Newton steps.
-    precondition : callable, optional
-        Given if a selection chose the initial W; multiplies gradients of J by an estimate of the
-        inverse curvature. ISM then begins with gradient steps, which end at the nearest maximum,
-        while spectral steps may leave for another. W uses only directions in which the rows vary.
+        Its `restarts`, `continuation` and `refine` say how to look further.
     on_iteration : callable, optional
         Called with the state after each iteration of the last run, which the other runs prepare.
     """
@@ -80,22 +63,7 @@ class MultistartSearch:
     engine: str | EngineOptions
     stopping: Stopping
     solver: Solver = field(default_factory=ISM)
-    n_init: int = 1
-    continuation: bool = False
-    refine: bool = False
-    precondition: Precondition | None = None
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
-
-    @property
-    def selection_chose_start(self) -> bool:
-        """Whether a selection chose the initial W."""
-        return self.precondition is not None
-
-    @property
-    def begins_with_gradient_steps(self) -> bool:
-        """Whether the search begins with gradient steps, from a W that a selection chose."""
-        uses_gradients = self.solver.ends_by_change and self.stopping.tol is None
-        return self.selection_chose_start and uses_gradients
 
     def run(
         self,
@@ -112,7 +80,7 @@ class MultistartSearch:
         """
         saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
         run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
-        looks_further = self.continuation or self.n_init > 1
+        looks_further = self.solver.continuation or self.solver.restarts > 0
         watcher = None if looks_further else self.on_iteration
         plain_run = partial(run.solve_accurately, state=state, watcher=watcher)
         results = [run.with_first_engine(problem, plain_run)]
@@ -133,7 +101,7 @@ class MultistartSearch:
 
     def _wider_problems(self, problem: Problem) -> Iterator[Problem]:
         """Yield the problem with kernels of larger width, if the kernel has a width."""
-        for factor in _WIDER if self.continuation else ():
+        for factor in _WIDER if self.solver.continuation else ():
             kernel = problem.kernel.widened(factor)
             if kernel != problem.kernel:
                 yield replace(problem, kernel=kernel)
@@ -153,14 +121,12 @@ class _SearchRun:
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return the result of `work` with the first engine that does not decline."""
-        engines = candidate_engines(
-            self.search.engine, problem, self.q, climbs=self.search.selection_chose_start
-        )
+        engines = candidate_engines(self.search.engine, problem, self.q)
         return first_that_serves(engines, work)
 
     def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
-        loose = self._rough_stopping(_LOOSE)
+        loose = replace(_LOOSE, max_seconds=self._stopping_now().max_seconds)
         operator = PaddedOperator(engine, self._constant)
         solution = self.saved_fit.run_or_restore(
             lambda saved, save: solve(
@@ -171,7 +137,7 @@ class _SearchRun:
 
     def solve_from_best_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return the solution from the start of largest J, among random ones and `state`."""
-        if self.search.n_init > 1:
+        if self.search.solver.restarts:
             tried = [] if state is None else [self.warm_start(engine, state)[1]]
             for start in self._random_starts():
                 if tried and self.time_is_up:
@@ -185,7 +151,6 @@ class _SearchRun:
     ) -> tuple[Engine, Solution]:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
         result: tuple[Engine, Solution] | None = None
-        state = self._coarse_start(engine, state)
         while True:
             try:
                 solution = self._with_true_status(engine, state, watcher)
@@ -198,23 +163,6 @@ class _SearchRun:
             if finer is None:
                 return result
             engine, state = finer, continue_from(solution)
-
-    def _coarse_start(self, engine: Engine, state: State | None) -> State | None:
-        """Return a warm start from fewer rows, if the engine has a coarser one for them."""
-        chosen = state is not None and self.search.begins_with_gradient_steps and not state.history
-        coarse = engine.coarser() if state is None or chosen else None
-        if coarse is None:
-            return state
-        first = self._coarse_start(coarse, state)
-        operator = PaddedOperator(coarse, self._constant)
-        if first is not None and chosen:
-            return restart_from(self._ascend(operator, first, None))
-        stopping = self._rough_stopping(_COARSE)
-
-        def leg(known: State | None, tell: Callable[[State], None]) -> Solution:
-            return solve(operator, self.q, stopping, on_iteration=tell, state=known or first)
-
-        return restart_from(self.saved_fit.run_or_restore(leg))
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
@@ -249,12 +197,11 @@ class _SearchRun:
                 stopping = self._stopping_now()
                 extremes = hessian_of(engine, solution, stopping).extremes()
                 limited = TimeLimited(operator, stopping)
-                verdict = verify_maximum(limited, solution, extremes, self._horizon)
+                verdict = verify_maximum(limited, solution, extremes)
             except TimeIsUpError:
                 return replace(solution, status=Status.OVER_CAP), None
             if verdict.better is None:
-                certain = verdict.certain or self.search.begins_with_gradient_steps
-                status = Status.CONVERGED if certain else Status.LOCAL
+                status = Status.CONVERGED if verdict.certain else Status.LOCAL
                 return replace(solution, status=status), extremes
             state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER), extremes
@@ -266,13 +213,6 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return the solution of the solver, with gradient steps and refinement if needed."""
-        if state is not None and self.search.begins_with_gradient_steps:
-            solution = self._ascend(operator, state, watcher)
-            if solution.status not in (Status.MAX_ITER, Status.STALLED):
-                return self._refined(operator, solution)
-            # If J of an engine jumps from W to W, perhaps no gradient step raises it: continue with
-            # spectral steps.
-            state = continue_from(solution)
         solver = self.search.solver
         solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
@@ -285,24 +225,8 @@ class _SearchRun:
 
     @property
     def _constant(self) -> int:
-        """How many constant directions W may use: as many as its columns, and one for the eigengap.
-
-        The number is 0 if a selection chose W. With a width below the one of largest J, J rises if
-        W turns into constant directions: that scales the features down and explains nothing of y.
-        """
-        return 0 if self.search.selection_chose_start else self.q + 1
-
-    @property
-    def _horizon(self) -> int:
-        """How many spectral steps the check of a maximum takes.
-
-        Each costs n^2 d. From a W that a selection chose among several widths, they lead to a
-        higher maximum only by chance.
-        """
-        size = self.problem.shards.n_rows**2 * self.problem.d
-        return (
-            _SHORT_HORIZON if self.search.begins_with_gradient_steps and size > _COSTLY else HORIZON
-        )
+        """How many constant directions W may use: as many as its columns, one for the eigengap."""
+        return self.q + 1
 
     def _ascend(
         self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
@@ -310,26 +234,16 @@ class _SearchRun:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
         engine = operator.engine
         rough = PaddedOperator(engine, self._constant, rough=True)
-        W = state.current.W[: engine.problem.d]
-        noise = engine.resolution(W)
-        ascend = partial(self._run_solver, precondition=self.search.precondition)
-        if noise > RESIDUAL:
-            # Steps that gain less than the error of J may wander along a ridge.
-            still = engine.value(W).standard_error
-            solution = ascend(solve_roughly, rough, state, watcher, rest=noise, still=still)
-            ended = solution.status in (Status.MAX_ITER, Status.OVER_CAP)
-            status = solution.status if ended else Status.APPROXIMATE
-            return replace(solution, status=status, tolerance=noise)
         if engine.double is not engine:
-            state = continue_from(ascend(solve_roughly, rough, state, watcher))
-        solution = ascend(solve_fully, operator, state, watcher)
+            state = continue_from(self._run_solver(solve_roughly, rough, state, watcher))
+        solution = self._run_solver(solve_fully, operator, state, watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
 
     def _refined(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution after Newton steps, if `refine` is set and there is time."""
-        if not self.search.refine or solution.status is Status.OVER_CAP:
+        if not self.search.solver.refine or solution.status is Status.OVER_CAP:
             return solution
         return refine_by_newton(operator, solution, self._stopping_now())
 
@@ -341,7 +255,6 @@ class _SearchRun:
         watcher: Callable[[State], None] | None,
         *,
         resumes: bool = False,
-        **options: Any,
     ) -> Solution:
         """Return the solution by `solve`, continued from its saved state if it `resumes`."""
         stopping = self._stopping_now(state)
@@ -353,20 +266,13 @@ class _SearchRun:
                 if watcher is not None:
                     watcher(state)
 
-            return solve(
-                operator,
-                self.q,
-                stopping,
-                on_iteration=note,
-                state=known or state,
-                **options,
-            )
+            return solve(operator, self.q, stopping, on_iteration=note, state=known or state)
 
         return self.saved_fit.run_or_restore(leg, _seconds_of(state))
 
     def _random_starts(self) -> Iterator[State]:
         space = (self.problem.space or RowSpace(self.problem.d)).limited(self._constant)
-        for number in range(1, self.search.n_init):
+        for number in range(1, 1 + self.search.solver.restarts):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
             yield state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))
@@ -380,10 +286,6 @@ class _SearchRun:
         if stopping.max_seconds is not None:
             stopping = replace(stopping, max_seconds=stopping.max_seconds + _seconds_of(state))
         return stopping
-
-    def _rough_stopping(self, tol: float) -> Stopping:
-        """Return the stopping rule of a warm start by ISM, with the time left."""
-        return replace(ISM(tol=tol).stopping, max_seconds=self._stopping_now().max_seconds)
 
     @property
     def time_is_up(self) -> bool:

@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ism_dask._validation import (
+    check_bool,
     check_choice,
     check_open_interval,
     check_positive_int,
-    filled_options,
+    is_whole,
     positive_float,
 )
 from ism_dask.records.iteration import Solution
@@ -32,8 +33,6 @@ class Solver(ABC):
     ----------
     solve : callable
         A function with the signature of `ism_dask.solvers.ism.solve`.
-    default_max_iter : int
-        The largest number of iterations if `max_iter` is None.
     ends_by_change : bool
         Whether the solver may end by the change of the eigenvalues. With small steps that change is
         small from the first step on, so the other solvers end by the residual.
@@ -42,46 +41,69 @@ class Solver(ABC):
     """
 
     solve: ClassVar[Callable[..., Solution]]
-    default_max_iter: ClassVar[int]
     ends_by_change: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
 
-    max_iter: int | None = None
+    max_iter: int
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        check_limits(max_iter=self.max_iter, max_seconds=self.max_seconds)
+        check_positive_int("`max_iter`", self.max_iter)
+        if self.max_seconds is not None:
+            positive_float("`max_seconds`", self.max_seconds, "or None")
 
     @property
     @abstractmethod
     def stopping(self) -> Stopping:
-        """The stopping rule of these options, with the defaults of the solver."""
+        """The stopping rule of these options."""
 
     @property
-    def _limit(self) -> int:
-        return self.default_max_iter if self.max_iter is None else self.max_iter
+    def restarts(self) -> int:
+        """The number of random starts beside the spectral one."""
+        return 0
+
+    @property
+    def continuation(self) -> bool:
+        """Whether W follows the kernel from a larger width."""
+        return False
+
+    @property
+    def refine(self) -> bool:
+        """Whether second-order steps end the fit."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ISM(Solver):
     """The Iterative Spectral Method: W becomes the leading eigenvectors of Phi(W), in turns.
 
-    If these steps do not converge, steps along the gradient of J follow. Options that are None are
-    those of the estimator.
+    If these steps do not converge, steps along the gradient of J follow.
 
     Parameters
     ----------
-    tol : float, optional
-        None: iterate until W is stationary. A number: the published rule, which stops when the
-        change of the eigenvalues, relative to their norm, is below `tol`; the paper uses 0.01.
+    tol : float or None, default None
+        None: iterate until W is stationary, as `converged_` then states. A number: the published
+        rule, which stops when the change of the eigenvalues, relative to their norm, is below
+        `tol`; the paper uses 0.01. This rule can stop when the iteration is merely slow:
+        `converged_` is then False and `status_` is `Status.TOLERANCE`.
     angle_tol : float, optional
         With a number as `tol`: stop only if the sine of the largest angle between successive
         subspaces is also below `angle_tol`.
-    max_iter : int, optional
-        Maximum number of iterations. Default: 300, or 1000 if a selection chose the initial W and
-        the fit takes gradient steps, which do not compute Phi.
+    max_iter : int, default 300
+        Maximum number of iterations, steps along the gradient of J included.
     max_seconds : float, optional
-        Time limit in seconds.
+        Time limit: stop after this many seconds, and keep the best W so far.
+    restarts : int, default 0
+        Number of random starts beside the spectral one. They run to a loose tolerance, and the one
+        with the largest J to convergence. The result is the better of this run and the run from
+        the spectral start; `history_` and `n_iter_` belong to the better one. The highest maxima of
+        a polynomial kernel can belong to a few outlying rows: see docs/solvers.md.
+    continuation : bool, default False
+        Whether to start with a larger kernel width, if the kernel has a width, and to follow W as
+        the width shrinks. The result is the better of this run and the one without continuation.
+    refine : bool, default False
+        Whether to finish with second-order steps, which bring the residual down to rounding.
+        Each takes several passes over all pairs of rows, with any engine.
 
     Examples
     --------
@@ -95,20 +117,30 @@ class ISM(Solver):
 
     tol: float | None = None
     angle_tol: float | None = None
+    max_iter: int = 300
+    restarts: int = 0
+    continuation: bool = False
+    refine: bool = False
 
     solve = staticmethod(ism.solve)
-    default_max_iter = 300
     ends_by_change = True
     resumes = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(tol=self.tol, angle_tol=self.angle_tol)
+        if self.tol is not None:
+            check_open_interval("`tol`", self.tol, 0, np.inf)
+        if self.angle_tol is not None:
+            _check_angle_tol(self.angle_tol, self.tol)
+        if not is_whole(self.restarts) or self.restarts < 0:
+            raise ValueError(f"`restarts` must be a whole number from 0 up; got {self.restarts!r}")
+        check_bool("`continuation`", self.continuation)
+        check_bool("`refine`", self.refine)
 
     @property
     def stopping(self) -> Stopping:
         """The stopping rule of these options."""
-        return Stopping(self.tol, self.angle_tol, self._limit, self.max_seconds)
+        return Stopping(self.tol, self.angle_tol, self.max_iter, self.max_seconds)
 
 
 class _EndsByResidual(Solver):
@@ -117,64 +149,61 @@ class _EndsByResidual(Solver):
     @property
     def stopping(self) -> Stopping:
         """The stopping rule of these options."""
-        return Stopping(None, max_iter=self._limit, max_seconds=self.max_seconds)
+        return Stopping(None, max_iter=self.max_iter, max_seconds=self.max_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stiefel(_EndsByResidual):
     """A curvilinear search on the Stiefel manifold.
 
-    Options that are None are those of the estimator.
-
     Parameters
     ----------
-    max_iter : int, optional
-        Maximum number of steps; default 2000.
+    max_iter : int, default 2000
+        Maximum number of steps.
     max_seconds : float, optional
         Time limit in seconds.
     """
 
+    max_iter: int = 2000
+
     solve = staticmethod(stiefel.solve)
-    default_max_iter = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grassmann(_EndsByResidual):
     """A trust region on the Grassmann manifold, by pymanopt.
 
-    Options that are None are those of the estimator.
-
     Parameters
     ----------
-    max_iter : int, optional
-        Maximum number of quadratic models; default 500.
+    max_iter : int, default 500
+        Maximum number of quadratic models.
     max_seconds : float, optional
         Time limit in seconds.
     """
 
+    max_iter: int = 500
+
     solve = staticmethod(grassmann.solve)
-    default_max_iter = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class DimensionGrowth(_EndsByResidual):
     """One column of W after the other, each in the complement of those before it.
 
-    Options that are None are those of the estimator.
-
     Parameters
     ----------
-    max_iter : int, optional
-        Maximum number of steps of each column; default 1000.
+    max_iter : int, default 1000
+        Maximum number of steps of each column.
     max_seconds : float, optional
         Time limit in seconds.
     """
 
+    max_iter: int = 1000
+
     solve = staticmethod(dimension_growth.solve)
-    default_max_iter = 1000
 
 
-SOLVERS: dict[str, type[Solver]] = {
+SOLVERS: dict[str, Callable[..., Solver]] = {
     "ism": ISM,
     "stiefel": Stiefel,
     "grassmann": Grassmann,
@@ -182,60 +211,19 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 
-def as_solver(
-    solver: str | Solver,
-    *,
-    tol: float | None = None,
-    angle_tol: float | None = None,
-    max_iter: int | None = None,
-    max_seconds: float | None = None,
-) -> Solver:
-    """Return the solver with a name or the given one, completed by the limits of an estimator.
+def as_solver(solver: str | Solver) -> Solver:
+    """Return the solver with a name in `SOLVERS`, or an object with options as it is."""
+    if isinstance(solver, Solver):
+        return solver
+    return SOLVERS[check_choice("`solver`", solver, SOLVERS)]()
 
-    Parameters
-    ----------
-    solver : str or Solver
-        A name in `SOLVERS`, or an object with options.
-    tol, angle_tol, max_iter, max_seconds
-        Options as in `ISM`, for those that `solver` has and leaves None.
 
-    Raises
-    ------
-    ValueError
-        If there is no such solver, a limit is out of range, or `solver` and an argument both give
-        the same option.
-    """
-    limits: dict[str, Any] = {
-        "tol": tol,
-        "angle_tol": angle_tol,
-        "max_iter": max_iter,
-        "max_seconds": max_seconds,
-    }
-    check_limits(**limits)
-    if not isinstance(solver, Solver):
-        solver = SOLVERS[check_choice("`solver`", solver, SOLVERS)]()
-    filled = filled_options("solver", solver, **limits)
-    limits |= vars(filled)
-    if limits["angle_tol"] is not None and limits["tol"] is None:
+def _check_angle_tol(angle_tol: object, tol: float | None) -> None:
+    """Raise a ValueError unless `angle_tol` is above 0 and goes with a `tol`."""
+    if not (isinstance(angle_tol, Real) and float(angle_tol) > 0):
+        raise ValueError(f"`angle_tol` must be None or above 0; got {angle_tol!r}")
+    if tol is None:
         raise ValueError(
             f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
-            f"{ANGLE:g} in any case; got {limits['angle_tol']!r}"
+            f"{ANGLE:g} in any case; got {angle_tol!r}"
         )
-    return filled
-
-
-def check_limits(
-    tol: object = None,
-    angle_tol: object = None,
-    max_iter: object = None,
-    max_seconds: object = None,
-) -> None:
-    """Raise a ValueError that names the first limit, if any, that is neither None nor in range."""
-    if tol is not None:
-        check_open_interval("`tol`", tol, 0, np.inf)
-    if angle_tol is not None and not (isinstance(angle_tol, Real) and float(angle_tol) > 0):
-        raise ValueError(f"`angle_tol` must be None or above 0; got {angle_tol!r}")
-    if max_iter is not None:
-        check_positive_int("`max_iter`", max_iter)
-    if max_seconds is not None:
-        positive_float("`max_seconds`", max_seconds, "or None")

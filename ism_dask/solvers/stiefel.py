@@ -10,7 +10,7 @@ from ism_dask.engines.operator import Operator, ProductEvaluation
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
-from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
@@ -39,15 +39,13 @@ def climb(
     state: State | None = None,
     rest: float,
     still: float,
-    precondition: Precondition | None = None,
 ) -> Solution:
     """Return the solution of L-BFGS from the W of `state`, whose history and count continue.
 
-    J rises in every step. `rest` and `still` are parameters of `SolverLog`, and `precondition` is
-    one of `lbfgs_ascent`.
+    J rises in every step. `rest` and `still` are parameters of `SolverLog`.
     """
     log = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
-    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation)
     return log.ended(follow(log, steps, stopping))
 
 

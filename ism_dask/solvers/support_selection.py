@@ -9,7 +9,7 @@ pair also shows how much of J remains on rows that were not fitted, for each num
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,22 +18,47 @@ from typing import NamedTuple
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine
+from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.rows.execution import side_by_side
 from ism_dask.solvers.lbfgs import lbfgs_ascent
-from ism_dask.solvers.width_selection import LEAST_ROWS, SelectionProblem
 
+# The most rows in a `RowSample`.
+SAMPLED_ROWS = 2000
 # Complementary pairs of half-samples, and the most rows that they halve.
 _PAIRS, _ROWS = 15, 1000
+# Fewer rows are not halved: a half would not distinguish features.
+_LEAST_ROWS = 20
 # The share of half-samples that have to choose a feature of an automatic support.
 _STABLE = 0.75
 # The share of the features that remains after a stage; from this many on, they are dropped singly.
 _REMAINS, _SINGLY = 0.8, 16
 # The most gradient steps of a stage, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 8, 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """A sample of the rows of a fit, in memory, with J over all pairs of them.
+
+    Attributes
+    ----------
+    n_rows : int
+    q : int
+        The number of new features.
+    problem : callable
+        Returns the problem of some rows (k,) of the sample, with the kernel of the fit.
+    """
+
+    n_rows: int
+    q: int
+    problem: Callable[[Array], Problem]
+
+    def engine(self, rows: Array) -> Engine:
+        """Return the exact engine of some rows (k,)."""
+        return Exact().build(self.problem(rows), self.q)
 
 
 class Support(NamedTuple):
@@ -63,14 +88,13 @@ class FeatureSpace:
 
 
 def stable_support(
-    choice: SelectionProblem, space: FeatureSpace, weights: Array, size: int | None, seed: int
+    sample: RowSample, space: FeatureSpace, weights: Array, size: int | None, seed: int
 ) -> Support:
     """Return the support of `size` features that half-samples choose most often.
 
     Parameters
     ----------
-    choice : SelectionProblem
-        The sample of rows, with q and the kernel.
+    sample : RowSample
     space : FeatureSpace
     weights : (d, q) array
         The weights of the features in the W from which all half-samples start.
@@ -83,9 +107,9 @@ def stable_support(
     varying = np.flatnonzero(space.varying)
     if size is not None and size >= len(varying):
         return Support(space.varying, space.varying.astype(float))
-    least = choice.q if size is None else size
-    pairs = list(_half_samples(len(choice.evidence.X), seed))
-    calls = [partial(_path, choice, space, weights, rows, least) for rows in pairs]
+    least = sample.q if size is None else size
+    pairs = list(_half_samples(sample.n_rows, seed))
+    calls = [partial(_path, sample, space, weights, rows, least) for rows in pairs]
     paths = side_by_side(calls, len(pairs[0][0]))
     ranks = np.array([path.ranks for path in paths])
     k = size
@@ -93,7 +117,7 @@ def stable_support(
         k = fewest_features(paths[0].sizes, np.array([path.held_out for path in paths]))
     frequencies = (ranks < k).mean(axis=0)
     if size is None:
-        k = max(choice.q, int(np.count_nonzero(frequencies >= _STABLE)))
+        k = max(sample.q, int(np.count_nonzero(frequencies >= _STABLE)))
     order = np.lexsort([ranks.mean(axis=0), -frequencies])
     chosen, shares = np.zeros(len(space.varying), dtype=bool), np.zeros(len(space.varying))
     chosen[varying[order[:k]]] = True
@@ -117,7 +141,7 @@ def fewest_features(sizes: Sequence[int], held_out: Array) -> int:
 
 def _half_samples(m: int, seed: int) -> Iterator[tuple[Array, Array]]:
     """Yield halves of m rows with the other halves; all rows twice if they are too few to halve."""
-    if m < LEAST_ROWS:
+    if m < _LEAST_ROWS:
         yield np.arange(m), np.arange(m)
         return
     random = np.random.default_rng([seed, m])
@@ -140,14 +164,14 @@ class _Path(NamedTuple):
 
 
 def _path(
-    choice: SelectionProblem,
+    sample: RowSample,
     space: FeatureSpace,
     weights: Array,
     halves: tuple[Array, Array],
     least: int,
 ) -> _Path:
     """Return the path from all varying features to `least` by a fit to the first of two halves."""
-    engine, check = (choice.engine(rows, 1.0) for rows in halves)
+    engine, check = map(sample.engine, halves)
     remaining = np.flatnonzero(space.varying)
     weights, ranks = weights[remaining], np.empty(len(space.varying), dtype=int)
     sizes, held_out = [], []

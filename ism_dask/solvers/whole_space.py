@@ -60,5 +60,4 @@ def _solution(engine: Engine) -> Solution:
         status=Status.CONVERGED,
         history=(record,),
         in_double=True,
-        standard_error=evaluation.standard_error,
     )

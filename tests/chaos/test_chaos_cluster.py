@@ -238,7 +238,7 @@ def test_memory_stays_through_a_thousand_iterations(tally: Begin, tmp_path: Path
     row = tally("a soak of 1,000 iterations", 1)
     with closing(Supervisor(free_port())) as cluster:
         # One start alone may come to rest before, with a change of the eigenvalues that is 0.
-        fit = Fit("soak", cluster.address, tmp_path, "--n-init", "100", fit=ENDLESS)
+        fit = Fit("soak", cluster.address, tmp_path, "--restarts", "99", fit=ENDLESS)
         watched = {"driver": fit.process, "scheduler": cluster.scheduler}
         fit.reach(100, 600, of_all_starts=True)
         before = {name: each.memory_info().rss for name, each in watched.items()}

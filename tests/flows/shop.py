@@ -20,7 +20,6 @@ label = "churned"
 
 [fit]
 n_components = 2
-selection = "none"
 
 [[transform]]
 source = "parts/a.parquet"

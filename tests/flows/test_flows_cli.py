@@ -239,7 +239,7 @@ def test_an_engine_that_cannot_serve(here: Command) -> None:
 def test_options_for_a_better_optimum(here: Command) -> None:
     words = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
     own = here(*words, "--tol", 0.01).answer
-    better = here(*words, "--n-init", 3, "--continuation", "--refine").answer
+    better = here(*words, "--restarts", 2, "--continuation", "--refine").answer
     assert better["objective"] > 1.005 * own["objective"]
     assert better["residual"] < 1e-6 < own["residual"]
     crossed = here("crossval", "wine", "--plain", "--json", "--first", 1, "--refine").answer
@@ -361,7 +361,7 @@ def test_ctrl_c_before_any_command_is_told_of(
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
         ("crossval wine --plain -q 0", "`-q` is 0"),
         ("crossval wine --plain --components 0", "`--components` is 0"),
-        ("crossval wine --plain --n-init 0", "`--n-init` is 0"),
+        ("crossval wine --plain --restarts -1", "`--restarts` is -1"),
         ("fit wine --plain --start-from a/b", "`--start-from` is 'a/b'"),
         ("tables --methods PCA", "`--methods` has 'PCA'; did you mean 'pca'"),
         ("datasets whine", "did you mean 'wine'"),

@@ -35,7 +35,6 @@ def scheduler() -> Iterator[str]:
 
 @pytest.mark.long
 def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
-    # With its selection, for which one fold makes hundreds of passes.
     command = ("crossval", "wine", "--plain", "--json", "--first", 1)
     ended = apart(*command, "--scheduler", scheduler)
     assert (ended.status, ended.err) == (0, "")

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
+from ism_dask.solvers import ISM
 from storage import TableError, load_model, open_dataset
 
 N = 200
@@ -527,7 +528,7 @@ def test_whole_numbers_that_are_stored_as_classes_are_explained_as_the_numbers_t
     options = ("--plain", "--tol", "1e-9", "-q", "1", "--sigma", "median", "--engine", "exact")
     assert here("fit", "flats", "--target", "gaussian", "--run", "flats", *options).status == 0
     model = SupervisedIKDR(
-        1, kernel=Gaussian("median"), target="gaussian", selection=None, engine="exact", tol=1e-9
+        1, kernel=Gaussian("median"), target="gaussian", engine="exact", solver=ISM(tol=1e-9)
     ).fit(X, price.astype(float))
     assert_allclose(load_model("flats").components, model.components_, atol=1e-5)
     said = here("fit", "flats", "--label", "place", "--target", "gaussian", *options).failed(2)

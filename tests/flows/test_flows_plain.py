@@ -180,11 +180,11 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     fit_plain(replace(settings, force=True))
 
 
-def test_fits_without_a_selection_of_whitened_rows_and_of_balanced_classes() -> None:
+def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> None:
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "n_components": 2, "force": True}
     for settings, parameters in (
-        ({"sigma": "root", "selection": "none"}, {"selection": None}),
+        ({"sigma": "root"}, {}),
         ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
         (
             {"sigma": "median", "balanced": True},
@@ -199,8 +199,9 @@ def test_fits_without_a_selection_of_whitened_rows_and_of_balanced_classes() -> 
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
+    assert fitted.components_advice
     words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
-    assert words.startswith("The first 2 of 3 new features tell y as well")
+    assert "new feature 3 has an eigenvalue" in words
     assert words.endswith("--components 2 would do")
 
 

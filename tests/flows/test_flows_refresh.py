@@ -129,7 +129,7 @@ def test_other_columns_are_named(here: Command, run_file: Path) -> None:
     ("text", "instead", "message"),
     [
         (
-            '[fit]\nn_components = 2\nselection = "none"',
+            "[fit]\nn_components = 2",
             "[cluster]\nn_clusters = 2",
             "a refresh needs the table [fit]",
         ),

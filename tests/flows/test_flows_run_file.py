@@ -33,7 +33,6 @@ keep = ["id"]
 n_components = 2
 kernel = "sum"
 terms = ["gaussian(sigma=2)", "0.5*polynomial(degree=2)"]
-selection = "none"
 
 [[transform]]
 source = "sales.csv"
@@ -165,7 +164,6 @@ drop = ["id", "left us"]
 [fit]
 n_components = 2
 kernel = "sum"
-selection = "none"
 [[fit.terms]]
 kernel = "gaussian"
 sigma = 2.0
@@ -190,7 +188,7 @@ degree = 2
     fitted, validated = answer["settings"], answer["crossval"]["settings"]
     assert validated["folds"] == 2
     assert validated["tol"] == 0.1
-    assert all(validated[key] == fitted[key] for key in ("terms", "n_components", "selection"))
+    assert all(validated[key] == fitted[key] for key in ("terms", "n_components"))
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))

@@ -56,8 +56,8 @@ def test_kernel_parameters_reach_the_kernel() -> None:
         ({"tol": 0.0}, "`tol`"),
         ({"tol": math.nan}, "`tol`"),
         ({"max_iter": 0}, "`max_iter`"),
-        ({"selection": "cv"}, "`selection` is 'cv'; expected one of heldout, none"),
-        ({"n_init": 0}, "`n_init` is 0; expected 1 or more"),
+        ({"restarts": -1}, "`restarts` is -1; expected 0 or more"),
+        ({"solver": "stiefel", "tol": 0.1}, "`tol` is 0.1, which the solver ism alone has, but"),
         ({"max_seconds": 0.0}, "`max_seconds` is 0.0; expected a number above 0"),
         ({"solver": "newton"}, "`solver` is 'newton'; expected one of ism, stiefel"),
         ({"seed": -1}, "`seed`"),
@@ -128,8 +128,6 @@ def test_a_kernel_takes_parameters_of_any_name() -> None:
 def test_the_target_of_a_fit_can_be_chosen(here: Command) -> None:
     with pytest.raises(SettingsError, match="expected one of auto, classes, labels, linear"):
         FitSettings(dataset="wine", target="colour")
-    numbers = here(
-        "fit", "wine", "--plain", "--json", "-q", 2, "--target", "gaussian", "--selection", "none"
-    )
-    classes = here("fit", "wine", "--plain", "--json", "-q", 2, "--selection", "none", "--force")
+    numbers = here("fit", "wine", "--plain", "--json", "-q", 2, "--target", "gaussian")
+    classes = here("fit", "wine", "--plain", "--json", "-q", 2, "--force")
     assert numbers.answer["objective"] != pytest.approx(classes.answer["objective"], rel=1e-3)

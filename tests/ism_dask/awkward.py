@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.engines import Auto, Exact, Landmarks
 from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
@@ -19,6 +20,7 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
 )
+from ism_dask.solvers import ISM
 
 Array = NDArray[Any]
 
@@ -218,12 +220,11 @@ def hostile(seed: int) -> Case:
         RelativeGaussian(int(rng.integers(1, 9))),
         0.5 * Gaussian() + 0.1 * Polynomial(2),
     )
+    number, tol = rng.integers(3), float(10 ** rng.uniform(-11, -2))
     settings = {
-        "engine": ("auto", "exact", "landmarks")[rng.integers(3)],
-        "engine_tol": float(10 ** rng.uniform(-11, -2)),
+        "engine": (Auto(tol=tol), Exact(), Landmarks(tol=tol))[number],
         "standardize": bool(rng.integers(4)),
-        "tol": 0.01,
-        "max_iter": 20,
+        "solver": ISM(tol=0.01, max_iter=20),
     }
     X = X.astype((np.float64, np.float32)[rng.integers(2)])
     told = "classes" if target == "rare" else target

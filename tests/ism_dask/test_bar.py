@@ -17,6 +17,7 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
+from watchers import watching_iterations
 
 from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
@@ -24,6 +25,7 @@ from ism_dask.observe import fit_progress
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
+from ism_dask.solvers import ISM
 
 X, Y = load_wine(return_X_y=True)
 MEDIAN = Gaussian("median")
@@ -72,20 +74,12 @@ def test_the_last_line_is_the_last_iteration(terminal):
 
 def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     heard = []
-    with progress_bar(console=terminal.console):
-        SupervisedIKDR(2, kernel=MEDIAN, tol=1e-9, on_iteration=heard.append).fit(X, Y)
+    with progress_bar(console=terminal.console), watching_iterations(heard.append):
+        SupervisedIKDR(2, kernel=MEDIAN, solver=ISM(tol=1e-9)).fit(X, Y)
     assert texts[0] == "preparing"
     numbers = [int(number) for number in re.findall(r"iteration (\d+), obj", "\n".join(texts[:-1]))]
     assert numbers == [state.iteration for state in heard]
     assert all("> 1e-09" in text for text in texts[1:-2])
-
-
-def test_a_selection_shows_how_many_widths_were_tried(terminal, texts):
-    with progress_bar("Wine", console=terminal.console):
-        model = SupervisedIKDR(2).fit(X, Y)
-    widths = len({trial.width for trial in model.selection_})
-    expected = [f"Wine, choosing the width, {done} of {widths} tried" for done in range(widths)]
-    assert texts[1 : 1 + widths] == expected
 
 
 def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
@@ -96,8 +90,8 @@ def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
         left.append(task.fields["ends"])
         shares.append(task.percentage)
 
-    with shown(Terminal()) as progress:
-        SupervisedIKDR(2, selection=None, tol=1e-9, on_iteration=look).fit(X, Y)
+    with shown(Terminal()) as progress, watching_iterations(look):
+        SupervisedIKDR(2, solver=ISM(tol=1e-9)).fit(X, Y)
         assert progress.tasks[0].percentage == 100
     assert left[:4] == [None] * 4
     assert left[-1] is None  # nothing but the check is left
@@ -148,14 +142,16 @@ def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     rows = np.random.default_rng(0).normal(size=(6000, 4))
     with progress_bar(console=terminal.console):
-        SupervisedIKDR(2, kernel=MEDIAN, engine="exact", tol=1e-3).fit(rows, rows[:, 0] > 0)
+        SupervisedIKDR(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(
+            rows, rows[:, 0] > 0
+        )
     assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
     assert any(re.match(r"iteration 2, rows \d+%$", text) for text in texts)
 
 
 def test_an_error_comes_through_and_later_fits_are_not_told(terminal, texts):
-    with pytest.raises(ValueError, match="`tol`"), progress_bar(console=terminal.console):
-        SupervisedIKDR(2, tol=-1.0).fit(X, Y)
+    with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal.console):
+        SupervisedIKDR(2, solver="newton").fit(X, Y)
     SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
     assert texts == []
 

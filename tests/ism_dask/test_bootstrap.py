@@ -29,7 +29,7 @@ def _rows(n, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = _rows(150)
-    return SupervisedIKDR(2, selection=None).fit(X, y)
+    return SupervisedIKDR(2).fit(X, y)
 
 
 def test_the_distance_is_that_of_the_projectors():
@@ -52,9 +52,8 @@ def test_a_refit_is_a_fit_to_repeated_rows(options):
     fitted = SupervisedIKDR(2, **options).fit(X, y)
     drawn = np.random.default_rng([5, 1]).integers(150, size=150)
     refit = plan_refits(fitted, X, y, random_state=5).refit(1)
-    expected = SupervisedIKDR(2, warm_start=True, **options)
-    for name in ("components_", "selection_"):
-        setattr(expected, name, getattr(fitted, name))
+    expected = SupervisedIKDR(2, warm_start=True, **{**options, "kernel": fitted.kernel_})
+    expected.components_ = fitted.components_
     expected.fit(X[drawn], y[drawn])
     moved = subspace_distance(weights_in_units(fitted).T, refit.weights.T)
     apart = subspace_distance(weights_in_units(expected).T, refit.weights.T)
@@ -69,10 +68,10 @@ def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
     columns = {"avoid": np.where(X[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
     columns["given"] = X[:, 1] + rng.normal(size=150)
     given = {side: columns[side] for side in sides}
-    fitted = SupervisedIKDR(2, selection=None).fit(X, y, **given)
+    fitted = SupervisedIKDR(2).fit(X, y, **given)
     drawn = np.random.default_rng([5, 1]).integers(150, size=150)
     refit = plan_refits(fitted, X, y, random_state=5, **given).refit(1)
-    expected = SupervisedIKDR(2, selection=None, warm_start=True, kernel=fitted.kernel_)
+    expected = SupervisedIKDR(2, warm_start=True, kernel=fitted.kernel_)
     expected.components_ = fitted.components_
     expected.fit(X[drawn], y[drawn], **{side: each[drawn] for side, each in given.items()})
     moved = subspace_distance(weights_in_units(fitted).T, refit.weights.T)
@@ -139,7 +138,7 @@ def _projector(rows):
 
 def test_refits_keep_the_chosen_features():
     X, y = _rows(150)
-    fitted = SupervisedIKDR(1, selection=None, max_features=2).fit(X, y)
+    fitted = SupervisedIKDR(1, max_features=2).fit(X, y)
     refit = plan_refits(fitted, X, y).refit(0)
     assert refit.converged
     np.testing.assert_array_equal(refit.weights[0] != 0, fitted.get_support())
@@ -163,7 +162,7 @@ def test_the_intervals_hold_the_truth():
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(100, 5))
         y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=100)
-        fitted = SupervisedIKDR(1, selection=None).fit(X, y)
+        fitted = SupervisedIKDR(1).fit(X, y)
         result = bootstrap(fitted, X, y, 19)
         low, high = result.distance_interval
         covered += low <= subspace_distance(B, weights_in_units(fitted).T) <= high
@@ -177,7 +176,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted):
     X, y = _rows(150)
     names = ["one", "two", "three", "four", "five"]
     frame = pd.DataFrame(X, columns=names)
-    named = SupervisedIKDR(2, selection=None).fit(frame, y)
+    named = SupervisedIKDR(2).fit(frame, y)
     here = bootstrap(fitted, X, y, 19, random_state=4)
     other = bootstrap(named, frame, y, 19, random_state=4)
     np.testing.assert_array_equal(here.distances, other.distances)
@@ -200,7 +199,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted):
 def test_a_resample_has_all_classes(fitted):
     X, _ = _rows(60)
     y = np.repeat([0, 1, 2], [29, 29, 2])
-    model = SupervisedIKDR(2, selection=None).fit(X, y)
+    model = SupervisedIKDR(2).fit(X, y)
     plan = plan_refits(model, X, y)
     for number in range(30):
         counts = plan._resample(np.random.default_rng(number))
@@ -227,7 +226,7 @@ def test_progress_is_reported(fitted):
 def test_bad_input_is_named(fitted):
     X, y = _rows(150)
     frame = pd.DataFrame(X, columns=list("abcde"))
-    named = SupervisedIKDR(2, selection=None).fit(frame, y)
+    named = SupervisedIKDR(2).fit(frame, y)
     for error, words, arguments in (
         (NotFittedError, "not fitted", (SupervisedIKDR(2), X, y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, y)),

@@ -19,6 +19,7 @@ from ism_dask.kernels import Gaussian, Linear, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
+from ism_dask.solvers import ISM
 from ism_dask.solvers.certificates import certify, hessian_of
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.multistart import MultistartSearch
@@ -101,7 +102,7 @@ def test_differences_and_curvature_give_the_same_eigenvalues():
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"tol": 0.5, "kernel": MEDIAN}, "W is not stationary: its residual is"),
+        ({"solver": ISM(tol=0.5), "kernel": MEDIAN}, "W is not stationary: its residual is"),
         ({"solver": "stiefel", "kernel": MEDIAN}, "another solver than 'ism' ended it"),
         ({"engine": "landmarks", "kernel": MEDIAN}, "the engine 'landmarks' approximates J"),
         ({"kernel": Polynomial(1, 1.0), "n_components": 4}, "J is flat along a direction"),

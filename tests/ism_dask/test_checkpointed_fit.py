@@ -14,6 +14,7 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, Unsupe
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution
+from ism_dask.solvers import ISM
 from ism_dask.status import Status
 
 WINE, CLASSES = load_wine(return_X_y=True)
@@ -47,20 +48,22 @@ def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any,
 
 
 def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
-    # Of one width and one start, unless a case is about the choice of them.
     given = {"kernel": Gaussian("median"), **given}
     return lambda: SupervisedIKDR(2, random_state=0, **given)
 
 
 FITS = {
-    "exact": (supervised(tol=1e-9), WINE, CLASSES),
-    "selection": (supervised(kernel="gaussian"), WINE[::3], CLASSES[::3]),
-    "landmarks": (supervised(engine="landmarks", tol=1e-6), WINE, CLASSES),
-    "monomials": (supervised(kernel="polynomial", tol=1e-9), WINE, CLASSES),
+    "exact": (supervised(solver=ISM(tol=1e-9)), WINE, CLASSES),
+    "landmarks": (supervised(engine="landmarks", solver=ISM(tol=1e-6)), WINE, CLASSES),
+    "monomials": (supervised(kernel="polynomial", solver=ISM(tol=1e-9)), WINE, CLASSES),
     "closed": (supervised(kernel="linear"), WINE, CLASSES),
-    "starts": (supervised(kernel=Polynomial(degree=3), n_init=3), WINE, CLASSES),
-    "continuation": (supervised(kernel=Gaussian(sigma=2.0), continuation=True), WINE, CLASSES),
-    "refine": (supervised(refine=True), WINE, CLASSES),
+    "starts": (supervised(kernel=Polynomial(degree=3), solver=ISM(restarts=2)), WINE, CLASSES),
+    "continuation": (
+        supervised(kernel=Gaussian(sigma=2.0), solver=ISM(continuation=True)),
+        WINE,
+        CLASSES,
+    ),
+    "refine": (supervised(solver=ISM(refine=True)), WINE, CLASSES),
     "few features": (supervised(max_features=4, rotation="varimax"), WINE[::2], CLASSES[::2]),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
@@ -178,7 +181,13 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
 def test_time_that_is_up_does_not_cost_the_best_of_earlier_rounds(kernel: str, best: int) -> None:
     def make() -> UnsupervisedIKDR:
         return UnsupervisedIKDR(
-            2, 2, kernel=kernel, outer_tol=1e-9, max_outer=4, max_seconds=1e3, random_state=0
+            2,
+            2,
+            kernel=kernel,
+            outer_tol=1e-9,
+            max_outer=4,
+            solver=ISM(max_seconds=1e3),
+            random_state=0,
         )
 
     whole, checkpoints = in_pieces(make, WINE, None, 1)

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
 from storage import DatasetInfo, open_dataset, write_dataset
 
@@ -100,7 +101,7 @@ def test_labels_hang_neither_on_chunks_nor_on_the_engine(estimator, tmp_path, wi
     expected = labels(X)
     for rows in (da.from_array(X, chunks=(50, 13)), da.from_array(X, chunks=(178, 4))):
         np.testing.assert_array_equal(labels(rows), expected)
-    np.testing.assert_array_equal(labels(X, engine="landmarks", engine_tol=1e-8), expected)
+    np.testing.assert_array_equal(labels(X, engine=Landmarks(tol=1e-8)), expected)
     write_dataset(tmp_path / "wine", DatasetInfo("wine"), [X], chunk_rows=60)
     np.testing.assert_array_equal(labels(open_dataset(tmp_path / "wine")), expected)
 

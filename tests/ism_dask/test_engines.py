@@ -9,10 +9,8 @@ import pytest
 from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_wine
 
-from ism_dask import SupervisedIKDR
-from ism_dask.engines import ENGINES, Problem, as_engine, first_engine
+from ism_dask.engines import ENGINES, Landmarks, Problem, first_engine
 from ism_dask.engines.row_facts import with_projection
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
@@ -63,11 +61,15 @@ def _cases():
                     yield engine, kernel, target
 
 
+def _precise(engine):
+    return Landmarks(tol=1e-12) if engine == "landmarks" else engine
+
+
 @pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
 def test_engine_gives_the_definition(engine, kernel, target):
     phi0, phi, J = _expected(kernel, target)
     # An approximate engine has to be right to the digits that are compared.
-    served = first_engine(as_engine(engine, 1e-12), _problem(kernel, target), Q)
+    served = first_engine(_precise(engine), _problem(kernel, target), Q)
     digits = 1e-8 if served.approximate else 1e-10
     near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
     np.testing.assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())
@@ -88,7 +90,7 @@ def test_engine_gives_the_definition(engine, kernel, target):
     [case for case in _cases() if not ENGINES[case[0]].kind.approximate],
 )
 def test_twice_phi_w_is_the_gradient_of_the_objective(engine, kernel, target):
-    served = first_engine(as_engine(engine, 1e-12), _problem(kernel, target), Q)
+    served = first_engine(_precise(engine), _problem(kernel, target), Q)
     h = 1e-5
     numerical = np.empty_like(W)
     for i in range(D):
@@ -166,9 +168,7 @@ def test_auto_takes_the_cheapest():
 def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
         first_engine("closed", _problem("gaussian", "classes"), Q)
-    with pytest.raises(
-        ValueError, match="auto, closed, monomials, landmarks, blocks, exact; got 'fast'"
-    ):
+    with pytest.raises(ValueError, match="auto, closed, monomials, landmarks, exact; got 'fast'"):
         first_engine("fast", _problem("linear", "classes"), Q)
 
 
@@ -267,10 +267,3 @@ def test_curvature_that_would_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10_000)
     with pytest.raises(MemoryError, match="second derivatives of 37 rows needs"):
         engine.curvature(W, W)
-
-
-def test_the_old_name_of_an_engine_warns_and_serves() -> None:
-    X, y = load_wine(return_X_y=True)
-    with pytest.warns(FutureWarning, match="'features' is now called 'monomials'"):
-        model = SupervisedIKDR(2, kernel=Polynomial(2), engine="features").fit(X[:, :5], y)
-    assert model.engine_ == "monomials"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ism_dask import SupervisedIKDR, stationarity
 from ism_dask.engines import (
     DeclinedError,
-    ExactEngine,
     Landmarks,
     Problem,
     candidate_engines,
@@ -44,6 +43,7 @@ from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
+from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
 from ism_dask.stationarity import with_true_residual
 
@@ -276,7 +276,7 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
         return phi(self, W)
 
     monkeypatch.setattr(LandmarkEngine, "phi", declines)
-    given = {"kernel": Gaussian("median"), "tol": 1e-6}
+    given = {"kernel": Gaussian("median"), "solver": ISM(tol=1e-6)}
     fitted = SupervisedIKDR(2, **given).fit(X, y)
     exact = SupervisedIKDR(2, engine="exact", **given).fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
@@ -390,7 +390,7 @@ def test_what_is_not_low_rank_is_given_up_early():
 def test_a_tolerance_below_rounding_is_told():
     X, y = _data(300)
     problem = Problem.from_dependence(cut(X), Multiquadric(1.0), target_dependence(y))
-    with pytest.raises(DeclinedError, match="`engine_tol` allows 1e-17"):
+    with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
         first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
 
@@ -481,7 +481,9 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
         (4.5 * 10**7, "exact", "monomials declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
-        fitted = SupervisedIKDR(3, kernel=Polynomial(8), target="classes", tol=0.01).fit(X, y)
+        fitted = SupervisedIKDR(
+            3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01)
+        ).fit(X, y)
         assert fitted.engine_ == engine
         assert fitted.engine_note_.startswith(note)
         assert bool(note) == bool(fitted.engine_note_)
@@ -531,30 +533,6 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
     assert stationarity.relative_residual(ended.W, ended.product) < 1e-7
     assert 1e-5 < sampled[1].residual < 1e-3
-
-
-def test_an_approximate_engine_of_another_kind_has_a_residual(monkeypatch):
-    class Rounded(ExactEngine):
-        """The exact engine, with answers that are rounded to one digit."""
-
-        name, approximate = "rounded", True
-
-        def product(self, W):
-            evaluation = super().product(W)
-            scale = np.abs(evaluation.product).max()
-            return replace(evaluation, product=np.round(evaluation.product / scale, 1) * scale)
-
-    X, y = _data(2400)
-    problem = Problem.from_dependence(cut(X, 600), Gaussian(2.5), target_dependence(y))
-    engine = Rounded(problem, 2)
-    solution = solve(engine, 2, Stopping(1e-10, 1e-8, 3))
-    full = with_true_residual(engine, solution)
-    assert full.residual_rows == 2400
-    monkeypatch.setattr(stationarity, "BUDGET", 1e7)
-    sampled = with_true_residual(engine, solution)
-    assert sampled.residual_rows < 2400
-    assert sampled.residual == pytest.approx(full.residual, abs=0.05)
-    assert sampled.residual != stationarity.relative_residual(solution.W, solution.product)
 
 
 @dataclass(frozen=True)

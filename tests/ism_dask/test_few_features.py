@@ -14,11 +14,11 @@ from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.rotation import varimax
+from ism_dask.solvers import ISM
 from ism_dask.solvers.support_selection import fewest_features
 from tests.ism_dask.definition import Dense, dense_gamma
 
 X, Y = load_wine(return_X_y=True)
-# A kernel of one width: without a selection of the width fits take a tenth of the time.
 MEDIAN = Gaussian("median")
 Z = StandardScaler().fit_transform(X)
 
@@ -111,7 +111,7 @@ def test_contributions_are_j_of_each_new_feature_and_of_the_others(options):
 
 def test_contributions_of_many_rows_come_from_a_sample():
     drawn, y = rows(2500, d=5)
-    model = SupervisedIKDR(2, kernel=Gaussian(1.0), selection=None, tol=0.01).fit(drawn, y)
+    model = SupervisedIKDR(2, kernel=Gaussian(1.0), solver=ISM(tol=0.01)).fit(drawn, y)
     new = model.transform(drawn)
     alone = [(2500 - 1) ** 2 * hsic(new[:, [k]], y, kernel=model.kernel_) for k in (0, 1)]
     np.testing.assert_allclose(model.contributions_.alone, alone, rtol=0.1)
@@ -120,7 +120,7 @@ def test_contributions_of_many_rows_come_from_a_sample():
 @pytest.mark.parametrize(
     "options",
     [{"kernel": "gaussian"}, {"whiten": True}, {"kernel": RelativeGaussian()},
-     {"selection": None, "kernel": Gaussian(1.0)}, {"solver": "stiefel"}, {"n_init": 2}],
+     {"kernel": Gaussian(1.0)}, {"solver": "stiefel"}, {"solver": ISM(restarts=1)}],
 )  # fmt: skip
 def test_w_is_stationary_on_its_support_and_zero_elsewhere(options):
     model = SupervisedIKDR(2, max_features=5, **{"kernel": MEDIAN, **options}).fit(X, Y)

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
 from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.solvers import ISM
 
 N = 240
 
@@ -34,12 +35,12 @@ def _sums(fitted: SupervisedIKDR) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("q", [1, 2])
-def test_no_weight_goes_where_rows_are_constant(seed: int, q: int) -> None:
-    """With a narrow kernel J would rise in that direction, which scales the features down."""
+def test_no_feature_that_raises_j_has_weights_where_rows_are_constant(seed: int, q: int) -> None:
     X, y = _table(seed)
     fitted = SupervisedIKDR(q).fit(X, y)
     assert fitted.converged_
-    assert_allclose(_sums(fitted), 0.0, atol=1e-9)
+    useful = fitted.eigenvalues_ > 1e-9 * fitted.eigenvalues_[0]
+    assert_allclose(_sums(fitted)[useful], 0.0, atol=1e-9)
     assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(q), atol=1e-10)
     value = hsic(fitted.transform(X), y, kernel=fitted.kernel_)
     assert value * (N - 1) ** 2 == pytest.approx(fitted.objective_, rel=1e-9)
@@ -50,7 +51,7 @@ def test_no_weight_goes_where_rows_are_constant(seed: int, q: int) -> None:
 def test_rows_in_blocks_and_in_memory_agree(standardize: bool, whiten: bool) -> None:
     X, y = _table(5)
     model = {"kernel": Gaussian(sigma=1.0), "standardize": standardize, "whiten": whiten}
-    model |= {"selection": None, "max_iter": 500}
+    model |= {"solver": ISM(max_iter=500)}
     whole = SupervisedIKDR(2, **model).fit(X, y)
     chunked = SupervisedIKDR(2, **model).fit(da.from_array(X, chunks=(70, 8)), y)
     assert_allclose(chunked.objective_, whole.objective_, rtol=1e-6)

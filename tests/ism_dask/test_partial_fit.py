@@ -21,7 +21,7 @@ X, Y = load_wine(return_X_y=True)
 MIXED = np.random.default_rng(0).permutation(len(X))
 X, Y = X[MIXED], Y[MIXED]
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
-PLAIN = {"kernel": Gaussian(sigma=2.0), "selection": None}
+PLAIN = {"kernel": Gaussian(sigma=2.0)}
 BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
 
 

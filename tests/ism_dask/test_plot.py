@@ -14,6 +14,8 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
+from ism_dask.solvers import ISM
+
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -29,13 +31,14 @@ from ism_dask import (
 )
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
+from ism_dask.records.dimension_trial import DimensionTrial
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> SupervisedIKDR:
-    return SupervisedIKDR(2, kernel=Gaussian("median"), tol=1e-6).fit(X, Y)
+    return SupervisedIKDR(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +57,28 @@ def points(ax) -> np.ndarray:
     return np.concatenate([each.get_offsets() for each in ax.collections])
 
 
+def _trial(q):
+    share = 0.3 * q
+    return DimensionTrial(
+        q=q,
+        objective=2.0 * q,
+        heldout_objective=1.5 * q,
+        explained=share,
+        heldout_explained=share - 0.1,
+        heldout_accuracy=share + 0.05,
+        gain=0.3,
+        gain_error=0.02,
+        heldout_gain=0.2,
+        heldout_gain_error=0.03,
+    )
+
+
 def test_dimensions_are_drawn_as_they_were_tried():
-    model = SupervisedIKDR(random_state=0).fit(X, Y)
+    model = SupervisedIKDR(2).fit(X, Y)
+    with pytest.raises(ValueError, match="no numbers of new features"):
+        plot.dimensions(model)
+    path = model.dimension_path_ = tuple(map(_trial, (1, 2, 3)))
     left, right = plot.dimensions(model)
-    path = model.dimension_path_
     numbers = [each.q for each in path]
     own, heldout, chosen = left.lines
     np.testing.assert_array_equal(own.get_xdata(), numbers)
@@ -68,8 +89,6 @@ def test_dimensions_are_drawn_as_they_were_tried():
     assert [each.heldout_explained for each in path] in drawn
     assert [each.heldout_accuracy for each in path] in drawn
     assert names_in(right) == ["share of y explained", "accuracy"]
-    with pytest.raises(ValueError, match="no numbers of new features were tried"):
-        plot.dimensions(SupervisedIKDR(2, kernel=Gaussian("median")).fit(X, Y))
 
 
 def test_bars_are_the_largest_weights_under_their_names(fitted):
@@ -99,7 +118,7 @@ def test_bars_go_into_given_axes_under_given_names(fitted):
 def test_images_are_centred_on_zero():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 12))
-    model = SupervisedIKDR(5, selection=None).fit(rows, rows[:, 0] > 0)
+    model = SupervisedIKDR(5).fit(rows, rows[:, 0] > 0)
     panels = plot.components(model, image_shape=(3, 4))
     assert len(panels) == 5
     most = np.abs(model.components_).max()
@@ -130,7 +149,7 @@ def test_convergence_of_a_fit_that_needs_no_iterations():
     assert left is ax
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("residual of W")
-    published = SupervisedIKDR(2, kernel="linear", tol=0.01).fit(X, Y)
+    published = SupervisedIKDR(2, kernel="linear", solver=ISM(tol=0.01)).fit(X, Y)
     _, right = plot.convergence(published, figure.add_subplot())
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("change of the eigenvalues")
@@ -195,7 +214,7 @@ def test_minus_one_is_a_class_where_the_model_has_it():
     signs = np.where(Y > 0, 1, -1)
     known = SemiSupervisedIKDR(3, 2, n_init=1).fit(X, np.where(Y.index % 4, -1, Y))
     assert names_in(plot.scatter(known, X, np.where(Y.index % 2, -1, Y)))[0] == "unknown"
-    fitted = SupervisedIKDR(2, selection=None).fit(X, signs)
+    fitted = SupervisedIKDR(2).fit(X, signs)
     assert names_in(plot.scatter(fitted, X, signs)) == ["-1", "1"]
 
 
@@ -256,7 +275,7 @@ def test_errors_say_what_was_expected(fitted, call, message):
 
 def test_one_new_feature_is_no_scatter():
     with pytest.raises(ValueError, match="`n_components` of 2 or more"):
-        plot.scatter(SupervisedIKDR(1, selection=None).fit(X, Y), X)
+        plot.scatter(SupervisedIKDR(1).fit(X, Y), X)
 
 
 @pytest.mark.parametrize("draw", [plot.components, plot.convergence, plot.spectrum])

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import ortho_group
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
+from watchers import watching_iterations
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem, first_engine
@@ -19,7 +21,7 @@ from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
-from ism_dask.solvers import SOLVERS, multistart
+from ism_dask.solvers import ISM, multistart
 from ism_dask.solvers.ism import solve
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.rayleigh_ritz import RitzPairs
@@ -90,7 +92,7 @@ def test_refining_brings_the_residual_to_rounding(name):
 def test_what_the_bare_iteration_swings_at_ends_where_refining_does():
     """A narrow gaussian: the level shift finds the same maximum as steps of the second order."""
     shifted, refined_too = (
-        SupervisedIKDR(2, kernel=Gaussian(1.0), refine=refine).fit(WINE, CULTIVAR)
+        SupervisedIKDR(2, kernel=Gaussian(1.0), solver=ISM(refine=refine)).fit(WINE, CULTIVAR)
         for refine in (False, True)
     )
     assert shifted.converged_
@@ -108,7 +110,9 @@ def test_refining_what_is_at_rest_changes_nothing():
 @pytest.mark.parametrize("engine", ["monomials", "landmarks"])
 def test_refining_serves_engines_of_large_data(engine):
     kernel = Polynomial(3) if engine == "monomials" else Gaussian()
-    model = SupervisedIKDR(2, kernel=kernel, engine=engine, refine=True).fit(IRIS, SPECIES)
+    model = SupervisedIKDR(2, kernel=kernel, engine=engine, solver=ISM(refine=True)).fit(
+        IRIS, SPECIES
+    )
     assert model.engine_ == engine
     assert model.residual_ < (1e-6 if engine == "monomials" else 1e-2)
 
@@ -116,14 +120,20 @@ def test_refining_serves_engines_of_large_data(engine):
 def test_more_starts_find_more():
     X, y = (each[:300] for each in load_digits(return_X_y=True))
     kernel = Polynomial(3)
-    one, five, again = (SupervisedIKDR(2, kernel=kernel, n_init=k).fit(X, y) for k in (1, 5, 5))
+    one, five, again = (
+        SupervisedIKDR(2, kernel=kernel, solver=ISM(restarts=k)).fit(X, y) for k in (0, 4, 4)
+    )
     assert five.objective_ > 1.2 * one.objective_
     np.testing.assert_array_equal(again.components_, five.components_)
-    other = SupervisedIKDR(2, kernel=kernel, n_init=5, random_state=1).fit(X, y)
+    other = SupervisedIKDR(2, kernel=kernel, solver=ISM(restarts=4), random_state=1).fit(X, y)
     assert not np.array_equal(other.components_, five.components_)
 
 
-LOOKING_FURTHER = [{"n_init": 4}, {"continuation": True}, {"n_init": 3, "continuation": True}]
+LOOKING_FURTHER = [
+    ISM(restarts=3),
+    ISM(continuation=True),
+    ISM(restarts=2, continuation=True),
+]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -134,26 +144,29 @@ def test_what_looks_further_never_finds_less(seed):
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
     kernel = [Gaussian(0.3), Gaussian("median"), Polynomial(2, 0.0)][seed % 3]
     plain, *more = (
-        SupervisedIKDR(1 + seed % 4, kernel=kernel, **options).fit(X, y).objective_
-        for options in ({}, *LOOKING_FURTHER)
+        SupervisedIKDR(1 + seed % 4, kernel=kernel, solver=solver).fit(X, y).objective_
+        for solver in (ISM(), *LOOKING_FURTHER)
     )
     assert min(more) >= plain * (1 - 1e-12)
 
 
 def test_continuation_begins_with_what_wider_kernels_find():
     seen: list[State] = []
-    asked = {"kernel": Gaussian(0.5), "tol": 1e-3}
-    model = SupervisedIKDR(4, continuation=True, on_iteration=seen.append, **asked)
-    model.fit(WINE, CULTIVAR)
+    plain = SupervisedIKDR(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
+    model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
+    with watching_iterations(seen.append):
+        model.fit(WINE, CULTIVAR)
     # What leads there is not told of.
     assert [state.iteration for state in seen] == list(range(1, model.n_iter_ + 1))
     assert model.kernel_ == Gaussian(0.5)
-    assert model.objective_ > SupervisedIKDR(4, **asked).fit(WINE, CULTIVAR).objective_
+    assert model.objective_ > plain.fit(WINE, CULTIVAR).objective_
 
 
 @pytest.mark.parametrize("kernel", [Linear(), RelativeGaussian(), Polynomial(2)])
 def test_what_has_no_width_begins_as_it_is(kernel):
-    wider, own = (SupervisedIKDR(2, kernel=kernel, continuation=c) for c in (True, False))
+    wider, own = (
+        SupervisedIKDR(2, kernel=kernel, solver=ISM(continuation=c)) for c in (True, False)
+    )
     wider.fit(IRIS, SPECIES)
     own.fit(IRIS, SPECIES)
     assert [each.objective for each in wider.history_] == [each.objective for each in own.history_]
@@ -162,15 +175,6 @@ def test_what_has_no_width_begins_as_it_is(kernel):
 def test_terms_of_a_sum_are_widened_each():
     wider = (Gaussian(2.0) + 0.5 * Polynomial(2)).widened(3.0)
     assert wider == Gaussian(6.0) + 0.5 * Polynomial(2)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_any_solver_takes_more_starts(solver):
-    model = SupervisedIKDR(
-        2, kernel=Gaussian("median"), solver=solver, n_init=2, max_seconds=20
-    ).fit(IRIS, SPECIES)
-    ended = Status.COLUMN_BY_COLUMN if solver == "dimension-growth" else Status.CONVERGED
-    assert model.status_ is ended
 
 
 def test_the_cap_is_for_all_starts_together(monkeypatch):
@@ -182,7 +186,7 @@ def test_the_cap_is_for_all_starts_together(monkeypatch):
         return solve_once(*given)
 
     monkeypatch.setattr(multistart._SearchRun, "_solve_once", counted)
-    search = MultistartSearch("auto", Stopping(tol=1e-12, max_seconds=1e-9), n_init=1000)
+    search = MultistartSearch("auto", Stopping(tol=1e-12, max_seconds=1e-9), ISM(restarts=999))
     _, found = search.run(_problem(Polynomial(3)), 2)
     assert found.status is Status.OVER_CAP
     assert found.n_iter == 1
@@ -196,7 +200,7 @@ def test_the_cap_is_for_the_last_steps_too():
     unrefined = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
     assert unrefined.status is Status.OVER_CAP
     np.testing.assert_array_equal(unrefined.W, solution.W)
-    search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), refine=True)
+    search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), ISM(refine=True))
     assert search.run(_problem(Gaussian(0.5)), 2)[1].status is Status.OVER_CAP
 
 
@@ -204,9 +208,8 @@ def test_where_an_engine_declines_the_next_one_begins_anew():
     X, y = load_digits(return_X_y=True)
     X = np.vstack([X] * 3)[:4100] + np.random.default_rng(0).normal(size=(4100, 64))
     problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:4100])
-    engine, found = MultistartSearch("auto", Stopping(max_iter=1, max_seconds=5.0), n_init=2).run(
-        problem, 2
-    )
+    stopping = Stopping(max_iter=1, max_seconds=5.0)
+    engine, found = MultistartSearch("auto", stopping, ISM(restarts=1)).run(problem, 2)
     assert engine.name == "exact"
     assert "landmarks declined" in engine.note
     assert found.W.shape == (64, 2)
@@ -223,16 +226,3 @@ def test_a_step_to_no_number_is_not_taken():
     like = solve(Quadratic(np.array([5.0, 4.0, 1.0, 0.5, -2.0])), 2, Stopping())
     # But for a step so short that it is none.
     assert subspace_sine(refine_by_newton(operator, replace(like, W=start)).W, start) < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_init": 0}, "`n_init` must be a whole number from 1 up; got 0"),
-        ({"refine": "yes"}, "`refine` must be True or False; got 'yes'"),
-        ({"continuation": 3}, "`continuation` must be True or False; got 3"),
-    ],
-)
-def test_what_cannot_be_is_refused(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, **parameters).fit(IRIS, SPECIES)

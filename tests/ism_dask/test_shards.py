@@ -24,6 +24,7 @@ from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import RowFact
+from ism_dask.solvers import ISM
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -244,13 +245,15 @@ def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
 
 
 def _fit(data, y):
-    model = SupervisedIKDR(2, kernel=Gaussian("median"), tol=0.01)
+    model = SupervisedIKDR(2, kernel=Gaussian("median"), solver=ISM(tol=0.01))
     return model.fit(data, y).components_
 
 
 def _clustered(data, engine):
     # Two rounds: every kind of pass is made in each, and one bit off is there at the end.
-    model = UnsupervisedIKDR(3, 2, engine=engine, tol=0.1, outer_tol=0.2, n_init=2).fit(data)
+    model = UnsupervisedIKDR(3, 2, engine=engine, solver=ISM(tol=0.1), outer_tol=0.2, n_init=2).fit(
+        data
+    )
     assert model.engine_ == engine
     return np.column_stack([model.embedding_, model.labels_])
 
@@ -309,22 +312,20 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
         cluster.scheduler.add_plugin(tasks)
 
         def fit(kernel="gaussian", y=y, weights=None, **parameters):
-            given = {"selection": None, "max_iter": 2} | parameters
+            given = {"solver": ISM(max_iter=2)} | parameters
             SupervisedIKDR(2, kernel=kernel, **given).fit(points, y, sample_weight=weights)
 
         for engine, kernel in (
             ("exact", "gaussian"),
             ("exact", "relative_gaussian"),
             ("landmarks", "gaussian"),
-            ("blocks", "gaussian"),
             ("monomials", "polynomial"),
             ("closed", "linear"),
         ):
             fit(kernel, engine=engine)
-        fit(refine=True, max_iter=1, tol=0.01, engine="exact")
+        fit(solver=ISM(refine=True, max_iter=1, tol=0.01), engine="exact")
         fit(whiten=True, weights=RNG.random(240), y=points[:, 0])
-        fit(selection="heldout")
-        SemiSupervisedIKDR(3, 2, max_iter=2, max_outer=1).fit(points, _scores_of(y))
+        SemiSupervisedIKDR(3, 2, solver=ISM(max_iter=2), max_outer=1).fit(points, _scores_of(y))
         _clustered(points, "landmarks")
     assert len(tasks.names) > 20
     assert tasks.names <= plain

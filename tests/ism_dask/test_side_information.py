@@ -31,6 +31,7 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.rows.shards import cut
+from ism_dask.solvers import ISM
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -99,7 +100,6 @@ def test_columns_of_classes_are_combined() -> None:
         ("landmarks", Gaussian(1.5)),
         ("monomials", Polynomial(degree=2)),
         ("closed", Linear()),
-        ("blocks", Gaussian(1.5)),
     ],
 )
 def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
@@ -153,7 +153,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
     repeated = np.arange(N).repeat(weights)
     s = SIDES[side]
     copies = s.iloc[repeated] if isinstance(s, pd.DataFrame) else s[repeated]
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), selection=None, max_iter=3)
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), solver=ISM(max_iter=3))
     first = clone(model).fit(ROWS, NUMBERS, sample_weight=weights, **{argument: s})
     second = clone(model).fit(ROWS[repeated], NUMBERS[repeated], **{argument: copies})
     assert_allclose(first.objective_, second.objective_, rtol=1e-9)
@@ -163,7 +163,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_chunked_rows_are_those_in_memory(argument: str) -> None:
     X, y, s = _confounded(200, 5)
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), selection=None)
+    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0))
     chunked = clone(model).fit(da.from_array(X, chunks=(60, 6)), y, **{argument: s})
     whole = clone(model).fit(X, y, **{argument: s})
     assert_allclose(chunked.components_, whole.components_, atol=1e-4)
@@ -206,7 +206,7 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 @pytest.mark.parametrize("weights", [None, np.arange(1, N + 1)])
 def test_something_of_y_has_to_be_left(argument: str, weights: Any) -> None:
-    fit = partial(SupervisedIKDR(1, selection=None).fit, ROWS, CLASSES, weights)
+    fit = partial(SupervisedIKDR(1).fit, ROWS, CLASSES, weights)
     with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
         fit(**{argument: CLASSES})
     # Also where y follows from it.
@@ -220,15 +220,15 @@ def test_something_of_y_has_to_be_left(argument: str, weights: Any) -> None:
 
 def test_what_follows_from_y_may_be_avoided_a_little() -> None:
     X, y, _ = _confounded(120, 7)
-    model = SupervisedIKDR(1, selection=None, avoid_weight=0.5).fit(X, y, avoid=y)
-    plain = SupervisedIKDR(1, selection=None).fit(X, y)
+    model = SupervisedIKDR(1, avoid_weight=0.5).fit(X, y, avoid=y)
+    plain = SupervisedIKDR(1).fit(X, y)
     assert_allclose(model.objective_, 0.5 * plain.objective_, rtol=1e-6)
 
 
 def test_searches_pass_on_what_to_avoid() -> None:
     X, y, s = _confounded(120, 7)
     with sklearn.config_context(enable_metadata_routing=True):
-        step = SupervisedIKDR(1, selection=None).set_fit_request(avoid=True, given=False)
+        step = SupervisedIKDR(1).set_fit_request(avoid=True, given=False)
         search = GridSearchCV(
             make_pipeline(StandardScaler(), step, SVC()),
             {"supervisedikdr__avoid_weight": [0, 10.0]},
@@ -241,8 +241,8 @@ def test_searches_pass_on_what_to_avoid() -> None:
 
 
 def test_a_weight_of_zero_avoids_nothing() -> None:
-    plain = SupervisedIKDR(1, selection=None, tol=1e-8).fit(ROWS, NUMBERS)
-    zero = SupervisedIKDR(1, selection=None, tol=1e-8, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
+    plain = SupervisedIKDR(1, solver=ISM(tol=1e-8)).fit(ROWS, NUMBERS)
+    zero = SupervisedIKDR(1, solver=ISM(tol=1e-8), avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
     assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
 
 
@@ -265,7 +265,7 @@ def test_a_weight_of_zero_avoids_nothing() -> None:
 )
 def test_bad_side_information_is_refused(argument: str, side: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"`{argument}`.*{message}"):
-        SupervisedIKDR(1, selection=None).fit(ROWS, CLASSES, **{argument: side})
+        SupervisedIKDR(1).fit(ROWS, CLASSES, **{argument: side})
 
 
 @pytest.mark.parametrize("weight", [-1, np.nan, "much", True])

@@ -16,9 +16,10 @@ from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 from ism_dask.rows import execution, sparse
+from ism_dask.solvers import ISM
 
 N, D = 300, 60
-GIVEN = {"selection": None, "kernel": Gaussian(sigma=3.0)}
+GIVEN = {"kernel": Gaussian(sigma=3.0)}
 
 
 def _texts(n: int = N, d: int = D) -> tuple[scipy.sparse.csr_array, np.ndarray]:
@@ -60,7 +61,7 @@ def test_few_columns_give_the_fit_of_dense_rows(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", [Gaussian(sigma=3.0), Polynomial(degree=2), Linear()])
 @pytest.mark.parametrize("standardize", [True, False])
 def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bool) -> None:
-    model = {"kernel": kernel, "standardize": standardize, "selection": None}
+    model = {"kernel": kernel, "standardize": standardize}
     dense = SupervisedIKDR(2, **model).fit(X.toarray(), Y)
     fitted = SupervisedIKDR(2, **model).fit(X, Y)
     assert fitted.converged_
@@ -73,10 +74,9 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
 
 
 @pytest.mark.usefixtures("_many_columns")
-def test_a_selection_with_many_columns_ends_where_the_definition_is_stationary() -> None:
+def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary() -> None:
     texts, y = _texts(120)
     fitted = SupervisedIKDR(2).fit(texts, y)
-    assert fitted.selection_
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
     product = Dense(rows, dense_gamma(class_dependence(y)), fitted.kernel_).phi(W) @ W
@@ -149,7 +149,6 @@ def _with_a_gap() -> scipy.sparse.csr_array:
         (SupervisedIKDR(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
         (SupervisedIKDR(2, whiten=True), X, "whiten"),
         (SupervisedIKDR(2, kernel="relative_gaussian"), X, "belong to rows"),
-        (SupervisedIKDR(2, engine="blocks"), X, "blocks"),
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(
@@ -174,5 +173,5 @@ def test_too_little_memory_is_an_error_before_the_work(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("_many_columns")
 def test_the_distance_kernel_climbs_too() -> None:
-    fitted = SupervisedIKDR(2, kernel="distance", max_iter=200).fit(X, Y)
+    fitted = SupervisedIKDR(2, kernel="distance", solver=ISM(max_iter=200)).fit(X, Y)
     assert fitted.residual_ <= 1e-3

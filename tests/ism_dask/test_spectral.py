@@ -6,7 +6,8 @@ import scipy.linalg
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import Graph
-from ism_dask.engines import as_engine
+from ism_dask.engines import Landmarks, as_engine
+from ism_dask.engines.base import TOLERANCE
 from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import (
@@ -62,8 +63,9 @@ def check(embedding, K_matrix, k, tol):
     np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
-def graph(X, rows, kernel, engine, tol=None):
-    return Graph.of(cut(X, rows), Affinity(kernel), as_engine(engine, tol), sample=X)
+def graph(X, rows, kernel, engine, tol=TOLERANCE):
+    options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
+    return Graph.of(cut(X, rows), Affinity(kernel), options, sample=X)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ism_dask.rows.source import RowSource
 
 X, Y = load_wine(return_X_y=True)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
-PLAIN = {"kernel": Gaussian(sigma=2.0), "selection": None}
+PLAIN = {"kernel": Gaussian(sigma=2.0)}
 
 
 @pytest.fixture(scope="module")

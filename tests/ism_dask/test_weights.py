@@ -11,6 +11,7 @@ from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric, Polynomial
+from ism_dask.solvers import ISM
 
 X, CLASSES = load_wine(return_X_y=True)
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
@@ -37,7 +38,6 @@ def _assert_equal(weighted: SupervisedIKDR, repeated: SupervisedIKDR, rtol: floa
     [
         (Gaussian(sigma=2.0), "exact", 1e-12),
         (Gaussian(sigma=2.0), "landmarks", 1e-12),
-        (Gaussian(sigma=2.0), "blocks", 1e-12),
         (Multiquadric(), "exact", 1e-12),
         (Polynomial(degree=3), "monomials", 1e-12),
         (Linear(), "closed", 1e-12),
@@ -48,7 +48,7 @@ def test_weights_are_repetitions(
 ) -> None:
     y = CLASSES if target == "classes" else NUMBERS
     model = SupervisedIKDR(
-        1, kernel=kernel, engine=engine, target=target, whiten=whiten, selection=None, max_iter=3
+        1, kernel=kernel, engine=engine, target=target, whiten=whiten, solver=ISM(max_iter=3)
     )
     weighted = clone(model).fit(X, y, sample_weight=WEIGHTS)
     repeated = clone(model).fit(X.repeat(WEIGHTS, axis=0), y.repeat(WEIGHTS))
@@ -56,23 +56,20 @@ def test_weights_are_repetitions(
 
 
 @pytest.mark.parametrize(("seed", "numbers"), [(0, False), (1, True)])
-def test_the_selection_counts_weights_too(seed: int, numbers: bool) -> None:
-    """All defaults: the width, the start and the widths of y come from the weighted rows."""
+def test_the_widths_count_weights_too(seed: int, numbers: bool) -> None:
+    """All defaults: the width and the widths of y come from the weighted rows."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(150, 6))
     y = rows[:, 0] ** 2 + 0.1 * rng.normal(size=150) if numbers else rng.integers(0, 3, 150)
     weights = rng.integers(0, 4, 150)
     weighted = SupervisedIKDR(2).fit(rows, y, sample_weight=weights)
     repeated = SupervisedIKDR(2).fit(rows.repeat(weights, axis=0), y.repeat(weights))
-    assert [trial.start for trial in weighted.selection_] == [
-        trial.start for trial in repeated.selection_
-    ]
     _assert_equal(weighted, repeated, 1e-9)
 
 
 def test_rows_that_are_streamed_have_weights() -> None:
     """Rows of weight 0 stay in a Dask array, and count for nothing there either."""
-    model = {"kernel": Gaussian(sigma=2.0), "selection": None}
+    model = {"kernel": Gaussian(sigma=2.0)}
     chunked = SupervisedIKDR(2, **model).fit(
         da.from_array(X, chunks=(50, 13)), CLASSES, sample_weight=WEIGHTS
     )

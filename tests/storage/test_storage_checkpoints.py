@@ -67,13 +67,6 @@ def test_what_is_no_journey_is_said_to_be_none() -> None:
         )
 
 
-def test_the_earlier_name_of_save_warns() -> None:
-    checkpoints = Checkpoints.of_run("own")
-    with pytest.warns(FutureWarning, match="is now called `save`"):
-        checkpoints.keep(REQUEST, checkpoint(1))
-    assert same(checkpoints.newest(), checkpoint(1))
-
-
 def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None

@@ -146,9 +146,9 @@ class SampledLandmarks(TermFactor):
     def _declined_error(self, share: float, where: str, outlook: str) -> DeclinedError:
         return DeclinedError(
             f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
-            f"{self._cholesky.term.title} on {where}; `engine_tol` allows "
+            f"{self._cholesky.term.title} on {where}; the `tol` of the engine allows "
             f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
-            "engine='exact' or 'auto', a wider kernel or a larger `engine_tol`"
+            "engine='exact' or 'auto', a wider kernel or a larger `tol` of the engine"
         )
 
 

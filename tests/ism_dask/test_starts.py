@@ -1,11 +1,10 @@
-"""How many features, which width and which start a fit begins with; whitened rows."""
+"""Starts for W, samples of rows, whitened rows, and the distance kernel."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from definition import dense_gamma
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from ism_dask import ComponentsWarning, SupervisedIKDR, hsic
+from ism_dask import SupervisedIKDR, hsic
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.kernels import DistanceKernel, Gaussian, Linear, Multiquadric, Polynomial
+from ism_dask.kernels import DistanceKernel, Gaussian
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers.starts import (
@@ -26,7 +25,6 @@ from ism_dask.solvers.starts import (
     candidate_starts,
     directional_regression,
 )
-from ism_dask.solvers.width_selection import neighbour_losses, useful_features
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 N, D = 300, 6
@@ -101,159 +99,10 @@ def test_starts_are_orthonormal(q):
 
 
 def test_what_classes_are_called_decides_nothing():
-    # Which rows are held out may decide a close choice.
     plain = _fit(WINE, CULTIVAR, 2)
     for names in (["c", "b", "a"], ["barolo", "grignolino", "barbera"]):
         other = _fit(WINE, np.array(names)[CULTIVAR], 2)
         np.testing.assert_allclose(other.components_, plain.components_, atol=1e-7)
-        assert [t.width for t in other.selection_] == [t.width for t in plain.selection_]
-
-
-# What neighbours tell.
-
-
-def test_losses_are_the_squared_errors_of_the_ten_nearest_others():
-    X, y = _of_square()
-    evidence = _evidence(X[:60], y[:60])
-    W = np.eye(D)[:, :2]
-    Z = evidence.X @ W
-    expected = []
-    for i, row in enumerate(Z):
-        apart = np.linalg.norm(Z - row, axis=1)
-        apart[i] = np.inf
-        nearest = np.argsort(apart)[:10]
-        expected.append(((evidence.U[i] - evidence.U[nearest].mean(axis=0)) ** 2).sum())
-    np.testing.assert_allclose(neighbour_losses(evidence, W), expected, rtol=1e-10)
-
-
-def test_features_beyond_those_that_tell_y_are_of_no_use():
-    assert useful_features(_evidence(*_of_square()), np.eye(D)[:, :3]) == 1
-
-
-# What a selection tries.
-
-
-def test_trials_are_sorted_and_measured_against_the_width_of_the_kernel():
-    X, y = _of_square()
-    model = _fit(X, y, 1)
-    gains = [trial.gain for trial in model.selection_]
-    assert gains == sorted(gains, reverse=True)
-    own = [trial for trial in model.selection_ if trial.width == 1.0]
-    reference = min(own, key=lambda trial: trial.losses.mean())
-    assert reference.gain == 0
-    spread = reference.losses.mean() / (1 - reference.explained)
-    for trial in model.selection_:
-        assert trial.explained == pytest.approx(1 - trial.losses.mean() / spread)
-        if trial.width == 1.0:  # of others held-out rows correct it
-            assert trial.gain == pytest.approx(trial.explained - reference.explained)
-        np.testing.assert_allclose(trial.W.T @ trial.W, np.eye(1), atol=1e-8)
-    root = Gaussian("root").resolve(scale(X), 1 / D).sigma
-    assert model.kernel_.sigma == pytest.approx(root * model.selection_[0].width)
-    assert _away(model.components_.T, 0) < 0.1
-
-
-def test_a_start_finds_what_the_spectral_one_cannot():
-    _, X = _rows(0)
-    y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    assert _away(_fit(X, y, 2).components_.T, 0, 1) < 0.2
-
-
-def test_there_is_nothing_to_select_without_a_width_or_where_it_is_given():
-    for kernel in (Linear(), Polynomial(2), Gaussian(2.0), Gaussian("median"), Multiquadric()):
-        assert _fit(WINE, CULTIVAR, 2, kernel=kernel).selection_ == ()
-    assert _fit(WINE, CULTIVAR, 2, selection=None).selection_ == ()
-    assert _fit(WINE[::12], CULTIVAR[::12], 2).selection_ == ()
-    widths = {trial.width for trial in _fit(WINE, CULTIVAR, 2).selection_}
-    assert widths == {2.0, 1.0, 0.5, 0.25}
-    widths = {trial.width for trial in _fit(WINE, CULTIVAR, 2, kernel="distance").selection_}
-    assert widths == {1.0}
-
-
-def test_a_selection_repeats_and_takes_rows_in_any_order():
-    order = np.random.default_rng(0).permutation(len(WINE))
-    first, again, other = (
-        _fit(WINE[rows], CULTIVAR[rows], 2) for rows in (slice(None), slice(None), order)
-    )
-    for model in (again, other):
-        np.testing.assert_array_equal(model.components_, first.components_)
-        table = [(trial.width, trial.start, trial.gain) for trial in model.selection_]
-        assert table == [(trial.width, trial.start, trial.gain) for trial in first.selection_]
-
-
-def test_folds_have_all_classes_on_either_side():
-    from ism_dask.solvers.width_selection import _folds
-
-    y = np.repeat([0, 1, 2], [150, 20, 8])
-    evidence = _evidence(WINE, y)
-    seen = []
-    for train, test in _folds(evidence, 0):
-        assert set(y[train]) == set(y[test]) == {0, 1, 2}
-        np.testing.assert_array_equal(np.sort(np.append(train, test)), np.arange(len(y)))
-        seen.extend(test)
-    assert sorted(seen) == list(range(len(y)))
-
-
-# How many features.
-
-
-def test_one_index_and_two_are_seen():
-    rng, X = _rows(6)
-    noise = 0.1 * rng.normal(size=N)
-    one = _fit(X, np.sin(X[:, 0] + X[:, 1]) + noise)
-    assert one.components_.shape == (1, D)
-    both = np.array([[1.0, 1.0, 0, 0, 0, 0]]).T / np.sqrt(2)
-    assert subspace_sine(both, one.components_.T) < 0.1
-    two = _fit(X, X[:, 0] / (0.5 + (X[:, 1] + 1.5) ** 2) + noise)
-    assert two.components_.shape == (2, D)
-    assert _away(two.components_.T, 0, 1) < 0.3
-
-
-def test_classes_have_as_many_features_as_held_out_rows_confirm():
-    wine = _fit(WINE, CULTIVAR, "auto")
-    assert wine.components_.shape == (2, 13)  # a third one explains no more
-    assert [each.q for each in wine.dimension_path_] == [1, 2, 3]
-    assert [each.explains_more for each in wine.dimension_path_] == [True, True, False]
-    _, X = _rows(0)
-    both = _fit(X, (X[:, 0] * X[:, 1] > 0).astype(int), max_iter=1)  # two classes, two features
-    assert both.components_.shape == (2, D)
-    bands = _fit(X, np.digitize(X[:, 0], [-0.5, 0.5]), max_iter=1)  # three classes, one feature
-    assert bands.components_.shape == (1, D)
-    assert len(bands.dimension_path_) == 2
-
-
-def test_trials_of_dimensions_are_what_their_definitions_say():
-    model = _fit(*_of_square(), max_iter=1)
-    path = model.dimension_path_
-    assert path[0].explained == model.selection_[0].explained  # q = 1 was chosen
-    assert path[0].gain == pytest.approx(path[0].explained)  # the mean explains nothing
-    for fewer, more in pairwise(path):
-        assert more.gain == pytest.approx(more.explained - fewer.explained)
-        assert more.heldout_gain == pytest.approx(more.heldout_explained - fewer.heldout_explained)
-        assert more.heldout_accuracy is None
-
-
-def test_noise_has_one_feature_and_advice():
-    rng, X = _rows(5, 200)
-    with pytest.warns(ComponentsWarning, match="held-out rows explain nothing of y .*dependence_t"):
-        model = SupervisedIKDR(max_iter=1000).fit(X, rng.integers(0, 2, len(X)))
-    assert model.components_.shape == (1, D)
-    assert "explain nothing" in model.components_advice_
-
-
-def test_nothing_is_tried_where_nothing_could_be_chosen():
-    for parameters in ({"selection": None}, {"kernel": Gaussian("median")}, {"n_components": 2}):
-        model = _fit(WINE, CULTIVAR, **parameters)
-        assert (model.components_.shape, model.dimension_path_) == ((2, 13), ())
-    _, X = _rows(0, 160)
-    many = _fit(np.repeat(X, 2, axis=1) + X[:, [0] * 12], np.arange(160) % 8, max_iter=1)
-    assert len(many.components_) < 8
-    assert many.dimension_path_ == ()
-
-
-def test_a_warm_start_keeps_the_trials_of_dimensions():
-    model = _fit(WINE, CULTIVAR, warm_start=True)
-    path = model.dimension_path_
-    assert model.fit(WINE, CULTIVAR).dimension_path_ is path
 
 
 # Whitened rows.
@@ -348,21 +197,6 @@ def test_awkward_rows_are_fitted(X, y):
     assert model.transform(X).shape == (len(X), q)
 
 
-def test_a_row_far_out_is_no_worse_than_with_one_width():
-    _, X = _rows(9)
-    y = (X[:, 0] > 0).astype(int)
-    X[0, 3] = 1e6
-    plain = {"kernel": Gaussian("median"), "selection": None}
-    default, published = (_fit(X, y, 1, **given) for given in ({}, plain))
-    varying = np.arange(D) != 3
-    truth = np.eye(D)[varying, :1]
-    away = []
-    for model in (default, published):
-        W = (model.components_ / model.scale_).T[varying]
-        away.append(subspace_sine(truth, W / np.linalg.norm(W)))
-    assert away[0] <= max(1.5 * away[1], 0.15)
-
-
 @dataclass(frozen=True)
 class _Stored:
     X: np.ndarray
@@ -382,7 +216,7 @@ class _Stored:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n", [2400, 5600])
-def test_a_selection_sees_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n, weighted):
+def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n, weighted):
     rng = np.random.default_rng(n)
     X, y = rng.integers(256, size=(n, 4)).astype(np.uint8), rng.integers(3, size=n)
     weights = rng.integers(1, 3, size=n).astype(float) if weighted else None
@@ -391,16 +225,16 @@ def test_a_selection_sees_the_same_rows_in_memory_and_on_disk_however_they_are_c
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
         fit_rows = prepared.fit_rows(Gaussian(), 0, 2, weights, in_order)
         dependence = target_dependence(y, weights=weights)
-        problem = fit_rows.selection_problem(dependence, 2, (1.0,))
-        return problem.evidence, fit_rows.kernel.sigma
+        sample = fit_rows.sampled(dependence)
+        W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
+        halves = np.array_split(np.arange(sample.n_rows), 2)
+        return [sample.engine(half).value(W).objective for half in halves], fit_rows.kernel.sigma
 
     others = [] if weights is None else [weights]
     order = row_order(X, y, *others)
-    evidence, sigma = seen(X[order], y[order], weights if weights is None else weights[order])
+    values, sigma = seen(X[order], y[order], weights if weights is None else weights[order])
     for chunk_rows in (500, 700):
         stored = _Stored(X, chunk_rows)
         other, width = seen(stored, y, weights, sampling_order(stored, y, *others))
-        np.testing.assert_allclose(other.X, evidence.X, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(other.U, evidence.U, rtol=0, atol=1e-13)
-        assert (other.slices == evidence.slices).all()
+        np.testing.assert_allclose(other, values, rtol=1e-10)
         assert width == pytest.approx(sigma, rel=1e-13)
