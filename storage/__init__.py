@@ -41,9 +41,8 @@ from storage.models import (
     read_pictures,
     save_model,
 )
-from storage.pass_sums import PassSums
+from storage.partial_results import PartialResults
 from storage.paths import data_folder, home, resolve_under, safe_name
-from storage.pieces import PieceStore
 from storage.raw_files import RawFile
 from storage.refreshes import (
     add_to_history,
@@ -98,8 +97,7 @@ __all__ = [
     "DownloadError",
     "FeatureStatistics",
     "Model",
-    "PassSums",
-    "PieceStore",
+    "PartialResults",
     "Problem",
     "RawData",
     "RawFile",

@@ -11,8 +11,7 @@ from support import Diary, store_own
 from flows.interface.progress import watch_progress
 from flows.runs.inventory import check_files
 from storage import (
-    Checkpoints,
-    PieceStore,
+    PartialResults,
     dataset_path,
     datasets_folder,
     lease_path,
@@ -62,12 +61,11 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
-    PieceStore.of_run("other").save("fold-1", {}, {"score": 1.0})
-    entry = folder / "ledger" / "fold-1.json"
+    results = PartialResults.of_run("other")
+    results.save("fold-1", {}, {"score": 1.0})
+    results.save("newest", {}, 7)
+    entry, newest = results.path("fold-1") / "zarr.json", results.path("checkpoint-00000007")
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
-    newest = Checkpoints.of_run("other").folder / "newest"
-    newest.parent.mkdir()
-    newest.write_text("7")
     expected = {chunk, mean, *more, folder / "lease.json", entry, newest}
     ended = here("check", "--json")
     assert ended.status == 1
