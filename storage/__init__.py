@@ -28,7 +28,6 @@ from storage.errors import (
     UnfitRows,
     UnsafeName,
 )
-from storage.feature_statistics import FeatureStatistics, RunningStatistics
 from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
 from storage.models import (
@@ -69,7 +68,7 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
-from storage.transformers import SavedTransformer
+from storage.transformers import FeatureStatistics, SavedTransformer
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
@@ -104,7 +103,6 @@ __all__ = [
     "RawFileError",
     "Run",
     "RunNotFound",
-    "RunningStatistics",
     "Sample",
     "SavedTransformer",
     "SavedUnfolding",

@@ -54,9 +54,9 @@ def test_what_is_whole(here: Command) -> None:
 @pytest.mark.usefixtures("_filled")
 def test_all_that_is_wrong_is_named(here: Command) -> None:
     root, folder = dataset_path("own"), run_folder("other")
-    chunk, mean = root / "X" / "c" / "0" / "0", root / "mean" / "zarr.json"
+    chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
-    mean.unlink()
+    label.unlink()
     more = [root / "X" / "c" / "9", folder / "results" / "more", folder / "notes.txt"]
     for path in more:
         path.write_text("of nobody")
@@ -66,7 +66,7 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     results.save("newest", {}, 7)
     entry, newest = results.path("fold-1") / "zarr.json", results.path("checkpoint-00000007")
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
-    expected = {chunk, mean, *more, folder / "lease.json", entry, newest}
+    expected = {chunk, label, *more, folder / "lease.json", entry, newest}
     ended = here("check", "--json")
     assert ended.status == 1
     found = [each["path"] for one in ended.answer["checked"] for each in one["problems"]]
