@@ -35,6 +35,11 @@ class FeatureStatistics:
         deviation = np.sqrt(moments.squares / moments.weight)
         return cls(moments.mean, deviation, moments.low, moments.high)
 
+    @classmethod
+    def of_rows(cls, rows: NDArray[Any]) -> FeatureStatistics:
+        """Return the statistics of rows (n, q) of new features."""
+        return cls.of(ColumnMoments.of(rows))
+
     def to_array(self) -> NDArray[Any]:
         """Return the statistics as rows of one array (4, q)."""
         return np.stack([self.mean, self.deviation, self.minimum, self.maximum])

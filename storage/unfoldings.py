@@ -12,7 +12,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import open_dataset
 from storage.errors import DatasetNotFound, RunNotFound, StorageError
 from storage.manifest import damaged_store
@@ -177,7 +176,7 @@ def _load(name: str, path: Path) -> SavedUnfolding:
             get_array(group, _CORRECTIONS) if _CORRECTIONS in group else None,
             feature_names=None if names is None else tuple(names),
             table=record[_TABLE],
-            statistics=FeatureStatistics.of(ColumnMoments.of(coordinates)),
+            statistics=FeatureStatistics.of_rows(coordinates),
             config=record["config"],
             metrics=record["metrics"],
             versions=record["versions"],
