@@ -295,9 +295,9 @@ def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _recorded_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of a model; earlier versions recorded fewer."""
-    values = {name: record[name] for name in _RECORDED if name in record}
-    tuples = {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
+    """Return the recorded fields of a model."""
+    values = {name: record[name] for name in _RECORDED}
+    tuples = {name: tuple(values[name]) for name in _TUPLES if values[name] is not None}
     return {**values, **tuples}
 
 

@@ -202,17 +202,13 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
     results = [result for one in series for result in one.results]
-    pictures = [each for result in results for each in _either(result, "pictures", "shown")]
-    captions = [_either(each, "caption", "told") for each in pictures]
+    pictures = [each for result in results for each in result["pictures"]]
     return [
-        Figure(each["title"], caption, Pixels(caption, base64.b64decode(each["png"])))
-        for each, caption in zip(pictures, captions, strict=True)
+        Figure(
+            each["title"], each["caption"], Pixels(each["caption"], base64.b64decode(each["png"]))
+        )
+        for each in pictures
     ]
-
-
-def _either(record: Mapping[str, Any], key: str, earlier: str) -> Any:
-    """Return the entry `key` of a stored record, which earlier versions called `earlier`."""
-    return record[key] if key in record else record[earlier]
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {

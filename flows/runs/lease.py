@@ -37,8 +37,7 @@ def describe_unfinished(lease: Lease) -> dict[str, Any]:
     progress = within if newest is None else f", saved up to {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
     description = f"{lease.kind}, {lease.description}{progress}{advice}"
-    # "told" is the earlier key, which goes with the next version.
-    return {**facts, "description": description, "told": description}
+    return {**facts, "description": description}
 
 
 class HeldLease:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -77,17 +76,6 @@ class Kernel(ABC):
     __rmul__ = __mul__
 
 
-# Earlier names of what a kernel defines. A class that defines them warns for one version.
-_OLD_NAMES = {
-    "shape": "unit_slope",
-    "bend": "second_derivative",
-    "flat_slope": "slope_at_zero",
-    "definite": "slope_is_psd",
-    "local": "per_row_width",
-    "carried": "with_rows_mapped",
-}
-
-
 class PointwiseKernel(Kernel):
     """A kernel that applies one function f to beta.
 
@@ -117,17 +105,6 @@ class PointwiseKernel(Kernel):
     constant_slope: ClassVar[bool] = False
     slope_is_psd: ClassVar[bool] = False
     roundings: ClassVar[int] = 64
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for old in _OLD_NAMES.keys() & vars(cls).keys():
-            warnings.warn(
-                f"`{old}` of the kernel {cls.__name__} is now called `{_OLD_NAMES[old]}`; the old "
-                "name goes with the next version",
-                FutureWarning,
-                stacklevel=2,
-            )
-            setattr(cls, _OLD_NAMES[old], vars(cls)[old])
 
     @abstractmethod
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:

@@ -314,16 +314,6 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
         tables_plain(replace(WINE, run="mine"))
 
 
-@pytest.mark.parametrize(("pictures", "caption"), [("pictures", "caption"), ("shown", "told")])
-def test_stored_pictures_are_read_with_present_and_earlier_keys(
-    pictures: str, caption: str
-) -> None:
-    picture = {"title": "Flower", caption: "two petals", "png": "cG5n"}
-    measured = SeriesResult(part="figure-1a", subject={}, results=[{pictures: [picture]}])
-    (figure,) = _alternatives([measured])
-    assert (figure.title, figure.caption) == ("Flower", "two petals")
-
-
 def test_pages_and_files_have_every_cell() -> None:
     result = tables_plain(WINE)
     page, files = render_run("tables"), table_files(result)

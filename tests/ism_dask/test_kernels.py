@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -267,27 +265,3 @@ def test_unresolved_kernels_say_so():
 def test_numbers_whose_squares_are_none_are_refused(made, size):
     with pytest.raises(ValueError, match=r"must be from 1e-150 to 1e\+150, .* got 1e.160"):
         made(size)
-
-
-def test_a_kernel_with_the_earlier_names_warns_and_serves() -> None:
-    with pytest.warns(FutureWarning, match="is now called"):
-
-        @dataclass(frozen=True)
-        class Cauchy(PointwiseKernel):
-            """`f(beta) = 1 / (1 + beta)` of squared distances."""
-
-            pairing = DISTANCE
-            definite = True
-            amplitude = -1.0
-            flat_slope = -1.0
-
-            def value(self, beta: Any, scale: Any = None, out: Any = None) -> Any:
-                return np.divide(1.0, beta + 1.0, out=out)
-
-            def shape(self, beta: Any, scale: Any = None, out: Any = None) -> Any:
-                return np.square(self.value(beta), out=out)
-
-    beta = np.array([[0.0, 1.0, 3.0]])
-    np.testing.assert_allclose(Cauchy().slope(beta), -1.0 / (1.0 + beta) ** 2)
-    assert Cauchy().slope_is_psd
-    assert Cauchy().slope_at_zero == -1.0
