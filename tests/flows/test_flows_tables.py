@@ -24,7 +24,7 @@ from flows.paper.settings import TablesSettings
 from flows.paper.verdicts import cells_of, published
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
-from flows.reports.paper_tables import _alternatives, tables
+from flows.reports.paper_tables import tables
 from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
