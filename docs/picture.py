@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
+from flows.reports.page import set_page_look
 from flows.reports.picture_elements import Drawing
+from flows.reports.svg import DPI, svg_elements
 from ism_dask import SupervisedIKDR
 from ism_dask.pictures.drawing import draw_classes, draw_weights
-from ism_dask.pictures.page import set_page_look
-from ism_dask.pictures.svg import DPI, svg_elements
 
 WIDTH, HEIGHT, TOP = 1080.0, 330.0, 9
 ALT = "178 wines of three growers in two new features, and the weights of the old features in each"

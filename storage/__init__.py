@@ -28,7 +28,6 @@ from storage.errors import (
     UnfitRows,
     UnsafeName,
 )
-from storage.feature_statistics import FeatureStatistics, RunningStatistics
 from storage.ingestion import ingest, picture_pixels
 from storage.loaders import RawData
 from storage.models import (
@@ -41,9 +40,8 @@ from storage.models import (
     read_pictures,
     save_model,
 )
-from storage.pass_sums import PassSums
+from storage.partial_results import PartialResults
 from storage.paths import data_folder, home, resolve_under, safe_name
-from storage.pieces import PieceStore
 from storage.raw_files import RawFile
 from storage.refreshes import (
     add_to_history,
@@ -70,7 +68,7 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
-from storage.transformers import SavedTransformer
+from storage.transformers import FeatureStatistics, SavedTransformer
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items, stored_items_named
 from storage.zarr_rows import ZarrRows
@@ -98,15 +96,13 @@ __all__ = [
     "DownloadError",
     "FeatureStatistics",
     "Model",
-    "PassSums",
-    "PieceStore",
+    "PartialResults",
     "Problem",
     "RawData",
     "RawFile",
     "RawFileError",
     "Run",
     "RunNotFound",
-    "RunningStatistics",
     "Sample",
     "SavedTransformer",
     "SavedUnfolding",

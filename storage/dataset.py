@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import zarr
 from numpy.typing import NDArray
 
@@ -32,8 +31,6 @@ class Dataset:
         Shape (n, d), native dtype, not standardised.
     labels : dict of str to ndarray of shape (n,)
         Integer codes, or numbers.
-    mean, scale : ndarray of shape (d,)
-        float64; `(X - mean) / scale` is standardised. A constant column has scale 1.
     data_hash : str
         Digest of X and labels, which depends neither on compression nor on chunks.
     path : Path
@@ -43,8 +40,6 @@ class Dataset:
     info: DatasetInfo
     X: ZarrRows
     labels: dict[str, NDArray[Any]]
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
     data_hash: str
     path: Path
 
@@ -206,14 +201,11 @@ def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
         ) from error
     X = ZarrRows.of(path, manifest, "X")
     labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
-    mean, scale = get_array(group, "mean"), get_array(group, "scale")
-    if not mean.shape == scale.shape == X.shape[1:]:
-        raise damaged_store(path, "mean/zarr.json", f"shape {mean.shape} for {X.shape[1]} columns")
     try:
         check_labels(info, labels, *X.shape)
     except StorageError as error:
         raise damaged_store(path, "zarr.json", str(error)) from error
-    return Dataset(info, X, labels, mean, scale, manifest.data_hash, path)
+    return Dataset(info, X, labels, manifest.data_hash, path)
 
 
 def _label_names(manifest: Manifest) -> list[str]:

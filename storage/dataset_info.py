@@ -15,8 +15,6 @@ from storage.paths import safe_name
 from storage.records import check_field_types
 
 FORMAT_VERSION = 2
-# The first format has no `table`.
-_READABLE = (1, FORMAT_VERSION)
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,10 @@ class DatasetInfo:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
         """Return the metadata that `to_json` wrote; raise StorageError for another format."""
-        if found.get("format_version") not in _READABLE:
+        if found.get("format_version") != FORMAT_VERSION:
             raise StorageError(
                 f"`format_version` is {found.get('format_version')!r}; this version reads "
-                f"{_READABLE[0]} to {FORMAT_VERSION}. Upgrade the package, or ingest the data set "
-                "again."
+                f"{FORMAT_VERSION}. Upgrade the package, or ingest the data set again."
             )
         values = {key: value for key, value in found.items() if key != "format_version"}
         for key in ("feature_names", "image_shape"):

@@ -1,4 +1,4 @@
-"""Write a data set to Zarr from a stream of row blocks, with the moments of its columns.
+"""Write a data set to Zarr from a stream of row blocks.
 
 No more than a chunk is in memory at a time.
 """
@@ -6,7 +6,6 @@ No more than a chunk is in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,64 +18,6 @@ from storage.dataset_info import DatasetInfo, check_labels
 from storage.digest import ContentDigest
 from storage.errors import ChecksumMismatch, StorageError
 from storage.store import commit_group, create_array, put_array
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Moments of `count` rows, float64, each array of shape (d,).
-
-    Attributes
-    ----------
-    count : int
-        Number of rows.
-    mean : ndarray
-        Column means.
-    squares : ndarray
-        Sums of squared deviations from the mean.
-    low, high : ndarray
-        Column minima and maxima: they are equal exactly for a constant column.
-    """
-
-    count: int
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, block: NDArray[Any]) -> Moments:
-        """Return the moments of one block, shape (rows, d), in two passes."""
-        rows = np.asarray(block, dtype=np.float64)
-        mean = rows.mean(axis=0)
-        low, high = rows.min(axis=0), rows.max(axis=0)
-        deviations = rows - mean
-        # Corrects for the rounding error of the mean.
-        correction = deviations.sum(axis=0) ** 2 / len(rows)
-        np.square(deviations, out=deviations)
-        squares = deviations.sum(axis=0) - correction
-        return cls(len(rows), mean, np.maximum(squares, 0.0), low, high)
-
-    def merge(self, other: Moments) -> Moments:
-        """Return the moments of both sets of rows together (Chan, Golub, LeVeque)."""
-        count = self.count + other.count
-        step = other.mean - self.mean
-        return Moments(
-            count,
-            self.mean + step * (other.count / count),
-            self.squares + other.squares + step**2 * (self.count * (other.count / count)),
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
-
-    def standardisation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and population standard deviation; a constant column has scale 1."""
-        constant = self.low == self.high
-        scale = np.sqrt(self.squares / self.count)
-        return (
-            np.where(constant, self.low, self.mean),
-            np.where(constant | (scale == 0.0), 1.0, scale),
-        )
-
 
 CHUNK_BYTES = 2**22
 
@@ -160,14 +101,10 @@ def _fill(
 ) -> str:
     """Write all arrays of a data set and return the digest of its values."""
     digest = ContentDigest()
-    moments = _write_rows(group, chunks, digest, on_rows)
-    check_labels(info, labels, moments.count, len(moments.mean))
+    check_labels(info, labels, *_write_rows(group, chunks, digest, on_rows))
     folder = group.create_group("labels")
     for name, codes in labels.items():
         put_array(folder, name, codes)
-    mean, scale = moments.standardisation()
-    put_array(group, "mean", mean)
-    put_array(group, "scale", scale)
     return digest.finish(labels)
 
 
@@ -176,21 +113,19 @@ def _write_rows(
     chunks: Iterator[Block],
     digest: ContentDigest,
     on_rows: RowCount | None,
-) -> Moments:
-    """Write X chunk by chunk, add the chunks to the digest, and return their moments."""
+) -> tuple[int, ...]:
+    """Write X chunk by chunk, add the chunks to the digest, and return the shape of X."""
     X: zarr.Array[Any] | None = None
-    moments: Moments | None = None
     for chunk in chunks:
         if X is None:  # the first chunk is full or the only one, so small sets need no padding
             X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
         X.append(chunk)
         digest.add(chunk)
-        moments = Moments.of(chunk) if moments is None else moments.merge(Moments.of(chunk))
         if on_rows is not None:
-            on_rows(moments.count)
-    if moments is None:
+            on_rows(X.shape[0])
+    if X is None:
         raise StorageError("`row_blocks` held no rows; expected at least one.")
-    return moments
+    return X.shape
 
 
 def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:

@@ -15,12 +15,11 @@ from ism_dask.rows.standardise import project
 from storage.atomic import exists_settled
 from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError
-from storage.feature_statistics import FeatureStatistics
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
 from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
 from storage.store import folder_of, get_array, put_array, read_again_if_replaced
-from storage.transformers import SavedTransformer
+from storage.transformers import FeatureStatistics, SavedTransformer
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
@@ -296,9 +295,9 @@ def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _recorded_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of a model; earlier versions recorded fewer."""
-    values = {name: record[name] for name in _RECORDED if name in record}
-    tuples = {name: tuple(values[name]) for name in _TUPLES if values.get(name) is not None}
+    """Return the recorded fields of a model."""
+    values = {name: record[name] for name in _RECORDED}
+    tuples = {name: tuple(values[name]) for name in _TUPLES if values[name] is not None}
     return {**values, **tuples}
 
 

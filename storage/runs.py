@@ -44,7 +44,7 @@ REPORT, LEASE = "report.html", "lease.json"
 STALLED = "stalled"
 # The name of a dated run; a number follows from the second run of a day on.
 DATED = re.compile(r"(.+)-(\d{4}-\d{2}-\d{2})(?:-(\d+))?")
-_RECORD = ("config", "metrics", "versions")
+_RECORD = {"kind": str, "config": dict, "metrics": dict, "versions": dict}
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def open_run(name: str) -> Run:
     if path is None:
         raise run_not_found(name)
     record = read_record(path)[1]
-    kind, created = _kind(path, record), _created(path, record)
-    size = read_manifest(path).total_bytes
-    return Run(name, path, kind, created, size, **{key: record[key] for key in _RECORD})
+    created, size = _created(path, record), read_manifest(path).total_bytes
+    recorded = {key: record[key] for key in _RECORD}
+    return Run(name=name, path=path, created=created, bytes=size, **recorded)
 
 
 def list_runs() -> tuple[Run, ...]:
@@ -277,7 +277,7 @@ def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
         )
     try:
         record: dict[str, Any] = loads(str(attributes["record"]))
-        missing = [key for key in _RECORD if not isinstance(record.get(key), dict)]
+        missing = [key for key, kind in _RECORD.items() if not isinstance(record.get(key), kind)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
     if missing:
@@ -308,12 +308,6 @@ def _describe(name: str) -> Run | None:
         return open_run(name) if saved else None
     except StorageError as error:
         return Run(name, path, "", _created(path, {}), problem=str(error))
-
-
-def _kind(path: Path, record: Mapping[str, Any]) -> str:
-    # Earlier versions saved models only, and did not record their kind.
-    guess = "cluster" if "paradigm" in record["metrics"] else "fit"
-    return str(record.get("kind", guess if path.name == MODEL else "crossval"))
 
 
 def _created(path: Path, record: Mapping[str, Any]) -> datetime:

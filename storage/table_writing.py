@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from storage.dataset import Dataset
 from storage.dataset_info import DatasetInfo, check_labels
-from storage.dataset_writing import Moments, default_chunk_rows, rechunk
+from storage.dataset_writing import default_chunk_rows, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
@@ -43,15 +42,12 @@ class Chunk:
 
     Attributes
     ----------
-    moments : Moments
-        Of its rows.
     digest : bytes
         Of its rows.
     file : FileEntry
         Of its file.
     """
 
-    moments: Moments
     digest: bytes
     file: FileEntry
 
@@ -116,15 +112,12 @@ class EarlierRows:
         manifest.
     digests : list of bytes
         Of these chunks.
-    moments : Moments
-        Of their rows; without any chunk, those of no rows.
     """
 
     data: Dataset
     chunk_rows: int
     links: dict[str, FileEntry]
     digests: list[bytes]
-    moments: Moments
 
     @classmethod
     def of(cls, data: Dataset, more: int) -> EarlierRows:
@@ -140,9 +133,8 @@ class EarlierRows:
         # A short table is one short chunk.
         whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
         digests = [bytes(each) for each in get_array(group, "chunk_digests")[:whole]]
-        moments = get_array(group, "chunk_moments")
         links = {name: manifest.files[name] for name in map(_chunk_file, range(whole))}
-        return cls(data, chunk_rows, links, digests, Moments(whole * chunk_rows, *moments))
+        return cls(data, chunk_rows, links, digests)
 
     def link(self, folder: Path) -> None:
         """Link its whole chunks into another group."""
@@ -320,8 +312,8 @@ def _write_chunk(
     """
     X[start : start + len(rows)] = rows
     file = disk.submit(synced_entry, folder / _chunk_file(start // X.chunks[0]))
-    moments, digest = Moments.of(rows), chunk_digest(rows)
-    return lambda: Chunk(moments, digest, file.result())
+    digest = chunk_digest(rows)
+    return lambda: Chunk(digest, file.result())
 
 
 def _joined_labels(schema: TableSchema, parts: list[dict[str, Array]]) -> dict[str, Array]:
@@ -339,23 +331,12 @@ def _finish(
     labels: Mapping[str, Array],
     earlier: EarlierRows | None,
 ) -> str:
-    """Write labels and moments, and what a later ingestion goes on from; return the digest."""
+    """Write labels, and what a later ingestion goes on from; return the digest."""
     folder = group.create_group("labels")
     for name, codes in labels.items():
         put_array(folder, name, codes)
     digests = [*(earlier.digests if earlier else []), *(each.digest for each in chunks)]
-    moments = [each.moments for each in chunks]
-    if earlier is not None and earlier.links:
-        moments = [earlier.moments, *moments]
-    # The last chunk may be short, and then grows with the next rows.
-    is_whole = X.shape[0] % X.chunks[0] == 0
-    kept = reduce(Moments.merge, moments if is_whole else moments[:-1] or moments)
-    everything = kept if is_whole or len(moments) == 1 else kept.merge(moments[-1])
-    mean, scale = everything.standardisation()
-    put_array(group, "mean", mean)
-    put_array(group, "scale", scale)
     put_array(group, "chunk_digests", np.array([list(each) for each in digests], dtype=np.uint8))
-    put_array(group, "chunk_moments", np.stack([kept.mean, kept.squares, kept.low, kept.high]))
     return chunked_digest(X, X.chunks[0], digests, labels)
 
 

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.rows.moments import ColumnMoments
 from storage.errors import UnfitRows
-from storage.feature_statistics import FeatureStatistics
 from storage.tables.files import check_pyarrow
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStatistics:
+    """Statistics of each new feature over the rows that a model was fitted to.
+
+    Attributes
+    ----------
+    mean, deviation, minimum, maximum : ndarray of shape (q,)
+    """
+
+    mean: NDArray[Any]
+    deviation: NDArray[Any]
+    minimum: NDArray[Any]
+    maximum: NDArray[Any]
+
+    @classmethod
+    def of(cls, moments: ColumnMoments) -> FeatureStatistics:
+        """Return the statistics of new features from the moments of all their rows."""
+        deviation = np.sqrt(moments.squares / moments.weight)
+        return cls(moments.mean, deviation, moments.low, moments.high)
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[Any]) -> FeatureStatistics:
+        """Return the statistics of rows (n, q) of new features."""
+        return cls.of(ColumnMoments.of(rows))
+
+    def to_array(self) -> NDArray[Any]:
+        """Return the statistics as rows of one array (4, q)."""
+        return np.stack([self.mean, self.deviation, self.minimum, self.maximum])
 
 
 class SavedTransformer(ABC):

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from storage.dataset import open_dataset
 from storage.errors import DatasetNotFound, RunNotFound, StorageError
-from storage.feature_statistics import FeatureStatistics, RunningStatistics
 from storage.manifest import damaged_store
 from storage.runs import RESULTS, read_record, run_not_found, save_results, saved_run_path
 from storage.store import get_array, read_again_if_replaced
-from storage.transformers import SavedTransformer
+from storage.transformers import FeatureStatistics, SavedTransformer
 
 UNFOLD = "unfold"
 _COORDINATES, _SCALE, _ROWS, _VALUES = "coordinates", "scale", "rows", "values"
@@ -177,7 +176,7 @@ def _load(name: str, path: Path) -> SavedUnfolding:
             get_array(group, _CORRECTIONS) if _CORRECTIONS in group else None,
             feature_names=None if names is None else tuple(names),
             table=record[_TABLE],
-            statistics=_statistics(coordinates),
+            statistics=FeatureStatistics.of_rows(coordinates),
             config=record["config"],
             metrics=record["metrics"],
             versions=record["versions"],
@@ -208,9 +207,3 @@ def _rows(name: str, group: zarr.Group, record: Mapping[str, Any]) -> NDArray[An
             f"{digest[:12]}. {advice}"
         )
     return np.asarray(data.X.read(0, len(data.X)))
-
-
-def _statistics(coordinates: NDArray[Any]) -> FeatureStatistics:
-    running = RunningStatistics()
-    running.add(coordinates)
-    return running.finish()

@@ -10,16 +10,15 @@ from typing import Any
 
 from storage.atomic import exists_settled, explain_os_errors, remove_leftovers
 from storage.catalogue import DATASETS
-from storage.checkpoints import CHECKPOINTS, NEWEST, Checkpoints
+from storage.checkpoints import NEWEST, Checkpoints, checkpoint_key
 from storage.dataset import datasets_folder, open_dataset, stored_folders
 from storage.dataset_info import folder_name
 from storage.digest import ContentDigest, chunk_digest, chunked_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
 from storage.models import load_model
-from storage.pass_sums import PASSES, is_pass, is_sum, numbers_in, pass_folders, read_sum, sum_path
+from storage.partial_results import PARTIAL, PartialResults
 from storage.paths import resolve_under
-from storage.pieces import LEDGER, PieceStore, read_piece
 from storage.records import read_sealed
 from storage.refreshes import (
     HISTORY,
@@ -156,44 +155,35 @@ def _results_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _store_problems(path, read_record, on_bytes)
 
 
-def _checkpoint_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    checkpoints = Checkpoints(folder)
-    for number in checkpoints.numbers:
-        path = checkpoints.path(number)
-        yield from _store_problems(path, lambda each: checkpoints.read(int(each.name)), on_bytes)
-    yield from _pointer_problems(checkpoints)
-    yield from _unexpected_entries(
-        folder, lambda name: name == NEWEST or Checkpoints.is_number(name)
-    )
+def _partial_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    results = PartialResults(folder)
+    keys = results.keys()
+    for key in keys:
+        yield from _problems_at(folder / key, _partial_result_problems, on_bytes)
+    yield from _newest_problems(Checkpoints(results))
+    yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
 
 
-def _pointer_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
-    """Yield the problems of the pointer to the newest checkpoint, which is written after it."""
-    try:
-        newest, numbers = checkpoints.pointer, checkpoints.numbers
+def _partial_result_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    results = PartialResults(path.parent)
+    yield from _store_problems(path, lambda each: results.read(each.name), on_bytes)
+
+
+def _newest_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
+    """Yield the problem if the newest checkpoint, or its number, which is saved next, is missing.
+
+    Damage to either is reported with that of the other results.
+    """
+    with suppress(DamagedStore):
+        newest, numbers = checkpoints.newest_number, checkpoints.numbers
         if newest is None and numbers not in ([], [1]):
-            yield Problem(checkpoints.folder / NEWEST, "it is missing, but checkpoints are there")
-        # A running fit may have saved newer ones meanwhile and removed this one: the pointer is
+            path = checkpoints.results.path(NEWEST)
+            yield Problem(path, "it is missing, but checkpoints are there")
+        # A running fit may have saved newer ones meanwhile and removed this one: the number is
         # read again.
-        missing = newest is not None and not exists_settled(checkpoints.path(newest))
-        if newest is not None and missing and checkpoints.pointer == newest:
-            yield Problem(checkpoints.path(newest), "the newest checkpoint is missing")
-    except DamagedStore as error:
-        yield Problem(checkpoints.folder / NEWEST, error.what)
-
-
-def _ledger_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    for path in PieceStore(folder).entries:
-        yield from _file_problems(path, read_piece, on_bytes)
-    yield from _unexpected_entries(folder, lambda name: name.endswith(".json"))
-
-
-def _pass_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    for each in pass_folders(folder):
-        for number in numbers_in(each):
-            yield from _store_problems(sum_path(each, number), read_sum, on_bytes)
-        yield from _unexpected_entries(each, is_sum)
-    yield from _unexpected_entries(folder, is_pass)
+        path = checkpoints.results.path(checkpoint_key(newest or 0))
+        if newest and not exists_settled(path) and checkpoints.newest_number == newest:
+            yield Problem(path, "the newest checkpoint is missing")
 
 
 def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -232,9 +222,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
 _PARTS: dict[str, FindProblems] = {
     MODEL: _model_problems,
     RESULTS: _results_problems,
-    CHECKPOINTS: _checkpoint_problems,
-    LEDGER: _ledger_problems,
-    PASSES: _pass_problems,
+    PARTIAL: _partial_problems,
     LEASE: _lease_problems,
 }
 _PROBLEMS: dict[str, FindProblems] = {

@@ -22,7 +22,7 @@ from flows.results.paper import SeriesResult, TablesResult
 from flows.runs.dated import dated_name, publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
-from storage import RESULTS, PieceStore, open_run, save_results, saved_run_path
+from storage import RESULTS, PartialResults, open_run, save_results, saved_run_path
 
 KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
@@ -50,7 +50,7 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
         )
     _check_methods(settings, chosen)
     if settings.force:
-        PieceStore.of_run(settings.run).clear()
+        PartialResults.of_run(settings.run).clear()
     efforts = [series.effort * len(series.steps) for series in chosen]
     ends = np.cumsum(efforts) / sum(efforts)
     starts = [0.0, *ends[:-1]]
@@ -109,7 +109,7 @@ def resumable_tables(settings: TablesSettings) -> Iterator[HeldLease]:
     run = settings.run
 
     def has_results() -> bool:
-        return bool(PieceStore.of_run(run).entries)
+        return bool(PartialResults.of_run(run).keys())
 
     with hold_lease(run, KIND, settings.to_json(), has_results) as lease:
         yield lease

@@ -12,7 +12,7 @@ from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
-from storage import DamagedStore, PieceStore, StorageError, dataset_path
+from storage import DamagedStore, PartialResults, StorageError, dataset_path
 
 Result = dict[str, Any]
 
@@ -128,7 +128,7 @@ class _SeriesFailed(Exception):  # noqa: N818 - users see its message only, not 
 def _series_errors() -> Iterator[None]:
     """Turn errors of the data or of the numbers into a `_SeriesFailed`.
 
-    Errors of the `PieceStore` stay as they are and end the run: without it no result is stored.
+    Errors of the `PartialResults` stay as they are and end the run: without it no result is stored.
     """
     try:
         yield
@@ -141,7 +141,7 @@ class _StoredSteps:
 
     def __init__(self, series: Series, settings: TablesSettings) -> None:
         self._series, self._settings = series, settings
-        self._store = PieceStore.of_run(settings.run)
+        self._store = PartialResults.of_run(settings.run)
         with _series_errors():
             data = ensure_stored(*series.source)
         versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
@@ -178,10 +178,11 @@ class _StoredSteps:
 
     def _find(self, step: int) -> Result | None:
         try:
-            return self._store.find(self._piece_name(step), self._conditions)
+            found: Result | None = self._store.find(self._piece_name(step), self._conditions)
         except DamagedStore as error:
-            progress_note(f"{error}: it is measured again")
+            progress_note(f"{error} It is measured again")
             return None
+        return found
 
     def _piece_name(self, step: int) -> str:
         return f"{self._series.name}-{step}"

@@ -205,9 +205,7 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
     pictures = [each for result in results for each in result["pictures"]]
     return [
         Figure(
-            each["title"],
-            each["caption"],
-            Pixels(each["caption"], base64.b64decode(each["png"])),
+            each["title"], each["caption"], Pixels(each["caption"], base64.b64decode(each["png"]))
         )
         for each in pictures
     ]

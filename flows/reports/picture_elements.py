@@ -100,7 +100,7 @@ class Pixels:
 def draw_axes(alt: str, draw: Draw, *, height: float = 280.0) -> Drawing:
     """Return what `draw` draws into Axes; a legend below them lists the entries it returns."""
     # matplotlib takes about a second to import, and most commands draw nothing.
-    from ism_dask.pictures.page import WIDTH, page_svg  # noqa: PLC0415
+    from flows.reports.page import WIDTH, page_svg  # noqa: PLC0415
 
     body, full_height = page_svg(draw, height)
     return Drawing(alt, WIDTH, full_height, body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from flows.interface.progress import ProgressShare, progress_note
@@ -33,12 +31,12 @@ def bootstrap_on_cluster(
     def work() -> None:
         for number in range(count):
             if number not in refits and (saved := this.restored(_PART, number)) is not None:
-                refits[number] = _refit_of(saved)
+                refits[number] = Refit(**saved)
         if refits:
             progress_note(f"{len(refits)} of {count} refits were saved before")
         missing = [number for number in range(count) if number not in refits]
         for number, refit in plan.refits(missing):
-            this.save_part(_PART, number, _record_of(refit))
+            this.save_part(_PART, number, vars(refit))
             refits[number] = refit
             part.report(len(refits) / count, f"refit {len(refits)} of {count}")
 
@@ -67,11 +65,3 @@ def certainty_of(result: BootstrapResult, names: tuple[str, ...]) -> Certainty:
             for j in largest
         ),
     )
-
-
-def _record_of(refit: Refit) -> dict[str, Any]:
-    return {"weights": refit.weights.tolist(), "converged": refit.converged}
-
-
-def _refit_of(record: dict[str, Any]) -> Refit:
-    return Refit(np.array(record["weights"]), bool(record["converged"]))

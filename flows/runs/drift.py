@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.feature_statistics import FeatureStatistics, RunningStatistics
-from storage.transformers import SavedTransformer
+from ism_dask.rows.moments import ColumnMoments
+from storage.transformers import FeatureStatistics, SavedTransformer
 
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
@@ -27,11 +27,11 @@ class Drift:
         self._learned: FeatureStatistics | None = model.statistics
         self._names = model.get_feature_names_out()
         self._outside = np.zeros(model.n_components, dtype=np.int64)
-        self._new = RunningStatistics()
+        self._new: ColumnMoments | None = None
 
     def add(self, new: NDArray[Any]) -> None:
         """Add the new features of some rows (m, q)."""
-        if self._learned is None:
+        if self._learned is None or not len(new):
             return
         learned = self._learned
         slack = _ROUNDING * (learned.maximum - learned.minimum)
@@ -39,24 +39,28 @@ class Drift:
         self._outside += np.count_nonzero(outside, axis=0)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
-            self._new.add(new)
+            moments = ColumnMoments.of(new)
+            self._new = moments if self._new is None else self._new + moments
 
     def merge(self, other: Drift) -> None:
         """Add the rows of a later part of the table."""
         self._outside += other._outside
+        if self._new is None or other._new is None:
+            self._new = self._new or other._new
+            return
         with np.errstate(over="ignore", invalid="ignore"):
-            self._new.merge(other._new)
+            self._new += other._new
 
     def report(self) -> list[dict[str, Any]]:
         """Return for each new feature the share of rows out of range, and the shift of the mean.
 
         `mean_shift` is in units of the deviation among the rows that the model was fitted to.
         """
-        if self._learned is None or not self._new.rows:
+        if self._learned is None or self._new is None:
             return []
-        shift = self._new.finish().mean - self._learned.mean
+        shift = self._new.mean - self._learned.mean
         deviation = np.maximum(self._learned.deviation, np.finfo(np.float64).tiny)
-        shares = self._outside / self._new.rows
+        shares = self._outside / self._new.n_rows
         return [
             {
                 "feature": number,

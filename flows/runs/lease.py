@@ -19,7 +19,8 @@ from flows.errors import FlowError, RunHeldError
 from flows.services.leases import FAILED, Lease, find_lease
 from flows.services.records import ProcessIdentity
 from flows.text import count_noun
-from storage import Checkpoints, PassSums, StorageError, lease_path, run_folder
+from ism_dask.records.partial_results import SUMS
+from storage import Checkpoints, StorageError, lease_path, run_folder
 from storage.atomic import explain_os_errors, lock_file, make_folder
 
 # Seconds between two renewals of a lease.
@@ -29,9 +30,10 @@ _LOCK = ".lease"
 
 def describe_unfinished(lease: Lease) -> dict[str, Any]:
     """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
-    newest = Checkpoints.of_run(lease.run).newest()
+    checkpoints = Checkpoints.of_run(lease.run)
+    newest = checkpoints.newest()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
-    within = "" if PassSums.of_run(lease.run, {}).is_empty else ", saved within the first iteration"
+    within = ", saved within the first iteration" if checkpoints.results.keys(SUMS) else ""
     progress = within if newest is None else f", saved up to {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
     description = f"{lease.kind}, {lease.description}{progress}{advice}"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -25,8 +24,8 @@ from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from ism_dask.rows.saved_sums import saving_sums
-from storage import Checkpoints, DamagedStore, PassSums, PieceStore, run_folder
+from ism_dask.records.partial_results import SUMS, saving_partial_results
+from storage import Checkpoints, DamagedStore, PartialResults, run_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
@@ -163,13 +162,13 @@ class ResumableRun:
             where = f"{which}{start.progress}"
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
-        sums = PassSums.of_run(self.run, identity, check=self.lease.check, tell=progress_note)
+        saved = SavedResults(self, identity)
 
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
             checkpoints.save(identity, checkpoint)
             self.saves.number += 1
-            sums.retire()
+            saved.retire_sums()
             self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
@@ -181,7 +180,7 @@ class ResumableRun:
 
         try:
             fit = CheckpointedFit(start, on_checkpoint)
-            with saving_checkpoints(fit), saving_sums(sums):
+            with saving_checkpoints(fit), saving_partial_results(saved):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
@@ -201,19 +200,70 @@ class ResumableRun:
 
     def restored(self, name: str, number: int) -> dict[str, Any] | None:
         """Return the saved result of a part of the run, or None if there is none."""
-        try:
-            store = PieceStore.of_run(self.run)
-            return store.find(f"{name}-{number}", {**self.identity, name: number})
-        except DamagedStore as error:
-            progress_note(f"{error}: it is computed again")
-            return None
+        saved: dict[str, Any] | None = self._part(name, number).find(f"{name}-{number}")
+        return saved
 
     def save_part(self, name: str, number: int, result: Result) -> None:
         """Save the result of a part of the run."""
-        self.lease.check()
-        store = PieceStore.of_run(self.run)
-        store.save(f"{name}-{number}", {**self.identity, name: number}, result)
+        self._part(name, number).save(f"{name}-{number}", result)
         self.saves.number += 1
+
+    def _part(self, name: str, number: int) -> SavedResults:
+        return SavedResults(self, {**self.identity, name: number})
+
+
+class SavedResults:
+    """The partial results of one fit of a run, saved as long as this process has its lease.
+
+    Parameters
+    ----------
+    run : ResumableRun
+    request : Mapping
+        All that decides the result of the fit, in plain JSON.
+    """
+
+    def __init__(self, run: ResumableRun, request: Mapping[str, Any]) -> None:
+        self.run, self._request = run, request
+        self._store = PartialResults.of_run(run.run)
+        self._recent: set[str] = set()
+
+    def find(self, key: str) -> Any:
+        """Return a saved result, or None; a damaged one is reported, and computed again."""
+        try:
+            result = self._store.find(key, self._request)
+        except DamagedStore as error:
+            progress_note(f"{error} It is computed again")
+            return None
+        if result is not None:
+            if key.startswith(SUMS) and not any(each.startswith(SUMS) for each in self._recent):
+                progress_note("resuming within a pass over the rows, from saved sums")
+            self._recent.add(key)
+        return result
+
+    def save(self, key: str, result: Any) -> None:
+        """Save a result; raise FlowError if another process has taken the lease over."""
+        self.run.lease.check()
+        self._recent.add(key)
+        self._store.save(key, self._request, result)
+
+    def remove(self, key: str) -> None:
+        """Remove a result."""
+        self._store.remove(key)
+
+    def keys(self, start: str) -> list[str]:
+        """Return the keys of the saved results, also of other fits, that begin with `start`."""
+        return self._store.keys(start)
+
+    def retire_sums(self) -> None:
+        """Remove the sums of passes that were neither found nor saved since the last call.
+
+        Those since the last but one checkpoint stay: a fit that continues from the last checkpoint
+        begins with the pass at its W.
+        """
+        for key in self._store.keys(SUMS):
+            if key not in self._recent:
+                self._store.remove(key)
+        self._recent = set()
 
 
 class FitSpeed:
@@ -306,7 +356,8 @@ def resumable_run(
     """
     identity = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
     check_name_is_free(run, settings, replaces)
-    with hold_lease(run, kind, settings.to_json(), partial(_can_resume, run)) as lease:
+    results = PartialResults.of_run(run)
+    with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         # Another process may have held the lease until now, and saved its result.
         check_name_is_free(run, settings, replaces)
         this = ResumableRun(
@@ -316,23 +367,11 @@ def resumable_run(
             progress_note(f"this run was started before: {lease.previous.description}")
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
-            _clear(run)
+            results.clear()
         try:
             yield this
         finally:
             this.log.close()
         lease.check()
-        _clear(run)
+        results.clear()
         publish_newest(run, settings.keep_runs)
-
-
-def _can_resume(run: str) -> bool:
-    """Return whether a later run of that name has checkpoints or results to continue from."""
-    parts = PieceStore.of_run(run).folder.is_dir() or not PassSums.of_run(run, {}).is_empty
-    return parts or bool(Checkpoints.of_run(run).numbers)
-
-
-def _clear(run: str) -> None:
-    Checkpoints.of_run(run).clear()
-    PassSums.of_run(run, {}).clear()
-    PieceStore.of_run(run).clear()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from dataclasses import asdict
+from functools import reduce
 from importlib.metadata import version
+from operator import add
 from tempfile import TemporaryFile
 from typing import Any, Protocol
 
@@ -16,12 +18,12 @@ from flows.results.base import RunResult
 from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
+from ism_dask.rows.moments import ColumnMoments
 from storage import (
     RESULTS,
     Dataset,
     FeatureStatistics,
     Model,
-    RunningStatistics,
     RunNotFound,
     Sample,
     SavedTransformer,
@@ -132,12 +134,12 @@ def _projected_rows(
     """Return the new features of rows drawn at random, and statistics of those of all rows."""
     n = len(data.X)
     chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
-    points, statistics = [], RunningStatistics()
+    points, moments = [], []
     for start in range(0, n, _ROWS_PER_READ):
         stop = min(start + _ROWS_PER_READ, n)
         new = model.transform(data.X.read(start, stop))
-        statistics.add(new)
+        moments.append(ColumnMoments.of(new))
         first, last = np.searchsorted(chosen, [start, stop])
         points.append(new[chosen[first:last] - start])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, statistics.finish()
+    return sample, FeatureStatistics.of(reduce(add, moments))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,19 +23,15 @@ from flows.runs.data import (
     target_of,
     with_label,
 )
-from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
+from flows.runs.resumable import ResumableRun, SavedResults, on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
-from ism_dask.unfolding.stages import (
-    EIGENVECTORS,
-    NEIGHBOURS,
-    PROGRAM,
-    REFINEMENT,
-    Values,
-    saving_stages,
-)
+from ism_dask.records.partial_results import saving_partial_results
+from ism_dask.unfolding.neighbour_search import NEIGHBOURS
+from ism_dask.unfolding.refinement import REFINEMENT
+from ism_dask.unfolding.unfold import EIGENVECTORS, PROGRAM
 from storage import Dataset, SavedUnfolding, open_dataset, save_unfolding
 
 KIND = UnfoldResult.command
@@ -107,39 +101,21 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
     return with_label(data, settings.label, target=settings.target)
 
 
-@dataclass(frozen=True)
-class _SavedStages:
-    """Saves the stages of the fit of a run, as parts of the run."""
+class _SavedStages(SavedResults):
+    """The stages of the fit of a run, whose progress is reported as they begin."""
 
-    run: ResumableRun
-
-    def find(self, stage: str) -> Values | None:
+    def find(self, key: str) -> Any:
         """Return what is saved of a stage that begins now, or None."""
-        report_progress(_SHARES[stage], stage)
-        saved = self.run.restored(stage, 1)
-        return saved and {name: _from_json(value) for name, value in saved.items()}
+        if key in _SHARES:
+            report_progress(_SHARES[key], key)
+        return super().find(key)
 
-    def save(self, stage: str, values: Values) -> None:
-        """Save a stage as a part of the run."""
-        self.run.save_part(stage, 1, {name: _to_json(value) for name, value in values.items()})
-        if "n_iter" in values:
-            report_progress(_SHARES[stage], f"{stage}, {values['n_iter']:,} steps")
-
-
-def _to_json(value: Any) -> Any:
-    """Return a number as it is, and an array as its bytes in base64."""
-    if not isinstance(value, np.ndarray):
-        return value
-    content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-    return {"dtype": value.dtype.str, "shape": value.shape, "base64": content}
-
-
-def _from_json(value: Any) -> Any:
-    """Return the number or array that `_to_json` has written."""
-    if not isinstance(value, Mapping):
-        return value
-    content = bytearray(base64.b64decode(value["base64"]))
-    return np.frombuffer(content, value["dtype"]).reshape(value["shape"])
+    def save(self, key: str, result: Any) -> None:
+        """Save a stage, or what it needs to continue, in place of an earlier one."""
+        super().save(key, result)
+        self.run.saves.number += 1
+        if key == REFINEMENT:
+            report_progress(_SHARES[key], f"{key}, {result['n_iter']:,} steps")
 
 
 def _fitted(
@@ -160,7 +136,7 @@ def _fitted(
     )
 
     def fit() -> ColoredMVU:
-        with saving_stages(_SavedStages(this)), warnings.catch_warnings():
+        with saving_partial_results(_SavedStages(this, this.identity)), warnings.catch_warnings():
             # The report says how the fit has ended.
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", ComponentsWarning)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import lapack
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
@@ -98,19 +98,15 @@ class RidgeRegression:
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
         solved = _Solved.of(self, block, W)
-        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
-        gamma = self.ridge * (weighted @ solved.alpha.T)
-        product = kernel_product(self.kernel, block.X, solved.Z, solved.K, gamma)
+        product = _kernel_product(self.kernel, solved, self._gamma(solved), block.X, solved.Z)
         total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
         return Explained(float(self._sum(total)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
         solved = _Solved.of(self, block, W)
-        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
-        gamma = self.ridge * (weighted @ solved.alpha.T)
         X = block.X.astype(np.float64, copy=False)
-        return kernel_product(self.kernel, X, solved.Z, solved.K, gamma, right=X)
+        return _kernel_product(self.kernel, solved, self._gamma(solved), X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
         """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
@@ -136,6 +132,11 @@ class RidgeRegression:
         across = kernel_matrix(self.kernel, _projected(others.X, W), solved.Z)
         return np.asarray(self._sum((others.Y - across @ solved.alpha) ** 2))
 
+    def _gamma(self, solved: _Solved) -> Array:
+        """Return Gamma (n, n), whose product with the change of K is the change of J."""
+        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
+        return np.asarray(self.ridge * (weighted @ solved.alpha.T))
+
     def _sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
         return columns.sum(axis=-1) if self.signs is None else columns @ self.signs
@@ -158,15 +159,14 @@ class _Solved:
         system = K.copy()
         noise = n * regression.ridge
         system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
-        factorise, solve = get_lapack_funcs(("potrf", "potrs"), (system,))
-        factor, info = factorise(system, lower=1, clean=0, overwrite_a=1)
+        factor, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
         if info:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
                 "positive definite in double precision; take a larger ridge, or a kernel that is "
                 "positive definite"
             )
-        return cls(Z, K, factor, solve(factor, block.Y, lower=1)[0])
+        return cls(Z, K, factor, lapack.dpotrs(factor, block.Y, lower=1)[0])
 
     @property
     def half_log_determinant(self) -> float:
@@ -176,8 +176,7 @@ class _Solved:
     @cached_property
     def inverse_diagonal(self) -> Array:
         """The diagonal (n,) of the inverse of the system."""
-        invert = get_lapack_funcs("potri", (self.factor,))
-        return np.diag(invert(self.factor, lower=1)[0])
+        return np.diag(lapack.dpotri(self.factor, lower=1)[0])
 
 
 def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
@@ -193,14 +192,9 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
     return total
 
 
-def kernel_product(
-    kernel: Kernel, X: Array, Z: Array, K: Array, gamma: Array, right: Array | None = None
-) -> Array:
-    """Return `Phi W` (d, q), or `Phi` if `right` is X, for Gamma (n, n) and `Z = X W` (n, q).
-
-    K is the matrix of the kernel at Z. Gamma is overwritten.
-    """
-    right = Z if right is None else right
+def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
+    """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
+    Z, K = solved.Z, solved.K
     moved = np.zeros_like(right)
     for weight, term in kernel.terms:
         psi = gamma if len(kernel.terms) == 1 else gamma.copy()

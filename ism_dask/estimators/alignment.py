@@ -15,6 +15,7 @@ from ism_dask.engines.kernel_matvec import kernel_values
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels import Kernel, as_kernel
 
 # Rows on which the alignment is measured; larger data are sampled. Their kernel matrix is one tile.
@@ -69,7 +70,7 @@ def aligned_sum(
     pairs = [
         _alignment_and_norm(kernel, rows, gamma, standardize=standardize) for kernel in candidates
     ]
-    alignments = np.array([alignment for alignment, _ in pairs])
+    alignments = np.array([each for each, _ in pairs])
     if alignments.max() <= 0:
         raise ValueError(
             "no kernel agrees with `y`: all alignments are 0 or less; expected rows whose "
@@ -121,4 +122,4 @@ def _alignment_and_norm(
     norm = float(np.linalg.norm(K))
     if norm == 0:
         raise ValueError(f"{type(kernel).__name__} is the same for all pairs of rows of X")
-    return float(np.vdot(K, gamma)) / (norm * float(np.linalg.norm(gamma))), norm
+    return alignment(K, gamma), norm

@@ -11,14 +11,13 @@ from ism_dask._types import Array
 from ism_dask.estimators.preparation import FitRows
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
-from ism_dask.kernels.widths import median_distance
+from ism_dask.gamma.thin_factors import alignment
+from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 
 # The most rows of which all pairs are compared.
 _ROWS = 1000
 # The fewest rows for the estimate without bias.
 _FEWEST_ROWS = 4
-# Widths of the gaussian kernels of rows, as multiples of the median distance.
-_WIDTHS = (1.0, 0.5, 0.25)
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,14 @@ def _kernel(points: Array) -> Array:
     if not np.ptp(points, axis=0).any():
         return np.ones((len(points), len(points)))
     median = median_distance(points, "the median distance of the rows")
-    scaled = euclidean_distances(points, squared=True) / (-2.0 * median**2)
-    return np.asarray(np.mean([np.exp(scaled / width**2) for width in _WIDTHS], axis=0))
+    return mean_of_gaussians(euclidean_distances(points, squared=True), median)
 
 
 def _correlation(K: Array, L: Array) -> float:
     """Return the correlation of two kernels (m, m) by the estimate of HSIC without bias."""
     if len(K) < _FEWEST_ROWS:
         return 0.0
-    first, second = _centred(K), _centred(L)
-    product, squares = np.vdot(first, second), np.vdot(first, first) * np.vdot(second, second)
-    return float(product / np.sqrt(squares)) if squares > 0 else 0.0
+    return alignment(_centred(K), _centred(L))
 
 
 def _centred(K: Array) -> Array:

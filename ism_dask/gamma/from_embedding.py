@@ -67,7 +67,24 @@ class ClusterGuide(EmbeddingGuide):
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreGuide(EmbeddingGuide):
+class _GivenGuide(EmbeddingGuide):
+    """A guide by given scores or labels Y (n, t), of the weight mu."""
+
+    Y: Array
+    mu: float
+
+    @property
+    def targets(self) -> Array:
+        """The given scores or labels."""
+        return self.Y
+
+    def reordered(self, order: Array) -> Self:
+        """Return the same guide for rows in another order (n,)."""
+        return replace(self, Y=self.Y[order])
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreGuide(_GivenGuide):
     """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
 
     A ridge regression of the given scores on the embedding, with rows scaled to unit length,
@@ -80,18 +97,6 @@ class ScoreGuide(EmbeddingGuide):
         that have scores; NaN for the other rows.
     mu : float
     """
-
-    Y: Array
-    mu: float
-
-    @property
-    def targets(self) -> Array:
-        """The scores."""
-        return self.Y
-
-    def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
-        return replace(self, Y=self.Y[order])
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
@@ -106,7 +111,7 @@ class ScoreGuide(EmbeddingGuide):
 
 
 @dataclass(frozen=True, eq=False)
-class AvoidGuide(EmbeddingGuide):
+class AvoidGuide(_GivenGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
     Attributes
@@ -115,18 +120,6 @@ class AvoidGuide(EmbeddingGuide):
         The labels, centred.
     mu : float
     """
-
-    Y: Array
-    mu: float
-
-    @property
-    def targets(self) -> Array:
-        """The labels to avoid."""
-        return self.Y
-
-    def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
-        return replace(self, Y=self.Y[order])
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""

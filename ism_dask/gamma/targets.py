@@ -16,15 +16,12 @@ from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.gamma.labels import is_indicator, labels_dependence
 from ism_dask.gamma.weighted import repeated_rows, with_weights
-from ism_dask.kernels.widths import median_distance
+from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
 # Whole numbers with more distinct values than this may be classes or numbers.
 MAX_WHOLE_CLASSES = 20
-# Widths of the kernels of y, as multiples of its median distance. The wide one detects trends under
-# noise, the narrow ones details that the wide one smooths away.
-_ONE_WIDTH, _THREE_WIDTHS = (1.0,), (1.0, 0.5, 0.25)
 # A factor of the kernel of y gets columns until it leaves out at most this share of the trace, or
 # until it has the most columns. One normally distributed number takes 15 columns with one width, 46
 # with three.
@@ -39,7 +36,7 @@ def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
 
 def gaussian_dependence(y: Array, weights: Array | None = None) -> Dependence:
     """Return the `Dependence` on numbers y (n,) or (n, t) by a gaussian kernel of median width."""
-    return _kernel_dependence(y, weights, _ONE_WIDTH)
+    return _kernel_dependence(y, weights, WIDTHS[:1])
 
 
 def multiscale_dependence(y: Array, weights: Array | None = None) -> Dependence:
@@ -47,7 +44,7 @@ def multiscale_dependence(y: Array, weights: Array | None = None) -> Dependence:
 
     The widths are the median distance, a half and a quarter of it.
     """
-    return _kernel_dependence(y, weights, _THREE_WIDTHS)
+    return _kernel_dependence(y, weights, WIDTHS)
 
 
 def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...]) -> Dependence:
@@ -74,7 +71,7 @@ def _gaussian_factor(points: Array, widths: tuple[float, ...], share: Array) -> 
     while size < min(_MOST_COLUMNS, n) and share @ errors > _REMAINDER:
         pivot = int(errors.argmax())
         squared = np.einsum("ij,ij->i", offsets := points - points[pivot], offsets)
-        column = np.mean([np.exp(squared / (-2.0 * width**2)) for width in widths], axis=0)
+        column = mean_of_gaussians(squared, 1.0, widths)
         column -= columns[:size, pivot] @ columns[:size]
         column /= np.sqrt(errors[pivot])
         columns[size] = column

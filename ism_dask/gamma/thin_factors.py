@@ -10,24 +10,16 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask.gamma.targets import standardise_target, target_dependence
-from ism_dask.kernels.widths import median_distance
+from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
 _WHOLE, _LANDMARKS = 1000, 300
 # Rows from which the median distance is computed.
 _MEDIAN_ROWS = 2000
-# Widths of the gaussian kernels, as multiples of the median distance. The wide one detects trends,
-# the narrow ones what swings up and down.
-_WIDTHS = (1.0, 0.5, 0.25)
 # Directions with less than this share of the trace are left out.
 _NEGLIGIBLE = 1e-7
 # Differences of rows lose no digits, but take long with many columns.
 _FEW_COLUMNS = 16
-
-
-def _gaussian(squared: Array, median: float) -> Array:
-    scaled = squared / (-2.0 * median**2)
-    return np.asarray(np.mean([np.exp(scaled / width**2) for width in _WIDTHS], axis=0))
 
 
 def _distance(squared: Array, median: float) -> Array:
@@ -37,7 +29,7 @@ def _distance(squared: Array, median: float) -> Array:
 
 # From squared distances (n, m) and the median distance to a kernel, positive definite once centred.
 KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
-    "gaussian": _gaussian,
+    "gaussian": mean_of_gaussians,
     "distance": _distance,
 }
 
@@ -93,6 +85,12 @@ def kernel_correlation(F: Array, U: Array) -> float:
     """
     most = np.sqrt(squared_sum(F, F) * squared_sum(U, U))
     return float(np.sqrt(min(squared_sum(F, U) / most, 1.0)))
+
+
+def alignment(K: Array, L: Array) -> float:
+    """Return the cosine of the angle between two centred kernels (n, n); 0 if one of them is 0."""
+    norms = float(np.linalg.norm(K)) * float(np.linalg.norm(L))
+    return float(np.vdot(K, L)) / norms if norms > 0 else 0.0
 
 
 def _compressed(factor: Array) -> Array:

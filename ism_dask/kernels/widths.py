@@ -12,6 +12,9 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.kernels.pairing import DISTANCE, INNER
 
+# Widths of the gaussian kernels of statistics, as multiples of the median distance. The wide one
+# detects trends under noise, the narrow ones details that the wide one smooths away.
+WIDTHS = (1.0, 0.5, 0.25)
 # Rows of a batch, and the pairs within a batch that lie above the diagonal.
 _BATCH = 256
 _ABOVE = ~np.tri(_BATCH, dtype=bool)
@@ -55,6 +58,12 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
     if positive.size == 0:
         raise ValueError(f"{what} is 0: all rows are equal; give `sigma` a number")
     return _median_root(positive)
+
+
+def mean_of_gaussians(squared: Array, median: float, widths: tuple[float, ...] = WIDTHS) -> Array:
+    """Return the mean of gaussian kernels of squared distances; widths are in medians."""
+    scaled = squared / (-2.0 * median**2)
+    return np.asarray(np.mean([np.exp(scaled / width**2) for width in widths], axis=0))
 
 
 def neighbor_distances(rows: Array, anchors: Array, neighbor: int) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.sparse import column_sums, is_sparse
 from ism_dask.rows.standardise import Standardisation
@@ -30,7 +31,7 @@ def standardisation_of(raw: Shards) -> Standardisation:
 
     Rows count by the fact `ROW_WEIGHTS`, if the shards have it.
     """
-    columns: _ColumnMoments = raw.in_double().fold(_column_moments)
+    columns: ColumnMoments = raw.in_double().fold(_column_moments)
     finite = np.isfinite(columns.low) & np.isfinite(columns.high)
     if not finite.all():
         bad = np.flatnonzero(~finite)
@@ -84,34 +85,6 @@ def check_range(affine: Standardisation) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _ColumnMoments:
-    """Weight, mean, squared deviations and range of the columns of rows; they can be added."""
-
-    n_rows: int
-    weight: float
-    mean: Array
-    squares: Array
-    low: Array
-    high: Array
-
-    def __add__(self, other: _ColumnMoments) -> _ColumnMoments:
-        # Deviations from means (Chan, Golub and LeVeque), as sums of squares would lose digits.
-        weight = self.weight + other.weight
-        share = other.weight / weight if weight else 0.0
-        difference = other.mean - self.mean
-        mean = self.mean + difference * share
-        between = difference**2 * (self.weight * other.weight / weight if weight else 0.0)
-        return _ColumnMoments(
-            self.n_rows + other.n_rows,
-            weight,
-            mean,
-            self.squares + other.squares + between,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
-
-
 def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     """Return the statistics of columns whose squares would exceed the range of float64."""
     # Scaling by a power of two does not round.
@@ -122,7 +95,7 @@ def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     return Standardisation(affine.mean * unit, scale, affine.varying)
 
 
-def _standardisation(columns: _ColumnMoments) -> Standardisation:
+def _standardisation(columns: ColumnMoments) -> Standardisation:
     n, mean, variance = columns.n_rows, columns.mean, columns.squares / columns.weight
     # The variance of a constant column is rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
@@ -132,7 +105,7 @@ def _standardisation(columns: _ColumnMoments) -> Standardisation:
     )
 
 
-def _are_indicators(columns: _ColumnMoments) -> Array:
+def _are_indicators(columns: ColumnMoments) -> Array:
     """Return which columns (d,) hold nothing but 0 and 1.
 
     Among the columns from 0 to 1 these alone have the variance `mean (1 - mean)`, the largest.
@@ -145,30 +118,11 @@ def _are_indicators(columns: _ColumnMoments) -> Array:
 
 # For columns that are not finite, `standardisation_of` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
-def _column_moments(piece: LoadedShard) -> _ColumnMoments:
+def _column_moments(piece: LoadedShard) -> ColumnMoments:
     X, weights = piece.X, piece.facts.get(ROW_WEIGHTS)
-    n = int(X.shape[0])
     if is_sparse(X):
+        n = int(X.shape[0])
         mean, squares, (low, high) = column_sums(X, weights)
         total = float(n if weights is None else weights.sum())
-        return _ColumnMoments(n, total, mean, squares, low, high)
-    low, high = X.min(axis=0), X.max(axis=0)
-    if weights is not None:
-        return _weighted_moments(X, weights, low, high)
-    mean = X.mean(axis=0)
-    deviations = X - mean
-    # The mean of the deviations is the rounding error of the mean.
-    mean += deviations.mean(axis=0)
-    squares = np.einsum("ij,ij->j", deviations, deviations)
-    return _ColumnMoments(n, n, mean, squares, low, high)
-
-
-def _weighted_moments(X: Array, weights: Array, low: Array, high: Array) -> _ColumnMoments:
-    total = float(weights.sum())
-    if total == 0:
-        return _ColumnMoments(len(X), 0.0, X[0], np.zeros(X.shape[1]), low, high)
-    mean = weights @ X / total
-    deviations = X - mean
-    mean += weights @ deviations / total
-    squares = weights @ deviations**2
-    return _ColumnMoments(len(X), total, mean, squares, low, high)
+        return ColumnMoments(n, total, mean, squares, low, high)
+    return ColumnMoments.of(X, weights)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from ism_dask.records.partial_results import SUMS, ResultStore, result_store
 
 # A pass is saved if, at its pace so far, it takes longer than this many seconds.
 _LONG = 60.0
@@ -24,41 +25,6 @@ _LONG = 60.0
 _SHORT = 10.0
 # A pass with enough calls is saved in at least this number of parts.
 _FEWEST_PARTS = 16
-
-
-class SumStore(Protocol):
-    """Where the sums of passes are saved, each pass under a key that is the same in any process."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no saved sums."""
-
-    def find(self, key: str) -> Mapping[int, Any]:
-        """Return the saved sums of a pass, by the number of the part."""
-
-    def save(self, key: str, number: int, total: Any) -> None:
-        """Save the sum of one part: a float, a float64 array, None, or a tuple of these."""
-
-    def remove(self, key: str) -> None:
-        """Remove the sums of a pass."""
-
-
-_STORE: ContextVar[SumStore | None] = ContextVar("sum_store", default=None)
-
-
-@contextmanager
-def saving_sums(store: SumStore) -> Iterator[None]:
-    """Save the sums of the long passes in the block, and continue passes that `store` has."""
-    token = _STORE.set(store)
-    try:
-        yield
-    finally:
-        _STORE.reset(token)
-
-
-def sums_are_saved() -> bool:
-    """Return whether the present block saves the sums of long passes."""
-    return _STORE.get() is not None
 
 
 class SavedPass:
@@ -85,16 +51,16 @@ class SavedPass:
         self._began, self._done, self._lock = time.monotonic(), 0, Lock()
         self.result: tuple[Any, ...] = ()
         self.parts: Mapping[int, Any] = {}
-        store = _STORE.get()
-        self._store = store
-        if store is not None and not store.is_empty and self._key is not None:
-            self.result = tuple(store.find(self._result_key).values())
-            self.parts = {} if self.result else store.find(self._parts_key)
+        self._store = store = result_store()
+        if store is not None and store.keys(SUMS) and self._key is not None:
+            result = store.find(self._result_key)
+            self.result = () if result is None else (result,)
+            self.parts = {} if self.result else self._saved_parts(store)
         self._is_long = bool(self.parts)
 
     @property
     def is_active(self) -> bool:
-        """Whether the pass is in a block of `saving_sums`."""
+        """Whether the pass is in a block of `saving_partial_results`."""
         return self._store is not None
 
     @cached_property
@@ -103,11 +69,16 @@ class SavedPass:
 
     @property
     def _result_key(self) -> str:
-        return f"{self._key}-result"
+        return f"{SUMS}{self._key}-result"
 
-    @property
-    def _parts_key(self) -> str:
-        return f"{self._key}-parts"
+    def _part_key(self, number: int) -> str:
+        return f"{SUMS}{self._key}-{number:04d}"
+
+    def _saved_parts(self, store: ResultStore) -> dict[int, Any]:
+        saved = set(store.keys(f"{SUMS}{self._key}-"))
+        numbers = [each for each in range(self._n_parts) if self._part_key(each) in saved]
+        parts = {number: store.find(self._part_key(number)) for number in numbers}
+        return {number: total for number, total in parts.items() if total is not None}
 
     def count(self, done: int) -> bool:
         """Count parts that are computed now, and return whether the pass is long."""
@@ -126,14 +97,15 @@ class SavedPass:
     def save(self, number: int, total: Any) -> None:
         """Save the sum of a part."""
         if self._store is not None and self._key is not None and _can_be_saved(total):
-            self._store.save(self._parts_key, number, total)
+            self._store.save(self._part_key(number), total)
 
     def complete(self, result: Any) -> None:
         """Save the result of a long pass, in place of its parts."""
         store, can_be_saved = self._store, self._is_long and _can_be_saved(result)
         if store is not None and can_be_saved and self._key is not None:
-            store.save(self._result_key, 0, result)
-            store.remove(self._parts_key)
+            store.save(self._result_key, result)
+            for number in range(self._n_parts):
+                store.remove(self._part_key(number))
 
 
 def compute_with_parts(client: Any, whole: Any, parts: Mapping[int, Any], saved: SavedPass) -> Any:

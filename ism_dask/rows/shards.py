@@ -13,6 +13,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.records.partial_results import result_store
 from ism_dask.rows.execution import (
     as_tasks,
     cluster,
@@ -24,7 +25,6 @@ from ism_dask.rows.execution import (
     wait_for_a_worker,
 )
 from ism_dask.rows.fingerprint import fingerprint
-from ism_dask.rows.saved_sums import sums_are_saved
 from ism_dask.rows.source import RowRange, is_row_source
 from ism_dask.rows.sparse import SparseRows, StandardisedSparse, is_sparse, rows_between
 from ism_dask.rows.standardise import Standardisation, tile_dtype
@@ -348,7 +348,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     else:
         raws = as_tasks([X[start : start + rows] for start in starts])
     parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
-    label = fingerprint(X, rows) if sums_are_saved() else None
+    label = fingerprint(X, rows) if result_store() else None
     itemsize = np.dtype(X.dtype).itemsize
     shards = Shards(parts, n, d, dtype, itemsize, nonzeros=nonzeros, label=label)
     _check_memory(shards)

@@ -147,7 +147,7 @@ class Task:
         """Return the sum of calls of this task, or `finish` of the sum.
 
         The calls are added in a tree that depends only on their number. In a block of
-        `saving_sums`, sums of a long pass are saved under the key that `key` returns.
+        `saving_partial_results`, sums of a long pass are saved under the key that `key` returns.
         """
         size = FAN ** level_of_parts(len(calls), FAN)
         parts = [calls[i : i + size] for i in range(0, len(calls), size)]

@@ -19,7 +19,6 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.starts import candidate_starts

@@ -134,9 +134,7 @@ def _symmetric(matrix: Array) -> Array:
     return (matrix + matrix.T) / 2
 
 
-def _next_state(
-    state: State, W: Array, value: Explained, seconds: float, settled: bool
-) -> State:
+def _next_state(state: State, W: Array, value: Explained, seconds: float, settled: bool) -> State:
     before, here = state.current, _candidate(W, value)
     record = Record(
         iteration=state.iteration + 1,

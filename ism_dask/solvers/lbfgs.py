@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import ProductEvaluation
 from ism_dask.linalg.eigen import nearest_orthonormal
 
 # Steps whose curvature is in memory.
@@ -31,12 +31,27 @@ _TINY = float(np.finfo(np.float64).tiny)
 Precondition = Callable[[Array], Array]
 
 
+class Slope(Protocol):
+    """J at some W, and half of its gradient."""
+
+    @property
+    def objective(self) -> float:
+        """J."""
+
+    @property
+    def product(self) -> Array:
+        """Half of the gradient of J (d, k)."""
+
+
+_Value = TypeVar("_Value", bound=Slope)
+
+
 def lbfgs_ascent(
-    evaluate: Callable[[Array], ProductEvaluation],
+    evaluate: Callable[[Array], _Value],
     W: Array,
-    now: ProductEvaluation,
+    now: _Value,
     precondition: Precondition | None = None,
-) -> Iterator[tuple[Array, ProductEvaluation]]:
+) -> Iterator[tuple[Array, _Value]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
     The iterator ends when no step along the slope raises J any more.
@@ -47,7 +62,7 @@ def lbfgs_ascent(
         Returns J and Phi W (d, k) at a point.
     W : (d, k) array
         The first point, which is not yielded.
-    now : ProductEvaluation
+    now : Slope
         The evaluation at W.
     precondition : callable, optional
         Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
@@ -79,12 +94,12 @@ def lbfgs_ascent(
 
 
 def _line_search(
-    evaluate: Callable[[Array], ProductEvaluation],
+    evaluate: Callable[[Array], _Value],
     W: Array,
-    now: ProductEvaluation,
+    now: _Value,
     direction: Array,
     slope: float,
-) -> tuple[Array, Array, ProductEvaluation] | None:
+) -> tuple[Array, Array, _Value] | None:
     """Return a step, its end point and the evaluation there, or None if no length raises J."""
     share = min(1.0, _LONGEST / max(float(np.linalg.norm(direction, 2)), _TINY))
     for _ in range(_CUTS):

@@ -13,9 +13,10 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
+from ism_dask.records.partial_results import run_or_restore
 from ism_dask.rows.execution import cluster, results_in_order
-from ism_dask.unfolding.stages import NEIGHBOURS, run_or_restore
 
+NEIGHBOURS = "neighbours"
 # Rows whose neighbours a task on a cluster searches.
 _ROWS_PER_TASK = 2048
 # Products of numbers up to which a search is exact: those of 60,000 rows of 784 columns are 2.8e12
@@ -33,13 +34,6 @@ _NUMBERS_AT_ONCE = 2_000_000
 _TREE_COLUMNS = 15
 
 
-@dataclass(frozen=True, eq=False)
-class _Neighbours:
-    """The nearest other rows (n, k) of each row."""
-
-    neighbours: Array
-
-
 class NeighbourSearch(ABC):
     """Finds the k nearest rows among those of a fit."""
 
@@ -47,8 +41,7 @@ class NeighbourSearch(ABC):
 
     def of_own_rows(self) -> Array:
         """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
-        search = self._search_own_rows
-        return run_or_restore(NEIGHBOURS, _Neighbours, lambda: _Neighbours(search())).neighbours
+        return run_or_restore(NEIGHBOURS, self._search_own_rows)
 
     @abstractmethod
     def of(self, X: Array) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ism_dask._types import Array
+from ism_dask.records.partial_results import result_store
 from ism_dask.unfolding.ascent import Ascent, climb
 from ism_dask.unfolding.free_axes import with_free_axes_used, without_free_axes
 from ism_dask.unfolding.objective import CoordinateObjective
-from ism_dask.unfolding.stages import REFINEMENT, stage_store
 
+REFINEMENT = "refinement"
 # The steps after which L-BFGS forgets the last ones.
 _STEPS_TO_A_RESTART = 500
 
@@ -21,8 +22,8 @@ def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
     There and at the end, axes that hold nothing are used if F rises so. Those that do not matter to
     F at the end are set to 0.
     """
-    store, n_iter = stage_store(), 0
-    if saved := store.find(REFINEMENT):
+    store, n_iter = result_store(), 0
+    if store is not None and (saved := store.find(REFINEMENT)):
         Y, n_iter = saved["Y"], int(saved["n_iter"])
     while n_iter < max_iter:
         limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
@@ -34,5 +35,6 @@ def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
             Y = without_free_axes(objective, Y)
         if Y is climbed.Y and (tried.stationary or climbed.n_iter < limit):
             return Ascent(Y, tried.stationary, n_iter)
-        store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
+        if store is not None:
+            store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
     return Ascent(Y, False, n_iter)

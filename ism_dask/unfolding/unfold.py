@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
+from ism_dask.records.partial_results import run_or_restore
 from ism_dask.unfolding.ascent import Ascent
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
@@ -16,8 +17,8 @@ from ism_dask.unfolding.objective import CoordinateObjective
 from ism_dask.unfolding.refinement import refine
 from ism_dask.unfolding.semidefinite import GAP, solve
 from ism_dask.unfolding.side_information import SideKernel
-from ism_dask.unfolding.stages import EIGENVECTORS, PROGRAM, run_or_restore
 
+EIGENVECTORS, PROGRAM = "eigenvectors", "program"
 # The gap of the programs that give the scales, which need not be exact.
 _SCALE_GAP = 1e-6
 # Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
@@ -85,8 +86,10 @@ def unfold(
 
     With `max_iter` 0, the coordinates are the leading eigenvectors of K.
     """
-    basis = run_or_restore(EIGENVECTORS, SmoothBasis, lambda: smooth_basis(graph, m, seed))
-    program = run_or_restore(PROGRAM, SolvedProgram, lambda: _solved(graph, basis, side, nu))
+    basis = SmoothBasis(**run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, seed))))
+    program = SolvedProgram(
+        **run_or_restore(PROGRAM, lambda: vars(_solved(graph, basis, side, nu)))
+    )
     eigenvalues, coordinates = _leading(basis, program.A, q)
     objective = CoordinateObjective(graph, side, program.scales)
     refined = refine(objective, coordinates, max_iter) if max_iter else None

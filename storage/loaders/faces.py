@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.loaders.base import RawData, bad_file, gunzip
-from storage.loaders.picture_decoding import decode
+from storage.loaders.picture import decode
 
 WIDTH, HEIGHT = 32, 30
 LIMIT = 2**26  # unpacked; the pictures take less than 2 MB

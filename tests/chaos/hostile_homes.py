@@ -19,7 +19,7 @@ from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import (
     Checkpoints,
-    PieceStore,
+    PartialResults,
     StorageError,
     dataset_path,
     load_model,
@@ -28,10 +28,11 @@ from storage import (
     open_run,
     safe_name,
 )
-from storage.checkpoints import checkpoint_to_json
+from storage.checkpoints import checkpoint_key
 from storage.manifest import MANIFEST, write_manifest
 from storage.records import dumps, to_sealed_json
 from storage.store import commit_group, put_array
+from storage.values import FORMAT_VERSION, to_json
 
 DEEP = "[" * 50_000
 
@@ -155,15 +156,16 @@ def _checkpoint(**changes: Any) -> Callable[[], object]:
     """Return what reads a checkpoint whose record has other values, and all digests right."""
 
     def reads() -> None:
-        record, numbers = checkpoint_to_json(checkpoint(0))
-        text = dumps({"asked": {}, "checkpoint": {**record, **changes}})
+        record, arrays = to_json(checkpoint(0))
+        text = dumps({"request": {}, "value": {**record, **changes}})
         checkpoints = Checkpoints.of_run("odd")
 
         def fill(group: Any) -> str:
-            put_array(group, "numbers", numbers)
+            put_array(group, "float64", arrays["float64"])
             return ""
 
-        commit_group(checkpoints.path(1), {"format_version": 1, "record": text}, fill)
+        attributes = {"format_version": FORMAT_VERSION, "record": text}
+        commit_group(checkpoints.results.path(checkpoint_key(1)), attributes, fill)
         checkpoints.read(1)
 
     return reads
@@ -205,23 +207,30 @@ def _kept_in_link() -> None:
     Checkpoints.of_run("under-way").save({}, checkpoint(0))
 
 
-STATE = checkpoint_to_json(checkpoint(0))[0]["runs"][0]
+STATE = to_json(checkpoint(0))[0]["runs"][0]
+
+
+def _array(*shape: float, start: int = 0) -> Callable[[], object]:
+    array = {"__kind__": "array", "of": "float64", "start": start, "shape": shape}
+    return _checkpoint(runs=[array])
+
+
 RUNS: dict[str, Callable[[], object]] = {
     "name: a run above": lambda: load_model("../x"),
     "name: a run anywhere": lambda: open_run("/etc"),
     "name: a report above": lambda: write_report("../../x"),
     "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
-    "name: a piece above": lambda: PieceStore.of_run("own").save("../x", {}, {}),
+    "name: a fold above": lambda: PartialResults.of_run("own").save("../x", {}, {}),
     "name: a data set above": lambda: open_dataset("../x"),
     "name: one to be checked above": lambda: check_files(["../x"]),
     "name: with a zero": lambda: safe_name("a\0b"),
-    "checkpoint: a kind that is code": _checkpoint(kind="os.system"),
-    "checkpoint: a kind that is a list": _checkpoint(kind=["State"]),
-    "checkpoint: another kind": _checkpoint(runs=[{"kind": "Status", "value": "converged"}]),
+    "checkpoint: a kind that is code": _checkpoint(__kind__="os.system"),
+    "checkpoint: a kind that is a list": _checkpoint(__kind__=["State"]),
+    "checkpoint: another kind": _checkpoint(runs=[{"__kind__": "Status", "value": "converged"}]),
     "checkpoint: a text for a number": _checkpoint(runs=[{**STATE, "iteration": "1"}]),
-    "checkpoint: an array without end": _checkpoint(runs=[{"array": [0, 10**300, 10**300]}]),
-    "checkpoint: an array of half rows": _checkpoint(runs=[{"array": [0, 1e300, 1e300]}]),
-    "checkpoint: an array below": _checkpoint(runs=[{"array": [-5, 2]}]),
+    "checkpoint: an array without end": _array(10**300, 10**300),
+    "checkpoint: an array of half rows": _array(1e300, 1e300),
+    "checkpoint: an array below": _array(2, start=-5),
     "lease: a list": _written(
         "runs/under-way/lease.json", to_sealed_json({}), lambda: find_lease("under-way")
     ),
@@ -236,20 +245,20 @@ RUNS: dict[str, Callable[[], object]] = {
     "lease: a setting that is a list": _resumed(label=[1]),
     "lease: a setting of nobody": _resumed(preload="evil.py"),
     "lease: a run above": _resumed(dataset="../x"),
-    "ledger: a pickle": _written(
-        "runs/under-way/ledger/fold-1.json",
+    "fold: a pickle": _written(
+        "runs/under-way/partial/fold-1/manifest.json",
         PICKLED.hex(),
-        lambda: PieceStore.of_run("under-way").find("fold-1", {}),
+        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
     ),
-    "ledger: nested without end": _written(
-        "runs/under-way/ledger/fold-1.json",
+    "fold: nested without end": _written(
+        "runs/under-way/partial/fold-1/manifest.json",
         DEEP,
-        lambda: PieceStore.of_run("under-way").find("fold-1", {}),
+        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
     ),
     "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
     "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),
     "link: a model outside": _linked("runs/fitted/model", lambda: load_model("fitted")),
-    "link: checkpoints outside": _linked("runs/under-way/checkpoints", _kept_in_link),
+    "link: partial results outside": _linked("runs/under-way/partial", _kept_in_link),
 }
 
 

@@ -16,7 +16,7 @@ from storage import (
     Checkpoints,
     DatasetInfo,
     Model,
-    PieceStore,
+    PartialResults,
     Sample,
     dataset_path,
     load_model,
@@ -28,7 +28,7 @@ from storage import (
     save_results,
     write_dataset,
 )
-from storage.checkpoints import checkpoint_to_json
+from storage.values import to_json
 
 REQUEST = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"
@@ -56,8 +56,9 @@ def same(one: Checkpoint | None, other: Checkpoint) -> bool:
     """Say whether two checkpoints are alike to the last bit."""
     if one is None:
         return False
-    (record, numbers), (another, others) = checkpoint_to_json(one), checkpoint_to_json(other)
-    return repr(record) == repr(another) and numbers.tobytes() == others.tobytes()
+    (record, arrays), (another, others) = to_json(one), to_json(other)
+    bits, other_bits = ({k: a.tobytes() for k, a in each.items()} for each in (arrays, others))
+    return repr(record) == repr(another) and bits == other_bits
 
 
 def model(seed: int = 0) -> Model:
@@ -93,7 +94,7 @@ def stock() -> Path:
     keep_results()
     for seed in range(3):
         Checkpoints.of_run("under-way").save(REQUEST, checkpoint(seed))
-    PieceStore.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.5})
+    PartialResults.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.5})
     lease().write()
     return Path(os.environ["ISM_DASK_HOME"])
 
@@ -112,8 +113,8 @@ def read_under_way() -> None:
     checkpoints = Checkpoints.of_run("under-way")
     for number in checkpoints.numbers:
         checkpoints.read(number)
-    _ = checkpoints.pointer
-    PieceStore.of_run("under-way").find(PIECE, REQUEST)
+    _ = checkpoints.newest_number
+    PartialResults.of_run("under-way").find(PIECE, REQUEST)
     find_lease("under-way")
 
 

@@ -27,14 +27,14 @@ _IN_PASSES = """
 import os, sys
 import numpy as np
 from ism_dask.rows import saved_sums, shards
-from storage import PassSums
+from flows.runs.resumable import SavedResults
 saved_sums._LONG, shards.ROWS_PER_SHARD = 0.0, 250
-save = PassSums.save
-def said(self, key, number, total):
-    save(self, key, number, total)
+save = SavedResults.save
+def said(self, key, total):
+    save(self, key, total)
     if isinstance(total, tuple) and np.size(total[1]) == 250 * 32:
-        os.write(1, f"saved {key} {number}".encode() + bytes([10]))
-PassSums.save = said
+        os.write(1, f"saved {key.removeprefix('sum-').replace('-', ' ')}".encode() + bytes([10]))
+SavedResults.save = said
 from flows.cli.app import main
 main()
 """
@@ -62,7 +62,7 @@ def test_the_driver_is_killed_at_any_moment(tally: Begin, count: int) -> None:
 
 
 def _driver(name: str, calls: int) -> list[str]:
-    return doomed_command("checkpoints", calls, *FIT, *KEPT, "--run", name)
+    return doomed_command("checkpoint-", calls, *FIT, *KEPT, "--run", name)
 
 
 def _killed(name: str, rng: random.Random) -> int:
@@ -112,7 +112,7 @@ def test_the_driver_is_killed_in_its_first_pass(tally: Begin, count: int) -> Non
         again = {line for line in again if line.split()[1] == cut_pass}
         resumed = not again & known and len(again | known) >= SUMS - 2
         row.add(survived=done.returncode == 0 and resumed, wrong=wrong)
-        assert not (run_folder(f"cut-{each}") / "passes").exists()
+        assert not (run_folder(f"cut-{each}") / "partial").exists()
 
 
 def _killed_after_sums(command: list[str], sums: int, share: float) -> set[str]:

@@ -22,8 +22,7 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.outbox import ArtifactPage, RunReceipt
 from storage import (
     Checkpoints,
-    PassSums,
-    PieceStore,
+    PartialResults,
     add_to_history,
     home,
     ingest,
@@ -133,8 +132,7 @@ WRITES: dict[str, Callable[[], object]] = {
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
     "a checkpoint": lambda: Checkpoints.of_run("under-way").save(REQUEST, checkpoint(7)),
-    "a sum of a pass": lambda: PassSums.of_run("under-way", REQUEST).save("pass", 0, 1.5),
-    "a piece": lambda: PieceStore.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.1}),
+    "a fold": lambda: PartialResults.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.1}),
     "a lease": _lease,
     "a report": _report,
     "tables": _tables,

@@ -11,8 +11,7 @@ from support import Diary, store_own
 from flows.interface.progress import watch_progress
 from flows.runs.inventory import check_files
 from storage import (
-    Checkpoints,
-    PieceStore,
+    PartialResults,
     dataset_path,
     datasets_folder,
     lease_path,
@@ -55,20 +54,19 @@ def test_what_is_whole(here: Command) -> None:
 @pytest.mark.usefixtures("_filled")
 def test_all_that_is_wrong_is_named(here: Command) -> None:
     root, folder = dataset_path("own"), run_folder("other")
-    chunk, mean = root / "X" / "c" / "0" / "0", root / "mean" / "zarr.json"
+    chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
-    mean.unlink()
+    label.unlink()
     more = [root / "X" / "c" / "9", folder / "results" / "more", folder / "notes.txt"]
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
-    PieceStore.of_run("other").save("fold-1", {}, {"score": 1.0})
-    entry = folder / "ledger" / "fold-1.json"
+    results = PartialResults.of_run("other")
+    results.save("fold-1", {}, {"score": 1.0})
+    results.save("newest", {}, 7)
+    entry, newest = results.path("fold-1") / "zarr.json", results.path("checkpoint-00000007")
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
-    newest = Checkpoints.of_run("other").folder / "newest"
-    newest.parent.mkdir()
-    newest.write_text("7")
-    expected = {chunk, mean, *more, folder / "lease.json", entry, newest}
+    expected = {chunk, label, *more, folder / "lease.json", entry, newest}
     ended = here("check", "--json")
     assert ended.status == 1
     found = [each["path"] for one in ended.answer["checked"] for each in one["problems"]]

@@ -25,6 +25,7 @@ from PIL import Image
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
 from flows.reports import figures
+from flows.reports import page as pages
 from flows.reports.html import render_run
 from flows.reports.markdown import run_page, table_files
 from flows.reports.picture_elements import draw_axes
@@ -37,7 +38,6 @@ from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
-from ism_dask.pictures import page as pages
 from ism_dask.pictures.drawing import draw_weights, short_name
 from storage import (
     DatasetInfo,

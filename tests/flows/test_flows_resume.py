@@ -29,13 +29,14 @@ from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
 from storage import (
     Checkpoints,
-    PieceStore,
+    PartialResults,
     StorageError,
     load_model,
     open_run,
     run_folder,
     saved_run_path,
 )
+from storage.checkpoints import checkpoint_key
 
 # Of one width and one start.
 MEDIAN = ("--sigma", "median")
@@ -54,7 +55,7 @@ def killed(folder: str, calls: int, *arguments: str) -> None:
 def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     store_own(900, 12)
     assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
-    killed("checkpoints/00000004", 1, *FIT, "--run", "cut")
+    killed("partial/checkpoint-00000004", 1, *FIT, "--run", "cut")
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
     output = here("runs").out
@@ -85,17 +86,17 @@ def test_folds_that_are_done_stay_done(here: Command) -> None:
     arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4", "--run")
     store_own(300, 6)
     whole = here(*arguments, "whole", *AT_ONCE, "--json").answer
-    killed("ledger/fold-3.json", 1, *arguments, "cut")
-    pieces = sorted(each.name for each in PieceStore.of_run("cut").folder.glob("fold-*.json"))
-    assert pieces
-    known = [json.loads((PieceStore.of_run("cut").folder / each).read_text()) for each in pieces]
+    killed("partial/fold-3", 1, *arguments, "cut")
+    results = PartialResults.of_run("cut")
+    known = [results.read(key)[1] for key in results.keys("fold-")]
+    assert known
     resumed = here("resume", "cut", "--plain", "--json").answer
     for fold, kept in zip(resumed["results"], known, strict=False):
-        assert fold == kept["result"]
+        assert fold == json.loads(json.dumps(kept))
     for one, other in zip(resumed["results"], whole["results"], strict=True):
         for name in ("fold", "accuracy", "cost", "residual", "iterations"):
             assert one[name] == other[name]
-    assert not PieceStore.of_run("cut").folder.exists()
+    assert not PartialResults.of_run("cut").folder.exists()
 
 
 @pytest.mark.long
@@ -103,14 +104,14 @@ def test_refits_that_are_done_stay_done(here: Command) -> None:
     arguments = ("fit", "own", *MEDIAN, "-q", "1", "--bootstrap", "19")
     store_own(200, 4)
     whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
-    killed("ledger/refit-9.json", 1, *arguments, "--run", "cut")
-    assert len(PieceStore.of_run("cut").entries) == 9
+    killed("partial/refit-9", 1, *arguments, "--run", "cut")
+    assert len(PartialResults.of_run("cut").keys("refit-")) == 9
     resumed = here("resume", "cut", "--plain")
     assert "9 of 19 refits were saved before" in resumed.out
     assert "Distance from the truth" in resumed.out
     assert whole["certainty"]["refits"] == 19
     assert open_run("cut").metrics["certainty"] == whole["certainty"]
-    assert not PieceStore.of_run("cut").folder.exists()
+    assert not PartialResults.of_run("cut").folder.exists()
     refused = here(*arguments[:-1], "9", "--plain").failed(2)
     assert "19" in refused
 
@@ -120,7 +121,7 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
     arguments = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6", "--run")
     store_own(300, 6)
     assert here(*arguments, "whole", *AT_ONCE).status == 0
-    killed("checkpoints/00000012", 1, *arguments, "cut")
+    killed("partial/checkpoint-00000012", 1, *arguments, "cut")
     newest = Checkpoints.of_run("cut").newest()
     assert newest is not None
     assert newest.outer is not None
@@ -218,10 +219,11 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
 ) -> None:
     cut_off(settings, monkeypatch)
     checkpoints = Checkpoints.of_run("mine")
-    chunk = checkpoints.folder / f"{checkpoints.numbers[-1]:08d}" / "numbers" / "c" / "0"
+    newest = checkpoints.results.path(checkpoint_key(checkpoints.numbers[-1]))
+    chunk = newest / "float64" / "c" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-1])
     _, damaged, going_on = notes(settings)
-    assert "numbers/c/0" in damaged
+    assert "float64/c/0" in damaged
     assert "The checkpoint before it is taken" in damaged
     assert "resuming at iteration 3" in going_on
 
@@ -324,7 +326,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
         work()
     assert mine().host == "elsewhere"
     assert mine().held
-    assert PieceStore.of_run("mine").entries == []
+    assert PartialResults.of_run("mine").keys() == []
 
 
 def test_a_run_that_is_dropped_is_not_taken_with_it(
@@ -371,7 +373,7 @@ def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
     store_own(300, 6)
     arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "3")
     assert here(*arguments, *AT_ONCE).status == 0
-    killed("ledger/fold-2.json", 1, *arguments, "--seed", "1")
+    killed("partial/fold-2", 1, *arguments, "--seed", "1")
     (line,) = here("runs", "--json").answer["unfinished"]
     resumed = here("resume", line["name"], "--plain")
     assert resumed.status == 0

@@ -48,10 +48,11 @@ def _frame(part: int) -> pd.DataFrame:
 def run() -> str:
     """Save a run with a projection of the table, and return its name."""
     data = ingest_table(_frame(0), "made", keep=("id",))
+    X = data.X.read(0, len(data.X))
     components = np.array([[0.5, 0.5, 0.5, 0.5, 0.1, 0.0], [0.7, 0.1, -0.7, 0.0, 0.0, 0.3]])
     spread = FeatureStatistics(*np.array([[0.1, 0.2], [1, 2], [-2, -1], [1, 2]]))
     model = Model(
-        components, data.mean, data.scale, np.ones(2),
+        components, X.mean(axis=0), X.std(axis=0), np.ones(2),
         feature_names=data.feature_names,
         table=(data.info.table or {})["schema"],
         statistics=spread,

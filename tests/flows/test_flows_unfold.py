@@ -26,7 +26,7 @@ from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding import refinement
 from ism_dask.unfolding.neighbour_search import ExactSearch
-from storage import PieceStore, load_unfolding, open_dataset, open_run, result_arrays
+from storage import PartialResults, load_unfolding, open_dataset, open_run, result_arrays
 
 
 def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
@@ -252,7 +252,7 @@ _KILLED_IN_TURN = """
 import os, signal, sys
 import flows.runs.unfolding
 from flows.cli import main
-from storage import PieceStore
+from storage import PartialResults
 for path, *arguments in (line.split() for line in sys.argv[1:]):
     child = os.fork()
     if child == 0:
@@ -263,7 +263,7 @@ for path, *arguments in (line.split() for line in sys.argv[1:]):
         sys.argv[1:] = arguments
         main()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print("ended", status, *(each.stem for each in PieceStore.of_run("cut").entries), flush=True)
+    print("ended", status, *PartialResults.of_run("cut").keys(), flush=True)
 """
 
 
@@ -278,8 +278,8 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     store_own(300, 4)
     arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
     assert here(*arguments, "whole").status == 0
-    stages = ["neighbours-1", "eigenvectors-1", "program-1", "refinement-1"]
-    paths = [*(f"cut/ledger/{stage}" for stage in stages), "cut/results"]
+    stages = ["neighbours", "eigenvectors", "program", "refinement"]
+    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/results"]
     commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
     script = [sys.executable, "-c", _KILLED_IN_TURN]
     lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
@@ -299,7 +299,7 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     assert {**whole, "seconds": 0} == {**cut, "seconds": 0}
     arrays = result_arrays("cut")
     np.testing.assert_array_equal(arrays["coordinates"], result_arrays("whole")["coordinates"])
-    assert not PieceStore.of_run("cut").folder.exists()
+    assert not PartialResults.of_run("cut").folder.exists()
 
 
 @contextmanager

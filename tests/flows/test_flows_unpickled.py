@@ -16,7 +16,7 @@ from commandline import Command
 
 from flows.settings.base import IngestSettings
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
-from storage import Checkpoints, home
+from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ism_dask", "storage", "flows", "benchmarks", "examples", "deploy")
@@ -61,7 +61,7 @@ def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.Mo
     from flows.ingest import run_ingest
 
     # What a fit keeps on its way is to be looked at, too.
-    monkeypatch.setattr(Checkpoints, "clear", lambda _: None)
+    monkeypatch.setattr(PartialResults, "clear", lambda _: None)
     with temporary_settings({PREFECT_HOME: home() / "prefect"}):
         assert PREFECT_LOCAL_STORAGE_PATH.value().is_relative_to(home())
         run_ingest(IngestSettings(dataset="wine"))

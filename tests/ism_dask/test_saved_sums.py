@@ -13,9 +13,9 @@ from sklearn.base import clone
 
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
+from ism_dask.records.partial_results import saving_partial_results
 from ism_dask.rows import saved_sums
 from ism_dask.rows.fingerprint import fingerprint
-from ism_dask.rows.saved_sums import saving_sums
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import RowFact
 from ism_dask.solvers import ISM
@@ -36,22 +36,20 @@ class Sums:
         self.saved, self.most = {} if known is None else known, most
         self.ever = {}
 
-    @property
-    def is_empty(self):
-        return not self.saved
-
     def find(self, key):
-        return dict(self.saved.get(key, {}))
+        return self.saved.get(key)
 
-    def save(self, key, number, total):
+    def save(self, key, total):
         if self.most == 0:
             raise Killed
         self.most -= 1
-        self.ever.setdefault(key, {})[number] = total
-        self.saved.setdefault(key, {})[number] = total
+        self.ever[key] = self.saved[key] = total
 
     def remove(self, key):
         self.saved.pop(key, None)
+
+    def keys(self, start):
+        return [key for key in self.saved if key.startswith(start)]
 
 
 @pytest.fixture(autouse=True)
@@ -95,13 +93,12 @@ def _bits(result):
 def test_a_pass_continues_from_any_of_its_sums_to_the_same_bits(one, rows, data):
     plain = one(cut(X, rows), 0.3)
     store = Sums()
-    with saving_sums(store):
+    with saving_partial_results(store):
         assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
-        everything = {key: sums for key, sums in store.ever.items() if key.endswith("parts")}
-        ((key, sums),) = everything.items()
+        sums = {key: total for key, total in store.ever.items() if not key.endswith("result")}
         saved = data.draw(st.sets(st.sampled_from(sorted(sums))))
         CALLS.clear()
-        with saving_sums(Sums({key: {number: sums[number] for number in saved}})):
+        with saving_partial_results(Sums({key: sums[key] for key in saved})):
             assert _bits(one(cut(X, rows), 0.3)) == _bits(plain)
         again = len(CALLS)
         CALLS.clear()
@@ -112,13 +109,13 @@ def test_a_pass_continues_from_any_of_its_sums_to_the_same_bits(one, rows, data)
 
 def test_a_complete_pass_is_one_sum_and_is_not_computed_again():
     store = Sums()
-    with saving_sums(store):
+    with saving_partial_results(store):
         first = cut(X, 20).fold(_gram, 0.3)
         CALLS.clear()
         second = cut(X.copy(), 20).fold(_gram, 0.3)
     assert CALLS == []
     assert _bits(first) == _bits(second)
-    assert [len(each) for each in store.saved.values()] == [1]
+    assert len(store.saved) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,7 +131,7 @@ def test_a_complete_pass_is_one_sum_and_is_not_computed_again():
 )
 def test_other_rows_are_another_pass(other):
     store = Sums()
-    with saving_sums(store):
+    with saving_partial_results(store):
         shards = cut(X, 20)
         shards.fold(_gram, 0.3)
         CALLS.clear()
@@ -152,11 +149,11 @@ def test_a_fit_killed_in_a_pass_ends_with_the_same_bits(engine, monkeypatch):
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
     whole, saved = clone(model).fit(X, y), {}
     for most in (0, 5, 40):  # the third process is killed, too, in a later pass
-        with saving_sums(Sums(saved, most)), pytest.raises(Killed):
+        with saving_partial_results(Sums(saved, most)), pytest.raises(Killed):
             clone(model).fit(X, y)
-    known = sum(map(len, saved.values()))
+    known = len(saved)
     rest = Sums(saved)
-    with saving_sums(rest):
+    with saving_partial_results(rest):
         model.fit(X, y)
     assert known
     assert model.components_.tobytes() == whole.components_.tobytes()
@@ -175,19 +172,18 @@ def test_a_pass_on_a_cluster_saves_what_it_has_computed_and_goes_on(monkeypatch)
         ) as cluster,
         Client(cluster),
     ):
-        with saving_sums(Sums(saved, 3)), pytest.raises(Killed):
+        with saving_partial_results(Sums(saved, 3)), pytest.raises(Killed):
             cut(X, 10).fold_pairs(_slow_outer, 0.3)
-        rest.saved = {key: dict(sums) for key, sums in saved.items()}
+        rest.saved = dict(saved)
         _wait_for_rest(cluster)  # calls of the killed pass end by themselves
         CALLS.clear()
-        with saving_sums(rest):
+        with saving_partial_results(rest):
             whole = cut(X, 10).fold_pairs(_slow_outer, 0.3)
-    (sums,) = saved.values()
-    assert len(sums) == 3
+    assert len(saved) == 3
     # Each part has four calls, as has each head.
     assert len(CALLS) == 4 * (len(cut(X, 10).parts) - 3)
     assert _bits(whole) == _bits(plain)
-    assert [len(each) for each in rest.saved.values()] == [1]
+    assert len(rest.saved) == 1
 
 
 def _wait_for_rest(cluster):

@@ -16,7 +16,9 @@ from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.checkpoints import checkpoint_from_json, checkpoint_to_json
+from storage.checkpoints import NEWEST, checkpoint_key
+from storage.partial_results import PartialResults
+from storage.values import from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
@@ -39,32 +41,28 @@ def checkpoint(seed: int = 0) -> Checkpoint:
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:
     """Say whether two checkpoints are alike to the last bit."""
-    (record, numbers), (another, others) = checkpoint_to_json(one), checkpoint_to_json(other)
-    return repr(record) == repr(another) and numbers.tobytes() == others.tobytes()
+    (record, arrays), (another, others) = to_json(one), to_json(other)
+    bits, other_bits = ({k: a.tobytes() for k, a in each.items()} for each in (arrays, others))
+    return repr(record) == repr(another) and bits == other_bits
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_no_bit_is_lost(seed: int, legs: int) -> None:
     whole = checkpoint(seed)
     cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
-    found = checkpoint_from_json(*checkpoint_to_json(cut))
+    found = from_json(*to_json(cut))
     assert same(found, cut)
     assert isinstance(found.runs, tuple)
 
 
-def test_what_is_no_journey_is_said_to_be_none() -> None:
-    record, numbers = checkpoint_to_json(checkpoint())
-    with pytest.raises(ValueError, match="numbers from"):
-        checkpoint_from_json(record, numbers[:-1])
-    for wrong in ({}, {"kind": "os.system"}, {"kind": "Shift", "size": 1.0, "since": 1}, []):
-        with pytest.raises(ValueError, match="no checkpoint"):
-            checkpoint_from_json(wrong, numbers)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="float32"):
-        checkpoint_to_json(
-            Checkpoint(
-                None, (solution(0), State.initial(Candidate(*[np.zeros(1, "f4")] * 2, 0, 0)))
-            )
-        )
+@pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
+def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
+    checkpoints = Checkpoints.of_run("own")
+    checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
+    with pytest.raises(DamagedStore, match="not a checkpoint"):
+        checkpoints.read(1)
+    assert checkpoints.newest() is None
+    assert checkpoints.find(REQUEST) is None
 
 
 def test_the_newest_of_what_is_asked_is_found() -> None:
@@ -78,11 +76,10 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     assert same(found, checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**REQUEST, "tol": 0.01}) is None
-    assert checkpoints.pointer == 5
+    assert checkpoints.newest_number == 5
     assert list_runs() == ()
-    checkpoints.clear()
+    checkpoints.results.clear()
     assert checkpoints.find(REQUEST) is None
-    assert not checkpoints.folder.exists()
     checkpoints.save(REQUEST, checkpoint(7))
     assert checkpoints.numbers == [1]
 
@@ -92,10 +89,11 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
 def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    checkpoints = Checkpoints(tmp_path_factory.mktemp("cut") / "checkpoints")
+    checkpoints = Checkpoints(PartialResults(tmp_path_factory.mktemp("cut") / "partial"))
     for seed in (0, 1):
         checkpoints.save(REQUEST, checkpoint(seed))
-    files = sorted(path for path in (checkpoints.folder / "00000002").rglob("*") if path.is_file())
+    folder = checkpoints.results.path(checkpoint_key(2))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     content = path.read_bytes()
     at = data.draw(st.integers(0, len(content) - 1))
@@ -119,7 +117,7 @@ def test_one_that_is_gone_is_missed() -> None:
     checkpoints = Checkpoints.of_run("own")
     for seed in (0, 1):
         checkpoints.save(REQUEST, checkpoint(seed))
-    shutil.rmtree(checkpoints.folder / "00000002")
+    shutil.rmtree(checkpoints.results.path(checkpoint_key(2)))
     messages: list[str] = []
     found = checkpoints.find(REQUEST, messages.append)
     assert found is not None
@@ -130,12 +128,31 @@ def test_one_that_is_gone_is_missed() -> None:
     assert checkpoints.numbers == [1, 3]
 
 
+def test_a_damaged_number_of_the_newest_is_told_and_the_newest_found() -> None:
+    checkpoints = Checkpoints.of_run("own")
+    checkpoints.save(REQUEST, checkpoint(0))
+    for damage in (lambda: checkpoints.results.save(NEWEST, {}, "2"), _cut_newest):
+        damage()
+        messages: list[str] = []
+        found = checkpoints.find(REQUEST, messages.append)
+        assert found is not None
+        assert same(found, checkpoint(0))
+        assert "The newest checkpoint that is there is taken" in messages[0]
+    checkpoints.save(REQUEST, checkpoint(1))
+    assert checkpoints.newest_number == 2
+
+
+def _cut_newest() -> None:
+    path = PartialResults.of_run("own").path(NEWEST) / "zarr.json"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_one_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints = Checkpoints(PartialResults(tmp_path / "partial"))
     checkpoints.save(REQUEST, checkpoint())
-    checkpoints.folder.chmod(0o500)
+    checkpoints.results.folder.chmod(0o500)
     with pytest.raises(StorageError, match="writing is not allowed"):
         checkpoints.save(REQUEST, checkpoint(1))
-    checkpoints.folder.chmod(0o700)
+    checkpoints.results.folder.chmod(0o700)
     assert checkpoints.numbers == [1]

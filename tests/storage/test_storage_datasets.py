@@ -63,19 +63,6 @@ def test_round_trip(name: str, split: str) -> None:
     assert data.y is (data.labels[spec.default_label] if spec.default_label else None)
 
 
-@pytest.mark.parametrize("name", ["wine", "face", "digits"])
-@pytest.mark.usefixtures("raw_files")
-def test_standardisation_is_the_population_one(name: str) -> None:
-    data = ingest(name)
-    X = data.X.read(0, len(data.X)).astype(np.longdouble)
-    deviation = X.std(axis=0)
-    constant = X.min(axis=0) == X.max(axis=0)
-    np.testing.assert_allclose(data.mean, X.mean(axis=0).astype(float), rtol=1e-14)
-    expected = np.where(constant, 1.0, deviation.astype(float))
-    np.testing.assert_allclose(data.scale, expected, rtol=1e-13)
-    assert name != "digits" or constant.any()
-
-
 def test_what_the_data_sets_say_about_themselves(
     reference_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,10 +124,10 @@ def test_unknown_names_say_what_there_is() -> None:
 
 def test_the_list_shows_damage() -> None:
     data = ingest("wine")
-    (data.path / "mean" / "c" / "0").write_bytes(b"")
+    (data.path / "labels" / "cultivar" / "c" / "0").write_bytes(b"")
     (line,) = list_datasets()
     assert (line.folder, line.info) == ("wine", None)
-    assert "mean/c/0" in line.problem
+    assert "labels/cultivar/c/0" in line.problem
 
 
 def test_a_missing_raw_file_without_a_home_says_where_to_put_it(

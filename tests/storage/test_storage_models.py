@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,13 +22,10 @@ from storage import (
     UnfitRows,
     UnsafeName,
     load_model,
-    model_path,
-    open_run,
     picture_path,
     save_model,
 )
 from storage.records import dumps, loads
-from storage.store import commit_group, put_array
 
 
 def model(**changes: object) -> Model:
@@ -155,25 +150,6 @@ def test_a_sample_and_a_history_come_back() -> None:
     np.testing.assert_array_equal(found.sample.points, sample.points)
     np.testing.assert_array_equal(found.sample.values, sample.values)
     assert (found.history, found.image_shape) == (history, (2, 2))
-
-
-def test_a_model_of_an_earlier_version_is_loaded() -> None:
-    saved = model()
-    arrays = {name: getattr(saved, name) for name in ("components", "mean", "scale", "eigenvalues")}
-    names = ("feature_names", "class_names", "config", "metrics", "versions")
-
-    def fill(group: zarr.Group) -> str:
-        for name, values in arrays.items():
-            put_array(group, name, values)
-        return "a digest"
-
-    record = dumps({name: getattr(saved, name) for name in names})
-    commit_group(model_path("run"), {"format_version": 1, "record": record}, fill)
-    found, run = load_model("run"), open_run("run")
-    np.testing.assert_array_equal(found.components, saved.components)
-    assert (found.sample, found.image_shape, len(found.history)) == (None, None, 0)
-    assert run.kind == "fit"
-    assert timedelta(0) <= datetime.now(UTC) - run.created < timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])

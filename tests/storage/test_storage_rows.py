@@ -14,7 +14,6 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from storage import (
     ChecksumMismatch,
@@ -25,7 +24,7 @@ from storage import (
     open_dataset,
     write_dataset,
 )
-from storage.dataset_writing import Moments, rechunk
+from storage.dataset_writing import rechunk
 from storage.digest import content_digest
 from storage.manifest import MANIFEST
 from storage.store import get_array
@@ -56,7 +55,6 @@ def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path: Path) -> None:
         assert got.flags.c_contiguous
         assert got.flags.writeable
     np.testing.assert_array_equal(data.labels["target"], X[:, 0])
-    np.testing.assert_allclose(data.scale, X.std(axis=0), rtol=1e-14)
     assert data.data_hash == content_digest(X, labels)
     assert data.y is None
 
@@ -89,30 +87,6 @@ def test_a_generator_may_reuse_its_buffer(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", INFO, blocks(), chunk_rows=4)
     expected = np.repeat(np.arange(5.0), 3)
     np.testing.assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
-
-
-@given(
-    arrays(np.float64, (12, 2), elements=st.floats(-1e6, 1e6)),
-    st.floats(-1e8, 1e8),
-    st.integers(1, 11),
-)
-def test_moments_merge_as_one(X: np.ndarray, offset: float, cut: int) -> None:
-    X = X + offset
-    mean, scale = Moments.of(X[:cut]).merge(Moments.of(X[cut:])).standardisation()
-    exact = X.astype(np.longdouble)
-    constant = X.min(axis=0) == X.max(axis=0)
-    # Numbers below the normal ones have fewer digits.
-    rounding = max(1e-15 * np.abs(X).max(), np.finfo(float).tiny)
-    np.testing.assert_allclose(mean, exact.mean(axis=0).astype(float), rtol=1e-13, atol=rounding)
-    expected = np.where(constant, 1.0, exact.std(axis=0).astype(float))
-    free = ~constant & (expected < 1e-150)  # squares have lost digits, or all of them
-    np.testing.assert_allclose(scale[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
-
-
-def test_a_constant_column_that_is_no_exact_mean_has_scale_one(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "d", INFO, [np.full((1000, 1), 0.1)], chunk_rows=33)
-    data = open_dataset(tmp_path / "d")
-    assert (data.mean[0], data.scale[0]) == (0.1, 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
@@ -270,7 +244,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(
     monkeypatch.undo()
     expected = open_dataset(path)
     assert opened.data_hash == expected.data_hash
-    np.testing.assert_array_equal(opened.mean, expected.mean)
+    np.testing.assert_array_equal(opened.labels["kind"], expected.labels["kind"])
 
 
 @pytest.mark.parametrize(
@@ -285,7 +259,7 @@ def test_a_manifest_of_nonsense_is_damage(make_dataset: Callable[..., Path], tex
 
 def test_every_array_has_zstd_and_crc32c(make_dataset: Callable[..., Path]) -> None:
     group = zarr.open_group(make_dataset(), mode="r")
-    names = ["X", "mean", "scale", "labels/kind"]
+    names = ["X", "labels/kind"]
     for name in names:
         found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
         assert found == ["bytes", "zstd", "crc32c"]

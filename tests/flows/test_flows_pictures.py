@@ -13,9 +13,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from flows.reports.page import WIDTH, page_svg
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, COLOURS, RED, class_style, weight_colours
-from ism_dask.pictures.page import WIDTH, page_svg
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -199,7 +199,7 @@ def test_settings_are_not_changed_and_make_no_formulas_of_names() -> None:
 def test_pyplot_is_not_needed() -> None:
     code = (
         "import sys\nfrom ism_dask.pictures.drawing import draw_objective\n"
-        "from ism_dask.pictures.page import page_svg\n"
+        "from flows.reports.page import page_svg\n"
         "page_svg(lambda ax: draw_objective(ax, [1], [2.0], 'round'), 200.0)\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from flows.reports.svg import DPI, FONT_SIZE, INK, svg_elements, text_width
 from ism_dask.pictures.drawing import add_legend
-from ism_dask.pictures.svg import DPI, FONT_SIZE, INK, svg_elements, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

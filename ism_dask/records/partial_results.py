@@ -1,0 +1,66 @@
+"""Partial results of a fit, saved so that another process continues the fit to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+_Result = TypeVar("_Result")
+
+# The keys of all sums of passes over the rows begin with this.
+SUMS = "sum-"
+
+
+class ResultStore(Protocol):
+    """Where the partial results of one fit are saved, under keys that are the same in any process.
+
+    A result is None, a number, a text, an array of numbers, or a tuple, list or mapping of results.
+    """
+
+    def find(self, key: str) -> Any:
+        """Return a saved result, or None."""
+
+    def save(self, key: str, result: Any) -> None:
+        """Save a result, in place of an earlier one."""
+
+    def remove(self, key: str) -> None:
+        """Remove a result, if it is saved."""
+
+    def keys(self, start: str) -> Sequence[str]:
+        """Return the keys of the saved results that begin with `start`."""
+
+
+_STORE: ContextVar[ResultStore | None] = ContextVar("result_store", default=None)
+
+
+@contextmanager
+def saving_partial_results(store: ResultStore) -> Iterator[None]:
+    """Save the partial results of the fit in the block, which continues from those in `store`."""
+    token = _STORE.set(store)
+    try:
+        yield
+    finally:
+        _STORE.reset(token)
+
+
+def result_store() -> ResultStore | None:
+    """Return where the present fit saves its partial results, or None if it does not."""
+    return _STORE.get()
+
+
+def run_or_restore(stage: str, run: Callable[[], _Result]) -> _Result:
+    """Return the saved result of a stage of a fit, or run the stage and save its result.
+
+    Each stage is decided by those before it: a process that restores them comes to the same bits.
+    """
+    store = _STORE.get()
+    if store is None:
+        return run()
+    saved: _Result | None = store.find(stage)
+    if saved is not None:
+        return saved
+    result = run()
+    store.save(stage, result)
+    return result

@@ -1,0 +1,120 @@
+"""Partial results of a run that is under way: checkpoints, sums of passes, folds, stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from storage.atomic import exists_settled, explain_os_errors, remove_folder
+from storage.digest import chunk_digest
+from storage.manifest import damaged_store
+from storage.paths import resolve_under
+from storage.records import dumps, loads
+from storage.runs import run_folder
+from storage.store import commit_group, get_array, open_checked, put_array
+from storage.values import FORMAT_VERSION, from_json, to_json
+
+PARTIAL = "partial"
+
+
+@dataclass(frozen=True)
+class PartialResults:
+    """The partial results of one run, each under a key, from which the run continues.
+
+    Each is stored with its request, all that decides it, such as settings and digests of data.
+    `find` returns it for an equal request only.
+
+    Attributes
+    ----------
+    folder : Path
+        Has a Zarr group for each result.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of_run(cls, name: str) -> PartialResults:
+        """Return the partial results in the folder of a run, whether or not there are any."""
+        return cls(resolve_under(run_folder(name), PARTIAL))
+
+    def find(self, key: str, request: Mapping[str, Any]) -> Any:
+        """Return the result under a key, or None if there is none for this request.
+
+        Raises
+        ------
+        DamagedStore
+            If a file of it is missing or altered.
+        """
+        if not exists_settled(self.path(key)):
+            return None
+        saved_request, value = self.read(key)
+        # Compared as JSON, from which tuples come back as lists.
+        return value if dumps(saved_request) == dumps(request) else None
+
+    def save(self, key: str, request: Mapping[str, Any], value: Any) -> None:
+        """Save a result, as `storage.values` describes, atomically, replacing an earlier one.
+
+        Raises
+        ------
+        StorageError
+            If it could not be written. An earlier one stays as it was.
+        """
+        record, arrays = to_json(value)
+        text = dumps({"request": request, "value": record})
+        digest = sha256(text.encode())
+
+        def fill(group: zarr.Group) -> str:
+            for name, numbers in arrays.items():
+                put_array(group, name, numbers)
+                digest.update(chunk_digest(numbers))
+            return digest.hexdigest()
+
+        attributes = {"format_version": FORMAT_VERSION, "record": text}
+        commit_group(self.path(key), attributes, fill)
+
+    def remove(self, key: str) -> None:
+        """Remove a result, if it exists."""
+        remove_folder(self.path(key))
+
+    def keys(self, start: str = "") -> list[str]:
+        """Return the keys that begin with `start`, sorted."""
+        with explain_os_errors(self.folder, "read"):
+            entries = self.folder.iterdir() if self.folder.is_dir() else ()
+            names = sorted(each.name for each in entries if each.is_dir())
+        return [name for name in names if name[0] != "." and name.startswith(start)]
+
+    def clear(self) -> None:
+        """Remove all results."""
+        remove_folder(self.folder)
+
+    def read(self, key: str) -> tuple[dict[str, Any], Any]:
+        """Return a result after its request.
+
+        Raises
+        ------
+        DamagedStore
+            If a file of it is missing or altered, or another version has written it.
+        """
+        path = self.path(key)
+        _, group = open_checked(path)
+        try:
+            attributes = group.attrs.asdict()
+            if attributes["format_version"] != FORMAT_VERSION:
+                raise ValueError(  # noqa: TRY301
+                    f"`format_version` is {attributes['format_version']!r}, this version of "
+                    f"ism-dask writes {FORMAT_VERSION}"
+                )
+            record = loads(str(attributes["record"]))
+            arrays = {name: get_array(group, name) for name in group.array_keys()}
+            return dict(record["request"]), from_json(record["value"], arrays)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise damaged_store(path, "zarr.json", f"not a partial result ({error})") from error
+
+    def path(self, key: str) -> Path:
+        """Return the folder of a result, whether or not it exists."""
+        return resolve_under(self.folder, key)

@@ -1,0 +1,154 @@
+"""Partial results: no bit lost, found for their request alone, never wrong, never half there."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import shutil
+from dataclasses import fields
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ism_dask.status import Status
+from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items_named
+from storage.values import FIELDS, FORMAT_VERSION, from_json, to_json
+
+REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
+VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü", "W": np.eye(3)}
+ARRAYS = st.sampled_from(["float64", "float32", "int64", "int32", "uint8", "bool"]).flatmap(
+    lambda dtype: st.lists(st.integers(0, 200), max_size=6).map(
+        lambda numbers: np.array(numbers, dtype).reshape(-1, 1 + (len(numbers) % 2 == 0))
+    )
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | ARRAYS
+    | st.sampled_from(Status),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def bits(value: Any) -> Any:
+    """Return what tells values apart, to the last bit and the type."""
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [bits(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return type(value), repr(value)
+
+
+@given(VALUES)
+def test_no_bit_is_lost(value: Any) -> None:
+    record, arrays = to_json(value)
+    assert bits(from_json(record, arrays)) == bits(value)
+
+
+def test_what_cannot_be_saved_or_read_is_refused() -> None:
+    for wrong in ({1}, np.array(["a"]), np.array([1.0], ">f8"), object(), {"__kind__": 1}, Status):
+        with pytest.raises(TypeError):
+            to_json((1.0, wrong))
+    record, arrays = to_json({"W": np.eye(3)})
+    with pytest.raises(ValueError, match="numbers 0 to 9, of 8"):
+        from_json(record, {"float64": arrays["float64"][:-1]})
+    for kind in ("os.system", ["State"], None, "Certificate"):
+        with pytest.raises(ValueError, match=r"no value of a run|other fields"):
+            from_json({"__kind__": kind}, {})
+
+
+def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
+    """A field that is renamed, added or removed needs another version of the format."""
+    for record, names in FIELDS.items():
+        assert names == tuple(each.name for each in fields(record)), record
+    names = repr({record.__name__: names for record, names in FIELDS.items()})
+    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (4, "ef1dd7475ca0")
+
+
+def test_a_result_is_found_for_its_request_and_no_other() -> None:
+    results = PartialResults.of_run("tables")
+    assert results.find("wine-1", REQUEST) is None
+    results.save("wine-1", REQUEST, VALUE)
+    assert bits(results.find("wine-1", REQUEST)) == bits(VALUE)
+    assert results.find("wine-1", {**REQUEST, "seed": 1}) is None
+    assert results.find("wine-2", REQUEST) is None
+    results.save("wine-1", {**REQUEST, "seed": 1}, 2.0)
+    assert results.find("wine-1", {**REQUEST, "seed": 1}) == 2.0
+    results.save("face-1", REQUEST, 3.0)
+    assert results.keys() == ["face-1", "wine-1"]
+    assert results.keys("wine") == ["wine-1"]
+    results.remove("wine-1")
+    results.remove("wine-1")
+    assert results.keys() == ["face-1"]
+    assert list_runs() == ()  # partial results alone are no run
+    results.clear()
+    assert not results.folder.exists()
+
+
+def test_names_do_not_lead_out() -> None:
+    with pytest.raises(UnsafeName):
+        PartialResults.of_run("tables").save("../a", {}, {})
+    with pytest.raises(UnsafeName):
+        PartialResults.of_run("../tables")
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_file_that_is_altered_cut_or_gone_is_reported(data: st.DataObject) -> None:
+    results = PartialResults.of_run("tables")
+    results.save("a", REQUEST, VALUE)
+    files = sorted(each for each in results.path("a").rglob("*") if each.is_file())
+    path = data.draw(st.sampled_from(files))
+    content, way = path.read_bytes(), data.draw(st.sampled_from(["altered", "cut", "gone"]))
+    at = data.draw(st.integers(0, len(content) - 1))
+    if way == "altered":
+        flipped = content[at] ^ 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
+    elif way == "cut":
+        path.write_bytes(content[:at])
+    else:
+        path.unlink()
+    with pytest.raises(DamagedStore, match=path.name):
+        results.find("a", REQUEST)
+    (run,) = stored_items_named("tables")
+    assert [each.path for each in run.problems()] == [path]
+
+
+def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = PartialResults.of_run("tables")
+    monkeypatch.setattr("storage.partial_results.FORMAT_VERSION", FORMAT_VERSION - 1)
+    results.save("a", REQUEST, VALUE)
+    monkeypatch.undo()
+    with pytest.raises(DamagedStore, match=f"is {FORMAT_VERSION - 1}, this version of ism-dask"):
+        results.find("a", REQUEST)
+    shutil.rmtree(results.path("a"))
+    results.path("a").mkdir()
+    with pytest.raises(DamagedStore, match="is missing"):
+        results.find("a", REQUEST)
+
+
+def _save_many(number: int) -> None:
+    results = PartialResults.of_run("tables")
+    for step in range(20):
+        results.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
+
+
+def test_two_that_write_at_once_leave_one_whole_result() -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_save_many, args=(number,)) for number in (0, 1)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    found = PartialResults.of_run("tables").find("shared", REQUEST)
+    assert found["step"] == 19
