@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,15 @@ class Fit:
         return float(self.solved - history[-1].seconds + history[0].seconds)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore the warnings of fits in the block, whose content the figures show."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
+        yield
+
+
 def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) -> Fit:
     """Fit W to labelled rows with `PUBLISHED` parameters, which `parameters` override."""
     ends: list[float] = []
@@ -80,9 +90,7 @@ def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) ->
 
     options = {**PUBLISHED, **parameters}
     model = SupervisedIKDR(q, kernel=kernel, on_iteration=note, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", ComponentsWarning)
+    with quiet():
         started = time.perf_counter()
         model.fit(rows.X, rows.y)
     return Fit(model, time.perf_counter() - started, ends[-1] - started)
