@@ -104,8 +104,8 @@ def _figure() -> Figure:
         **numbers,
         **{f"{key}_(unseen)": value for key, value in others.items()},
         "most_above_LDA_and_PLS": most_above,
-        "table": _table(seen),
-        "more_tables": {"Designs that no setting was chosen by": _table(unseen)},
+        "table": _table(DESIGNS, seen),
+        "more_tables": {"Designs that no setting was chosen by": _table(UNSEEN, unseen)},
         "must": (
             f"mean distance of the default at most {_LIMIT:.2f} (aim .18), within "
             f"{_NEAR - 1:.0%} of the best method in {_LEAST_NEAR} of {len(DESIGNS)} designs (aim "
@@ -140,9 +140,9 @@ def _line(name: str, distances: dict[str, list[float]]) -> Figure:
     }
 
 
-def _table(lines: list[Figure]) -> list[Figure]:
-    """Return lines, then their means and how often each method is within 10% of the best."""
-    return [*lines, _means(lines), _near(lines)] if lines else []
+def _table(designs: Sequence[Design], lines: list[Figure]) -> list[Figure]:
+    """Return lines, their means, how often each method is within 10% of the best, and seconds."""
+    return [*lines, _means(lines), _near(lines), _seconds(designs)] if lines else []
 
 
 def _means(lines: list[Figure]) -> Figure:
@@ -157,6 +157,15 @@ def _near(lines: list[Figure]) -> Figure:
         for method in METHODS
     }
     return {"design": f"within {_NEAR - 1:.0%} of the best", **counts}
+
+
+def _seconds(designs: Sequence[Design]) -> Figure:
+    pieces = [_piece(design)["seconds"] for design in designs]
+    medians = {
+        method: float(np.median([each for piece in pieces for each in piece.get(method, [])]))
+        for method in METHODS
+    }
+    return {"design": "seconds a fit", **medians}
 
 
 def _summary(lines: list[Figure]) -> Figure:
