@@ -1,10 +1,11 @@
 """Measure the figures, each in a process of its own; write JSON and print a table.
 
-Usage: python -m benchmarks [--table] [NAME ...]
+Usage: python -m benchmarks [--table] [NAME[:PART ...] ...]
 
 Without arguments, it measures all figures that `make bench` measures, and writes
 docs/benchmarks.md from the latest result of every figure. `--table` writes that page, too, and
-without names it measures nothing.
+without names it measures nothing. A figure that takes parts measures only these, as in
+`'recovery:KDR*'`, and keeps its earlier results for the others.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from benchmarks.results import PAGE, RESULTS, Result, plain, print_figures, writ
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 
 
-def measured(name: str) -> Figure:
+def measured(name: str, *parts: str) -> Figure:
     """Measure one figure in a fresh process and return its result, with its peak memory."""
-    command = [sys.executable, "-m", "benchmarks", "--one", name]
+    command = [sys.executable, "-m", "benchmarks", "--one", name, *parts]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:
         message = f"it ended with status {process.returncode}"
@@ -36,11 +37,11 @@ def measured(name: str) -> Figure:
     return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
-def one(name: str) -> None:
+def one(name: str, *parts: str) -> None:
     """Measure one figure in this process and print it as a line of JSON."""
     started = time.perf_counter()
     with PeakMemory() as peak:
-        figure = FIGURES[name]()
+        figure = FIGURES[name](*parts)
     figure["wall_seconds"] = time.perf_counter() - started
     figure["peak_gb"] = peak.together / 1e9
     limit = figure.get("peak_limit_gb")
@@ -51,10 +52,10 @@ def one(name: str) -> None:
 def main(arguments: list[str]) -> int:
     """Measure the named figures, or all; return 1 if a measured figure misses its target."""
     if arguments[:1] == ["--one"]:
-        one(arguments[1])
+        one(*arguments[1:])
         return 0
     names = [argument for argument in arguments if argument != "--table"]
-    unknown = set(names) - set(FIGURES)
+    unknown = {name.split(":")[0] for name in names} - set(FIGURES)
     if unknown:
         print(f"no figure {sorted(unknown)}; there are {', '.join(FIGURES)}", file=sys.stderr)
         return 2
@@ -71,9 +72,10 @@ def _measure(names: list[str]) -> int:
     """Measure figures, write each result at once, and print them all at the end."""
     machine = _machine()
     figures = {}
-    for name in names:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        figures[name] = measured(name)
+    for each in names:
+        name, *parts = each.split(":")
+        print(f"measuring {each} ...", file=sys.stderr, flush=True)
+        figures[name] = measured(name, *parts)
         if "failed" not in figures[name]:  # a failure does not overwrite an earlier result
             Result(name, machine, figures[name]).save()
     target = RESULTS / "bench.json"

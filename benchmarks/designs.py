@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# The correlation of neighbouring columns in the designs "AR(.7)".
-_CORRELATION = 0.7
+# Draws y (n,), given X B (n, q); whole numbers are classes.
+Response: TypeAlias = Callable[[Array, Generator], Array]
 # Unequal variances: the shift of the second class along x1, and the factor that widens its x2.
 _SHIFT, _STRETCH = 1.0, 2.5
 # Spirals: the standard deviation of rows around their arm, whose radius equals its angle.
 _OFF_ARM = 0.2
+# Outliers: their share, the factor of outlying rows, and what is added to outlying y.
+_OUTLYING, _FACTOR, _ADDED = 0.02, 8, 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,11 @@ class Draw:
     B: Array
 
 
+def _normal(n: int, d: int, rng: Generator) -> Array:
+    """Draw rows with independent standard normal columns."""
+    return rng.normal(size=(n, d))
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """A joint distribution of X (n, d) and y in which y depends on a subspace of dimension q.
@@ -36,24 +43,30 @@ class Design:
     Attributes
     ----------
     name : str
-    q, d : int
     formula : str
         The distribution in words.
-    inputs : callable
-        Draws X (n, d), given n, d and a generator.
     directions : (q, c) array
         The columns of B as weights of the first c columns of X, orthonormal.
     response : callable
         Draws y (n,), given X B (n, q) and a generator.
+    inputs : callable
+        Draws X (n, d), given n, d and a generator.
+    d, n : int
+        Columns and, unless a caller asks for another number, rows.
     """
 
     name: str
-    q: int
-    d: int
     formula: str
-    inputs: Callable[[int, int, Generator], Array]
     directions: Array
-    response: Callable[[Array, Generator], Array]
+    response: Response
+    inputs: Callable[[int, int, Generator], Array] = _normal
+    d: int = 10
+    n: int = 500
+
+    @property
+    def q(self) -> int:
+        """The dimension of the true subspace."""
+        return len(self.directions)
 
     @property
     def B(self) -> Array:
@@ -77,15 +90,17 @@ def distance(B: Array, W: Array) -> float:
     return float(np.linalg.norm(V @ V.T - U @ U.T) / np.sqrt(2 * B.shape[1]))
 
 
-def _normal(n: int, d: int, rng: Generator) -> Array:
-    """Draw rows with independent standard normal columns."""
-    return rng.normal(size=(n, d))
-
-
-def _correlated(n: int, d: int, rng: Generator) -> Array:
-    """Draw normal rows whose columns i and j have the correlation .7^|i - j|."""
+def _correlated(n: int, d: int, rng: Generator, r: float) -> Array:
+    """Draw normal rows whose columns i and j have the correlation r^|i - j|."""
     lags = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
-    return _normal(n, d, rng) @ np.linalg.cholesky(_CORRELATION**lags).T
+    return np.asarray(_normal(n, d, rng) @ np.linalg.cholesky(r**lags).T)
+
+
+def _factors(n: int, d: int, rng: Generator) -> Array:
+    """Draw columns of variance 1, half of it from three common factors with random loadings."""
+    loadings = _normal(3, d, rng)
+    common = _normal(n, 3, rng) @ (loadings / np.linalg.norm(loadings, axis=0))
+    return np.asarray((common + _normal(n, d, rng)) / np.sqrt(2))
 
 
 def _uniform(n: int, d: int, rng: Generator, low: float = 0.0) -> Array:
@@ -119,147 +134,275 @@ def _arms(n: int, d: int, rng: Generator) -> Array:
     return X
 
 
-def _li_63(Z: Array, rng: Generator) -> Array:
-    return Z[:, 0] / (0.5 + (Z[:, 1] + 1.5) ** 2) + 0.5 * rng.normal(size=len(Z))
+def _heavy_tailed(n: int, d: int, rng: Generator) -> Array:
+    """Draw columns from Student's t with three degrees of freedom."""
+    return rng.standard_t(3, size=(n, d))
 
 
-def _li_62(Z: Array, rng: Generator) -> Array:
-    return Z[:, 0] * (Z[:, 0] + Z[:, 1] + 1) + 0.5 * rng.normal(size=len(Z))
+def _mixed(n: int, d: int, rng: Generator) -> Array:
+    """Draw columns that are in turn binary, counts, lognormal and normal."""
+    X = _normal(n, d, rng)
+    X[:, ::4] = X[:, ::4] > 0
+    X[:, 1::4] = rng.poisson(2, size=X[:, 1::4].shape)
+    X[:, 2::4] = np.exp(0.5 * X[:, 2::4])
+    return X
 
 
-def _kdr_a(Z: Array, rng: Generator) -> Array:
-    ratio = Z[:, 0] / (0.5 + (Z[:, 1] + 1.5) ** 2)
-    return ratio + (1 + Z[:, 1]) ** 2 + 0.4 * rng.normal(size=len(Z))
+def _with_outliers(n: int, d: int, rng: Generator) -> Array:
+    """Draw normal rows and multiply about 2% of them by 8."""
+    X = _normal(n, d, rng)
+    X[rng.random(n) < _OUTLYING] *= _FACTOR
+    return X
 
 
-def _kdr_b(Z: Array, rng: Generator) -> Array:
-    return np.sin(np.pi * Z[:, 0] + 1) ** 2 + 0.1 * rng.normal(size=len(Z))
+def _noisy(mean: Callable[..., Array], deviation: float) -> Response:
+    """Return the response with a mean, of the columns of X B, and normal noise."""
+    return lambda Z, rng: mean(*Z.T) + deviation * rng.normal(size=len(Z))
 
 
-def _kdr_c(Z: Array, rng: Generator) -> Array:
-    return 0.5 * Z[:, 0] ** 2 * rng.normal(size=len(Z))
+def _classes(label: Callable[..., Array]) -> Response:
+    """Return the response of classes, of the columns of X B, without noise."""
+    return lambda Z, _: np.asarray(label(*Z.T), dtype=int)
 
 
-def _gkdr_a(Z: Array, rng: Generator) -> Array:
-    return Z[:, 0] * np.sin(np.sqrt(5) * Z[:, 0]) + 0.1 * rng.normal(size=len(Z))
+def _logistic(logit: Callable[..., Array]) -> Response:
+    """Return the response of two classes with the log odds `logit`, of the columns of X B."""
+    return lambda Z, rng: (rng.random(len(Z)) < 1 / (1 + np.exp(-logit(*Z.T)))).astype(int)
 
 
-def _gkdr_b(Z: Array, rng: Generator) -> Array:
-    product = (Z[:, 0] ** 3 + Z[:, 1]) * (Z[:, 0] - Z[:, 1] ** 3)
-    return product + 0.1 * rng.normal(size=len(Z))
+def _second_of_two_widths(u: Array, v: Array) -> Array:
+    """Return the log odds of the second class at rows of `_two_widths`."""
+    width = 0.5 * (1 - _STRETCH**-2) * v**2 - np.log(_STRETCH)
+    return np.asarray(_SHIFT * u - 0.5 * _SHIFT**2 + width)
 
 
-def _cosines(Z: Array, rng: Generator) -> Array:
-    return np.cos(2 * Z[:, 0]) - np.cos(Z[:, 1]) + 0.2 * rng.normal(size=len(Z))
-
-
-def _ring(Z: Array, _rng: Generator) -> Array:
-    return np.digitize(np.hypot(Z[:, 0], Z[:, 1]), [0.9, 1.6])
-
-
-def _quadrant(Z: Array, _rng: Generator) -> Array:
-    return (Z[:, 0] * Z[:, 1] > 0).astype(int)
-
-
-def _square(Z: Array, _rng: Generator) -> Array:
-    return np.asarray(np.floor(3 * Z).sum(axis=1) % 2, dtype=int)
-
-
-def _one_of_two_widths(Z: Array, rng: Generator) -> Array:
-    """Draw classes by their posterior probabilities at the rows of `_two_widths`."""
-    mean = _SHIFT * Z[:, 0] - 0.5 * _SHIFT**2
-    width = 0.5 * (1 - _STRETCH**-2) * Z[:, 1] ** 2 - np.log(_STRETCH)
-    return (rng.random(len(Z)) < 1 / (1 + np.exp(-mean - width))).astype(int)
-
-
-def _arm(Z: Array, _rng: Generator) -> Array:
+def _arm(u: Array, v: Array) -> Array:
     """Return the number of the nearer of the two arms of `_arms`."""
-    turned = np.arctan2(Z[:, 1], Z[:, 0]) - np.hypot(Z[:, 0], Z[:, 1])
-    return (np.cos(turned) > 0).astype(int)
+    return np.asarray(np.cos(np.arctan2(v, u) - np.hypot(u, v)) > 0)
 
 
-_RATIO = "y = x1 / (0.5 + (x2 + 1.5)^2) + 0.5 e"
-_PRODUCT = "y = x1 (x1 + x2 + 1) + 0.5 e"
-_SINE = "y = sin^2(pi x2 + 1) + 0.1 e, X uniform on [0, 1]^{} without [0, 0.7]^{}"
-_CORRELATED = ", columns i and j correlated by .7^|i - j|"
-_ONE, _TWO, _SECOND = np.eye(1), np.eye(2), np.eye(2)[1:]
+def _square(u: Array, v: Array) -> Array:
+    return np.asarray((np.floor(3 * u) + np.floor(3 * v)) % 2)
+
+
+def _variance_only(Z: Array, rng: Generator) -> Array:
+    return np.asarray(0.5 * Z[:, 0] ** 2 * rng.normal(size=len(Z)))
+
+
+def _location_and_scale(Z: Array, rng: Generator) -> Array:
+    return np.asarray(Z[:, 0] + 0.5 * np.exp(Z[:, 1]) * rng.normal(size=len(Z)))
+
+
+def _count(Z: Array, rng: Generator) -> Array:
+    """Draw counts, as numbers that are not classes."""
+    return rng.poisson(np.exp(0.6 * Z[:, 0] + 0.3 * Z[:, 1] ** 2)).astype(float)
+
+
+def _outlying(Z: Array, rng: Generator) -> Array:
+    """Draw y as in other additive designs and add 15 to about 2%."""
+    return np.asarray(_ADDITIVE(Z, rng) + _ADDED * (rng.random(len(Z)) < _OUTLYING))
+
+
+_RATIO = _noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2), 0.5)
+_PRODUCT = _noisy(lambda u, v: u * (u + v + 1), 0.5)
+_SINE = _noisy(lambda z: np.sin(np.pi * z + 1) ** 2, 0.1)
+_ADDITIVE = _noisy(lambda u, v: u + v**2, 0.5)
+_BOUNDED = _noisy(lambda u, v: np.tanh(u) + np.cos(2 * v), 0.3)
+_LOGISTIC = _logistic(lambda z: 2 * z)
+
+_RATIO_TEXT = "y = x1 / (0.5 + (x2 + 1.5)^2) + 0.5 e"
+_PRODUCT_TEXT = "y = x1 (x1 + x2 + 1) + 0.5 e"
+_SINE_TEXT = "y = sin^2(pi x2 + 1) + 0.1 e, X uniform on [0, 1]^{0} without [0, 0.7]^{0}"
+_ADDITIVE_TEXT = "y = x1 + x2^2 + 0.5 e"
+_BOUNDED_TEXT = "y = tanh(x1) + cos(2 x2) + 0.3 e"
+_AR_TEXT = ", columns i and j correlated by .{}^|i - j|"
+
+_ONE, _TWO, _THREE, _FOUR = (np.eye(q) for q in (1, 2, 3, 4))
+_SECOND = _TWO[1:]
 _ONE_TO_TWO = np.array([[1.0, 2.0]]) / np.sqrt(5)
 _DIAGONALS = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
+_SUM_OF_THREE = np.ones((1, 3)) / np.sqrt(3)
+# Of columns of mixed kinds: the binary less the lognormal one, and the count plus the normal one.
+_KINDS = np.array([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]) / np.sqrt(2)
+_AR_5, _AR_7, _AR_8 = (partial(_correlated, r=r) for r in (0.5, 0.7, 0.8))
 _CENTRED = partial(_uniform, low=-1.0)
 
 DESIGNS: tuple[Design, ...] = (
-    Design("Li 6.3", 2, 10, _RATIO, _normal, _TWO, _li_63),
-    Design("Li 6.3, d = 20", 2, 20, _RATIO, _normal, _TWO, _li_63),
-    Design("Li 6.3, AR(.7)", 2, 10, _RATIO + _CORRELATED, _correlated, _TWO, _li_63),
-    Design("Li 6.2", 2, 10, _PRODUCT, _normal, _TWO, _li_62),
-    Design("Li 6.2, AR(.7)", 2, 10, _PRODUCT + _CORRELATED, _correlated, _TWO, _li_62),
+    Design("Li 6.3", _RATIO_TEXT, _TWO, _RATIO),
+    Design("Li 6.3, d = 20", _RATIO_TEXT, _TWO, _RATIO, d=20),
+    Design("Li 6.3, AR(.7)", _RATIO_TEXT + _AR_TEXT.format(7), _TWO, _RATIO, _AR_7),
+    Design("Li 6.2", _PRODUCT_TEXT, _TWO, _PRODUCT),
+    Design("Li 6.2, AR(.7)", _PRODUCT_TEXT + _AR_TEXT.format(7), _TWO, _PRODUCT, _AR_7),
     Design(
         "KDR A",
-        2,
-        10,
         "y = x1 / (0.5 + (x2 + 1.5)^2) + (1 + x2)^2 + 0.4 e",
-        _normal,
         _TWO,
-        _kdr_a,
+        _noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2) + (1 + v) ** 2, 0.4),
     ),
-    Design("KDR B, d = 4", 1, 4, _SINE.format(4, 4), _cornered, _SECOND, _kdr_b),
-    Design("KDR B, d = 10", 1, 10, _SINE.format(10, 10), _cornered, _SECOND, _kdr_b),
-    Design("KDR C", 1, 10, "y = 0.5 x1^2 e", _normal, _ONE, _kdr_c),
+    Design("KDR B, d = 4", _SINE_TEXT.format(4), _SECOND, _SINE, _cornered, d=4),
+    Design("KDR B, d = 10", _SINE_TEXT.format(10), _SECOND, _SINE, _cornered),
+    Design("KDR C", "y = 0.5 x1^2 e", _ONE, _variance_only),
     Design(
         "gKDR A",
-        1,
-        10,
         "y = z sin(sqrt(5) z) + 0.1 e, z = (x1 + 2 x2) / sqrt(5), X uniform on [-1, 1]^10",
-        _CENTRED,
         _ONE_TO_TWO,
-        _gkdr_a,
+        _noisy(lambda z: z * np.sin(np.sqrt(5) * z), 0.1),
+        _CENTRED,
     ),
     Design(
         "gKDR B",
-        2,
-        10,
         "y = (u^3 + v) (u - v^3) + 0.1 e, u, v = (x1 +- x2) / sqrt(2), X uniform on [-1, 1]^10",
-        _CENTRED,
         _DIAGONALS,
-        _gkdr_b,
+        _noisy(lambda u, v: (u**3 + v) * (u - v**3), 0.1),
+        _CENTRED,
     ),
-    Design("cos-cos", 2, 10, "y = cos(2 x1) - cos(x2) + 0.2 e", _normal, _TWO, _cosines),
-    Design("rings", 2, 10, "y = the radius of (x1, x2), cut at 0.9 and 1.6", _normal, _TWO, _ring),
-    Design("xor", 2, 10, "y = the sign of x1 x2", _normal, _TWO, _quadrant),
+    Design(
+        "cos-cos",
+        "y = cos(2 x1) - cos(x2) + 0.2 e",
+        _TWO,
+        _noisy(lambda u, v: np.cos(2 * u) - np.cos(v), 0.2),
+    ),
+    Design(
+        "rings",
+        "y = the radius of (x1, x2), cut at 0.9 and 1.6",
+        _TWO,
+        _classes(lambda u, v: np.digitize(np.hypot(u, v), [0.9, 1.6])),
+    ),
+    Design("xor", "y = the sign of x1 x2", _TWO, _classes(lambda u, v: u * v > 0)),
     Design(
         "checkerboard",
-        2,
-        10,
         "y = the colour of 3 x 3 squares of (x1, x2), X uniform on [0, 1]^10",
-        _uniform,
         _TWO,
-        _square,
+        _classes(_square),
+        _uniform,
     ),
     Design(
         "unequal variances",
-        2,
-        10,
         "two classes, the second with x1 + 1 and 2.5 x2",
-        _two_widths,
         _TWO,
-        _one_of_two_widths,
+        _logistic(_second_of_two_widths),
+        _two_widths,
     ),
-    Design("spirals", 2, 10, "two arms of one turn in (x1, x2)", _arms, _TWO, _arm),
+    Design("spirals", "two arms of one turn in (x1, x2)", _TWO, _classes(_arm), _arms),
+)
+
+# No setting of the library is chosen by these: they show how far its choices carry.
+UNSEEN: tuple[Design, ...] = (
+    Design(
+        "Poisson, AR(.5)",
+        "y ~ Poisson(exp(0.6 x1 + 0.3 x2^2))" + _AR_TEXT.format(5),
+        _TWO,
+        _count,
+        _AR_5,
+    ),
+    Design("additive, AR(.8)", _ADDITIVE_TEXT + _AR_TEXT.format(8), _TWO, _ADDITIVE, _AR_8, n=1000),
+    Design(
+        "additive, factors",
+        _ADDITIVE_TEXT + ", half of each column from three common factors",
+        _TWO,
+        _ADDITIVE,
+        _factors,
+        d=20,
+    ),
+    Design(
+        "sine, d = 50",
+        "y = sin(2 z) + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
+        _SUM_OF_THREE,
+        _noisy(lambda z: np.sin(2 * z), 0.3),
+        d=50,
+    ),
+    Design("additive, d = 100", _ADDITIVE_TEXT, _TWO, _ADDITIVE, d=100),
+    Design(
+        "heavy tails",
+        _BOUNDED_TEXT + ", columns t with 3 degrees of freedom",
+        _TWO,
+        _BOUNDED,
+        _heavy_tailed,
+    ),
+    Design(
+        "mixed columns",
+        "y = 2 u + v^2 / 4 + 0.3 e, u = (x1 - x3) / sqrt(2), v = (x2 + x4) / sqrt(2), columns in "
+        "turn binary, Poisson, lognormal, normal",
+        _KINDS,
+        _noisy(lambda u, v: 2 * u + 0.25 * v**2, 0.3),
+        _mixed,
+        d=12,
+    ),
+    Design("logistic, n = 100", "log odds 2 x1", _ONE, _LOGISTIC, n=100),
+    Design(
+        "logistic, d = 30",
+        "log odds 2 z, z = (x1 + x2 + x3) / sqrt(3)",
+        _SUM_OF_THREE,
+        _LOGISTIC,
+        d=30,
+        n=200,
+    ),
+    Design("outlying rows", _BOUNDED_TEXT + ", 2% of X times 8", _TWO, _BOUNDED, _with_outliers),
+    Design("outlying y", _ADDITIVE_TEXT + ", plus 15 in 2% of the rows", _TWO, _outlying),
+    Design("location and scale", "y = x1 + 0.5 exp(x2) e", _TWO, _location_and_scale, n=1000),
+    Design(
+        "three sines",
+        "y = sin(x1) + sin(1.5 x2) + sin(2 x3) + 0.2 e",
+        _THREE,
+        _noisy(lambda u, v, w: np.sin(u) + np.sin(1.5 * v) + np.sin(2 * w), 0.2),
+        n=1000,
+    ),
+    Design(
+        "two products",
+        "y = x1 x2 + x3 x4 + 0.3 e",
+        _FOUR,
+        _noisy(lambda t, u, v, w: t * u + v * w, 0.3),
+        n=2000,
+    ),
+    Design("tanh", "y = tanh(2 x1) + 0.3 e", _ONE, _noisy(lambda z: np.tanh(2 * z), 0.3), n=150),
+    Design(
+        "exp",
+        "y = exp(z) + 0.5 e, z = (x1 + 2 x2) / sqrt(5)",
+        _ONE_TO_TWO,
+        _noisy(np.exp, 0.5),
+        d=20,
+        n=200,
+    ),
+    Design(
+        "abs",
+        "y = |z| + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
+        _SUM_OF_THREE,
+        _noisy(np.abs, 0.3),
+        n=300,
+    ),
+    Design(
+        "three sectors",
+        "y = the angle of (x1, x2), cut at -pi / 3 and pi / 3",
+        _TWO,
+        _classes(lambda u, v: np.digitize(np.arctan2(v, u), [-np.pi / 3, np.pi / 3])),
+        n=300,
+    ),
+    Design("slab", "y = |x1| < 0.67", _ONE, _classes(lambda z: np.abs(z) < 0.67), d=20),
+    Design(
+        "hyperboloid",
+        "y = x1^2 + x2^2 > x3^2 + 0.7",
+        _THREE,
+        _classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
+        n=1000,
+    ),
 )
 
 
-def seeded(number: int, draw: int, n: int, *, more: int = 0, mixed: bool = False) -> Draw:
-    """Return draw number `draw` of `DESIGNS[number]`, its columns in random order.
+def seeded(
+    number: int, draw: int, n: int | None = None, *, more: int = 0, mixed: bool = False
+) -> Draw:
+    """Return draw number `draw` of a design, counted over `DESIGNS` and `UNSEEN`.
 
-    There are `more` columns than the design has. If `mixed`, the first four columns are rotated at
-    random, so that each true direction is a weighted sum of them.
+    It has n rows, or as many as the design has of its own, with columns in random order, `more`
+    than the design has. If `mixed`, the first four columns are rotated at random, so that each true
+    direction is a weighted sum of them.
 
     If a method leaves a direction undetermined, LAPACK's choice favours the first columns, which
     are the true ones before they are reordered.
     """
     rng = np.random.default_rng([number, draw])
-    design = DESIGNS[number]
-    drawn = replace(design, d=design.d + more).draw(n, rng)
+    design = (*DESIGNS, *UNSEEN)[number]
+    drawn = replace(design, d=design.d + more).draw(n or design.n, rng)
     if mixed:
         rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0]
         for each in (drawn.X, drawn.B.T):

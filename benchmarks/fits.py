@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +72,15 @@ class Fit:
         """Seconds of preparation, start and first iteration, which are the same work in any fit."""
         history = self.model.history_
         return float(self.solved - history[-1].seconds + history[0].seconds)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore the warnings of fits in the block, whose content the figures show."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ComponentsWarning)
+        yield
 
 
 def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) -> Fit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.rivals import RIVALS, Rival, is_classes
-from ism_dask import ComponentsWarning, SupervisedIKDR
+from benchmarks.fits import quiet
+from benchmarks.rivals import RIVALS, Rival
+from benchmarks.rivals_by_gradients import is_classes
+from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 
 Array = NDArray[Any]
@@ -75,7 +75,5 @@ METHODS: dict[str, Method] = {
 
 def projection(method: str, X: Array, y: Array, q: int) -> Projection:
     """Fit a method of `METHODS` without its warnings, whose content the figures show."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", ComponentsWarning)
+    with quiet():
         return METHODS[method](X, y, q)

@@ -1,4 +1,4 @@
-"""Run independent measurements in parallel, in as many processes as there are cores."""
+"""Run independent measurements in parallel, each on a single BLAS thread."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ T = TypeVar("T")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def in_processes(measure: Callable[..., T], cells: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-    """Yield `measure(*cell)` in the order of the cells, computed with one BLAS thread each."""
+def in_processes(
+    measure: Callable[..., T], cells: Iterable[tuple[Any, ...]], processes: int | None = None
+) -> Iterator[T]:
+    """Yield `measure(*cell)` in the order of the cells, by default in a process for each core."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             calls = [pool.submit(measure, *cell) for cell in cells]
             yield from (call.result() for call in calls)
     finally:

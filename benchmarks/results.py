@@ -28,6 +28,7 @@ _SHOWN_APART = {
     "peak_gb",
     "wall_seconds",
     "table",
+    "more_tables",
     "picture",
     "notes",
 }
@@ -84,17 +85,17 @@ def print_figures(figures: Mapping[str, Figure]) -> None:
         console = Console(width=_FILE_WIDTH)
     table = Table("figure", "measured", "peak GB", "must be", "met", show_lines=True)
     for name, figure in figures.items():
-        lines = "\n".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))
+        numbers = "\n".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))
         met = "yes" if figure["met"] else "NO"
-        table.add_row(name, lines or "below", short(figure["peak_gb"]), figure["must"], met)
+        table.add_row(name, numbers or "below", short(figure["peak_gb"]), figure["must"], met)
     console.print(table)
     for name, figure in figures.items():
-        if figure.get("table"):
-            names, rows = _cells(figure["table"])
-            lines_of = Table(*names, title=name)
+        for title, lines in _tables(name, figure).items():
+            columns, rows = _cells(lines)
+            grid = Table(*columns, title=title)
             for row in rows:
-                lines_of.add_row(*row)
-            console.print(lines_of)
+                grid.add_row(*row)
+            console.print(grid)
 
 
 def write_page(names: Iterable[str]) -> None:
@@ -145,8 +146,8 @@ def _section(result: Result) -> str:
         f"Asked: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
         _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
     ]
-    if figure.get("table"):
-        lines.append(_grid(figure["table"]))
+    for title, table in _tables(result.name, figure).items():
+        lines += [*([f"### {title}\n"] if title != result.name else []), _grid(table)]
     if "picture" in figure:
         picture_path = Path(figure["picture"]).relative_to(PAGE.parent)
         lines.append(f"![{result.name}]({picture_path})\n")
@@ -164,6 +165,12 @@ def _description(name: str) -> str:
 
 def _numbers(figure: Figure) -> list[tuple[str, Any]]:
     return [(key, value) for key, value in figure.items() if key not in _SHOWN_APART]
+
+
+def _tables(name: str, figure: Figure) -> dict[str, list[Figure]]:
+    """Return the tables of a figure that have lines, by title; that of the first is its name."""
+    tables = {name: figure.get("table", []), **figure.get("more_tables", {})}
+    return {title: lines for title, lines in tables.items() if lines}
 
 
 def _words(key: str) -> str:

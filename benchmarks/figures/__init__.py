@@ -1,9 +1,10 @@
 """Registry of the figures: one function for each, which measures it and checks its target.
 
 A figure is a dict of numbers with `must`, its target in words, and `met`, whether it is met. It may
-also have `table`, a list of lines with the same keys; `peak_limit_gb`, the most memory of all
-processes together; `picture`, the path below docs of a picture that it draws; and `notes`, lines
-of text below the table.
+also have `table`, a list of lines with the same keys; `more_tables`, such lists by title;
+`peak_limit_gb`, the most memory of all processes together; `picture`, the path below docs of a
+picture that it draws; and `notes`, lines of text below the tables. A function with parameters
+measures a part of its figure.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from benchmarks.measure import Figure
 
 __all__ = ["FIGURES", "UNASKED"]
 
-FIGURES: dict[str, Callable[[], Figure]] = {
+FIGURES: dict[str, Callable[..., Figure]] = {
     figure.__name__: figure
     for figure in (
         wine,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.designs import DESIGNS, distance, seeded
+from benchmarks.fits import quiet
 from benchmarks.measure import Figure, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import labelled, mnist_train
-from ism_dask import ComponentsWarning, SupervisedIKDR, bootstrap
+from ism_dask import SupervisedIKDR, bootstrap
 from ism_dask.linalg.subspaces import subspace_shares
 
 _DRAWS, _ROWS, _REFITS = 12, 500, 59
@@ -61,7 +58,7 @@ def certainty_elsewhere() -> Figure:
 def bootstrap60k() -> Figure:
     """MNIST, 60,000 x 784 from disk, q = 5: seconds of 20 refits, in units of one fit."""
     rows = labelled(mnist_train())
-    with _quiet():
+    with quiet():
         fit = timed(lambda: SupervisedIKDR(_Q).fit(rows.X, rows.y))
     refits = timed(lambda: bootstrap(fit.value, rows.X, rows.y, _MANY_REFITS))
     result, ratio = refits.value, refits.seconds / fit.seconds
@@ -119,7 +116,7 @@ def _runs(setting: _Setting, draws: int) -> list[_Outcome]:
 def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
     """Fit a draw, bootstrap the fit, and compare with the truth."""
     drawn = seeded(number, draw, setting.n, more=setting.more, mixed=setting.mixed)
-    with _quiet():
+    with quiet():
         fitted = SupervisedIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
     result = bootstrap(fitted, drawn.X, drawn.y, _REFITS)
     shares = subspace_shares((drawn.B * fitted.scale_[:, None]).T)
@@ -149,12 +146,3 @@ def _line(name: str, runs: list[_Outcome]) -> Figure:
         "separated": float(np.mean([run.separated for run in runs])),
         "shares": float(np.mean([run.shares for run in runs])),
     }
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore the warnings of fits in the block, whose content the figures show."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", ComponentsWarning)
-        yield

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.designs import DESIGNS, Design, distance, seeded
+from benchmarks.designs import DESIGNS, UNSEEN, Design, distance, seeded
+from benchmarks.figures.recovery import _figure, recovery
 from benchmarks.methods import METHODS, projection
 from benchmarks.pictures import draw_recovery
 from benchmarks.results import Result, page
 
-each_design = pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.name)
+_ALL = (*DESIGNS, *UNSEEN)
+each_design = pytest.mark.parametrize("design", _ALL, ids=lambda design: design.name)
 
 
 @each_design
@@ -27,6 +31,25 @@ def test_y_depends_on_the_subspace_alone(design: Design):
     y, again = (design.response(rows @ B, np.random.default_rng(1)) for rows in (X, replaced))
     assert np.allclose(y, again)
     assert len(np.unique(y)) > 1
+
+
+@each_design
+def test_y_depends_on_each_direction(design: Design):
+    Z = design.draw(200, np.random.default_rng(0)).X @ design.B
+    for column in range(design.q):
+        moved = Z.copy()
+        moved[:, column] = moved[::-1, column]
+        y, other = (design.response(rows, np.random.default_rng(1)) for rows in (Z, moved))
+        assert not np.allclose(y, other)
+
+
+def test_unseen_designs_follow_the_others_and_have_rows_of_their_own():
+    number = len(DESIGNS) + [design.name for design in UNSEEN].index("two products")
+    draw = seeded(number, 0)
+    assert draw.X.shape == (2000, 10)
+    t, u, v, w = (draw.X @ draw.B).T
+    assert np.std(draw.y - t * u - v * w) == pytest.approx(0.3, abs=0.03)
+    assert len({design.name for design in _ALL}) == len(_ALL)
 
 
 def test_draws_repeat_and_their_columns_are_reordered_with_the_subspace():
@@ -75,6 +98,57 @@ def test_every_method_recovers_the_plane_of_three_classes(method: str):
     assert distance(np.eye(6)[:, :2], projection(method, X, y, 2).in_units_of_rows) < 0.3
 
 
+@pytest.mark.parametrize("method", ["OPG", "RFM"])
+def test_methods_of_the_law_of_y_see_what_moves_its_variance_alone(method: str):
+    drawn = seeded([design.name for design in DESIGNS].index("KDR C"), 0, 300)
+    assert distance(drawn.B, projection(method, drawn.X, drawn.y, 1).in_units_of_rows) < 0.3
+
+
+@pytest.fixture
+def pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    module = import_module("benchmarks.figures.recovery")
+    monkeypatch.setattr(module, "_PIECES", tmp_path / "pieces")
+    monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
+    return tmp_path / "pieces"
+
+
+def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces: Path):
+    pieces.mkdir()
+    path = pieces / "KDR C.json"
+    path.write_text(json.dumps({"distances": {"DR": [0.5]}, "seconds": {"DR": [1.0]}}))
+    figure = recovery("KDR C", "SIR")
+    assert [each.name for each in pieces.iterdir()] == ["KDR C.json"]
+    distances = json.loads(path.read_text())["distances"]
+    assert distances["DR"] == [0.5]
+    assert len(distances["SIR"]) == 10
+    assert min(distances["SIR"]) > 0.5  # it is blind to what moves the variance alone
+    assert not figure["met"]
+    with pytest.raises(ValueError, match=r"no design 'KDR D'.*'KDR C'"):
+        recovery("KDR D")
+
+
+def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces: Path):
+    pieces.mkdir()
+    for number, design in enumerate(_ALL):
+        distances = {method: [0.1, 0.3] for method in METHODS}
+        distances["default"] = [0.17, 0.2]
+        if number == 0:
+            distances["LDA"] = [0.05, 0.15]
+        seconds = {method: [1.0, 5.0, 2.0] for method in METHODS}
+        path = pieces / f"{design.name}.json"
+        path.write_text(json.dumps({"distances": distances, "seconds": seconds}))
+    figure = _figure()
+    assert len(figure["table"]) == len(DESIGNS) + 3
+    (unseen,) = figure["more_tables"].values()
+    assert len(unseen) == len(UNSEEN) + 3
+    assert figure["mean_distance"] == pytest.approx(0.185)
+    assert figure["near_the_best"] == len(DESIGNS) - 1
+    assert figure["most_above_LDA_and_PLS"] == pytest.approx(0.085)
+    assert unseen[-2]["default"] == unseen[-2]["SIR"] == len(UNSEEN)
+    assert unseen[-1]["SIR"] == pytest.approx(2)
+    assert not figure["met"]
+
+
 def test_the_picture_is_the_same_for_the_same_numbers(tmp_path: Path):
     lines = [{"design": name, "SIR": 0.5, "default": 0.1} for name in ("one", "two")]
     paths = tmp_path / "first.svg", tmp_path / "second.svg"
@@ -88,6 +162,7 @@ def test_the_picture_is_the_same_for_the_same_numbers(tmp_path: Path):
 def test_the_page_shows_a_picture_and_notes():
     figure = {
         "table": [{"design": "one", "default": 0.1}],
+        "more_tables": {"Others": [{"design": "two", "default": 0.3}]},
         "picture": "docs/images/recovery.svg",
         "notes": ["one: y = x1"],
         "must": "0.2",
@@ -98,4 +173,5 @@ def test_the_page_shows_a_picture_and_notes():
     text = page([Result("recovery", {**machine, "packages": {}}, figure)])
     assert "![recovery](images/recovery.svg)" in text
     assert "\n- one: y = x1\n" in text
+    assert "### Others\n\n| design | default |" in text
     assert "| notes |" not in text
