@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
-from ism_dask import SupervisedIKDR
+from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, first_engine
 from ism_dask.engines.operator import Evaluation
